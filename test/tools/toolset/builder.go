@@ -1,0 +1,230 @@
+package toolset
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Builder builds tools into a cache.
+type Builder struct {
+	// Modules is the folder that holds one folder per tool set (test/tools in the checkout).
+	Modules string
+	// Cache is the folder the programs are kept in.
+	Cache string
+	// Progress gets a line when a build starts, now and then while it works, and when it ends.
+	Progress io.Writer
+}
+
+// CacheDir returns $ELEMENTAL_CACHE or else a folder in the user's cache.
+func CacheDir() (string, error) {
+	if dir := os.Getenv("ELEMENTAL_CACHE"); dir != "" {
+		return filepath.Abs(dir)
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("finding the user's cache folder (set ELEMENTAL_CACHE): %w", err)
+	}
+	return filepath.Join(dir, "cluster-api-provider-elemental"), nil
+}
+
+// Folder builds what is missing of tools and returns one folder that holds exactly those, so that it can serve as
+// KUBEBUILDER_ASSETS or in PATH. It may be called by several processes at once.
+func (b Builder) Folder(ctx context.Context, tools ...Tool) (string, error) {
+	all := sha256.New()
+	files := map[string]string{}
+	for _, t := range tools {
+		file, err := b.build(ctx, t)
+		if err != nil {
+			return "", fmt.Errorf("building %s: %w", t.Name, err)
+		}
+		files[t.Name] = file
+		fmt.Fprintln(all, file)
+	}
+	folder := filepath.Join(b.Cache, "tools", "bin", hex.EncodeToString(all.Sum(nil))[:16])
+	if _, err := os.Stat(folder); err == nil {
+		return folder, nil
+	}
+	return folder, b.link(folder, files)
+}
+
+// link makes folder with a hard link to each file, under its name.
+func (b Builder) link(folder string, files map[string]string) error {
+	parent := filepath.Dir(folder)
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return fmt.Errorf("making the folder for programs: %w", err)
+	}
+	temp, err := os.MkdirTemp(parent, "new-")
+	if err != nil {
+		return fmt.Errorf("making the folder for programs: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(temp) }()
+	for name, file := range files {
+		if err := os.Link(file, filepath.Join(temp, name)); err != nil {
+			return fmt.Errorf("linking %s: %w", name, err)
+		}
+	}
+	if err := os.Chmod(temp, 0o755); err != nil {
+		return fmt.Errorf("opening the folder for programs: %w", err)
+	}
+	// Whoever comes second finds a folder that is not empty, with the same content.
+	if err := os.Rename(temp, folder); err != nil && !errors.Is(err, os.ErrExist) && !errors.Is(err, syscall.ENOTEMPTY) {
+		return fmt.Errorf("placing the folder for programs: %w", err)
+	}
+	return nil
+}
+
+// build returns the cached program, building it first if need be.
+func (b Builder) build(ctx context.Context, t Tool) (string, error) {
+	args, key, err := b.plan(ctx, t)
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(b.Cache, "tools", "store", t.Name+"-"+key, t.Name)
+	if _, err := os.Stat(file); err == nil {
+		return file, nil
+	}
+	// One build at a time on this machine: linking Kubernetes takes gigabytes of memory.
+	unlock, err := lock(ctx, filepath.Join(b.Cache, "tools", "lock"))
+	if err != nil {
+		return "", fmt.Errorf("waiting for another build: %w", err)
+	}
+	defer unlock()
+	if _, err := os.Stat(file); err == nil {
+		return file, nil
+	}
+	return file, b.compile(ctx, t, args, file)
+}
+
+// plan returns the arguments for go, without the output, and a hash of all inputs.
+func (b Builder) plan(ctx context.Context, t Tool) (args []string, key string, err error) {
+	dir := filepath.Join(b.Modules, t.Set)
+	gomod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	if err != nil {
+		return nil, "", fmt.Errorf("reading the module: %w", err)
+	}
+	gosum, err := os.ReadFile(filepath.Join(dir, "go.sum"))
+	if err != nil {
+		return nil, "", fmt.Errorf("reading the checksums: %w", err)
+	}
+	var version string
+	if t.Module != "" {
+		if version, err = requiredVersion(string(gomod), t.Module); err != nil {
+			return nil, "", err
+		}
+	}
+	ldflags, err := t.ldflags(version)
+	if err != nil {
+		return nil, "", err
+	}
+	goVersion, err := command(ctx, dir, "version").Output()
+	if err != nil {
+		return nil, "", fmt.Errorf("asking go for its version: %w", err)
+	}
+	args = []string{"build", "-trimpath", "-ldflags", ldflags, "-tags", t.Tags, t.Package}
+	hash := sha256.New()
+	for _, part := range []string{
+		string(gomod), string(gosum), strings.Join(args, "\x00"), string(goVersion), runtime.GOOS, runtime.GOARCH,
+	} {
+		fmt.Fprintf(hash, "%d\x00%s", len(part), part)
+	}
+	return args, hex.EncodeToString(hash.Sum(nil))[:16], nil
+}
+
+// compile runs go into a new folder and puts that in the place of file's folder.
+func (b Builder) compile(ctx context.Context, t Tool, args []string, file string) error {
+	target := filepath.Dir(file)
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return fmt.Errorf("making the cache: %w", err)
+	}
+	temp, err := os.MkdirTemp(filepath.Dir(target), "new-")
+	if err != nil {
+		return fmt.Errorf("making the cache: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(temp) }()
+	if err := os.Chmod(temp, 0o755); err != nil {
+		return fmt.Errorf("making the cache: %w", err)
+	}
+
+	defer b.report(t.Name)()
+	args = append([]string{args[0], "-o", filepath.Join(temp, t.Name)}, args[1:]...)
+	cmd := command(ctx, filepath.Join(b.Modules, t.Set), args...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("running go: %w\n%s", err, out)
+	}
+	if err := os.Rename(temp, target); err != nil {
+		return fmt.Errorf("placing the program: %w", err)
+	}
+	return nil
+}
+
+// report writes progress until the function it returns is called.
+func (b Builder) report(name string) (done func()) {
+	start := time.Now()
+	elapsed := func() time.Duration { return time.Since(start).Round(time.Second) }
+	fmt.Fprintf(b.Progress, "building %s\n", name)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(15 * time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				fmt.Fprintf(b.Progress, "building %s: %s so far\n", name, elapsed())
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(stop)
+		<-stopped
+		fmt.Fprintf(b.Progress, "building %s: took %s\n", name, elapsed())
+	}
+}
+
+// command returns a go command in dir that the caller's Go settings do not change.
+func command(ctx context.Context, dir string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly -buildvcs=false", "GOWORK=off")
+	return cmd
+}
+
+// lock waits for an exclusive lock on a file, made when missing.
+func lock(ctx context.Context, file string) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			_ = f.Close()
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			_ = f.Close()
+			return nil, ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package toolset
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Tool is one program and how it is built.
+type Tool struct {
+	// Name is the file name of the program.
+	Name string
+	// Set is the folder of the module that pins it.
+	Set string
+	// Package is the import path of its main package.
+	Package string
+	// Module is the required module whose version is stamped into the program; empty for none.
+	Module string
+	// Stamp holds the linker variables set to the version: an import path with the variables gitVersion, gitMajor
+	// and gitMinor.
+	Stamp string
+	// Tags are build tags.
+	Tags string
+}
+
+// Tools returns every tool, in build order.
+func Tools() []Tool {
+	const (
+		k8s  = "k8s.io/kubernetes"
+		capi = "sigs.k8s.io/cluster-api"
+		ctrd = "github.com/containerd/containerd/v2"
+		cni  = "github.com/containernetworking/plugins/plugins"
+		// Snapshotters that no test host has a device for.
+		ctrdTags = "no_btrfs no_devmapper no_zfs"
+	)
+	tools := []Tool{
+		{Name: "etcd", Set: "etcd", Package: "go.etcd.io/etcd/server/v3"},
+	}
+	for _, name := range []string{
+		"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubeadm", "kubectl", "kubelet",
+	} {
+		tools = append(tools, Tool{
+			Name: name, Set: "kubernetes", Package: k8s + "/cmd/" + name, Module: k8s, Stamp: "k8s.io/component-base/version",
+		})
+	}
+	for _, t := range []struct{ name, pkg string }{
+		{"capi-core", "core"},
+		{"capi-kubeadm-bootstrap", "bootstrap/kubeadm"},
+		{"capi-kubeadm-control-plane", "controlplane/kubeadm"},
+		{"clusterctl", "cmd/clusterctl"},
+	} {
+		tools = append(tools, Tool{
+			Name: t.name, Set: "cluster-api", Package: capi + "/" + t.pkg, Module: capi, Stamp: capi + "/version",
+		})
+	}
+	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr"} {
+		tools = append(tools, Tool{Name: name, Set: "containerd", Package: ctrd + "/cmd/" + name, Module: ctrd, Tags: ctrdTags})
+	}
+	for _, name := range []string{"main/bridge", "ipam/host-local", "main/loopback", "meta/portmap"} {
+		tools = append(tools, Tool{
+			Name: name[strings.LastIndex(name, "/")+1:], Set: "containerd", Package: cni + "/" + name,
+		})
+	}
+	return append(tools, Tool{Name: "coredns", Set: "coredns", Package: "github.com/coredns/coredns"})
+}
+
+// Select returns the tools that names stand for, without repetition and in build order. A name is a set's or a
+// tool's; a tool wins, so "etcd" and "containerd" are one program each; "all" is everything.
+func Select(names ...string) ([]Tool, error) {
+	all := Tools()
+	wanted := map[string]bool{}
+	for _, name := range names {
+		matches := slices.DeleteFunc(slices.Clone(all), func(t Tool) bool { return t.Name != name })
+		if len(matches) == 0 {
+			matches = slices.DeleteFunc(slices.Clone(all), func(t Tool) bool { return name != "all" && t.Set != name })
+		}
+		if len(matches) == 0 {
+			return nil, fmt.Errorf("no tool or tool set is named %q; there are %s", name, strings.Join(Names(), ", "))
+		}
+		for _, t := range matches {
+			wanted[t.Name] = true
+		}
+	}
+	return slices.DeleteFunc(all, func(t Tool) bool { return !wanted[t.Name] }), nil
+}
+
+// Names returns what Select accepts.
+func Names() []string {
+	names := []string{"all"}
+	for _, t := range Tools() {
+		for _, name := range []string{t.Set, t.Name} {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// ldflags returns the linker flags for a tool whose module is required in version ("v1.36.3").
+func (t Tool) ldflags(version string) (string, error) {
+	flags := "-s -w"
+	if t.Stamp == "" {
+		return flags, nil
+	}
+	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
+	if len(parts) != 3 {
+		return "", fmt.Errorf("version %q of %s is not vMAJOR.MINOR.PATCH", version, t.Module)
+	}
+	for _, v := range [][2]string{
+		{"gitVersion", version}, {"gitMajor", parts[0]}, {"gitMinor", parts[1]}, {"gitTreeState", "clean"},
+	} {
+		flags += fmt.Sprintf(" -X %s.%s=%s", t.Stamp, v[0], v[1])
+	}
+	return flags, nil
+}
+
+// requiredVersion returns the version of module that the go.mod text requires.
+func requiredVersion(gomod, module string) (string, error) {
+	for line := range strings.Lines(gomod) {
+		fields := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require "))
+		if len(fields) >= 2 && fields[0] == module && strings.HasPrefix(fields[1], "v") {
+			return fields[1], nil
+		}
+	}
+	return "", fmt.Errorf("module %s is not required", module)
+}
