@@ -1,0 +1,99 @@
+package v1beta2
+
+// Condition types. Every condition has a reason that a person can act on.
+const (
+	// ReadyCondition sums up the object for its whole life, deletion included.
+	// Cluster API mirrors it to Cluster and Machine as InfrastructureReady.
+	ReadyCondition = "Ready"
+
+	// ControlPlaneEndpointReadyCondition (ElementalCluster): the cluster has an
+	// address for its API server.
+	ControlPlaneEndpointReadyCondition = "ControlPlaneEndpointReady"
+
+	// HostClaimedCondition (ElementalMachine): a host belongs to the machine.
+	HostClaimedCondition = "HostClaimed"
+	// BootstrappedCondition (ElementalMachine, ElementalHost): the bootstrap
+	// data ran on the host and ended well.
+	BootstrappedCondition = "Bootstrapped"
+
+	// ConnectedCondition (ElementalHost): the agent holds a connection, or did
+	// within the grace time.
+	ConnectedCondition = "Connected"
+	// ApprovedCondition (ElementalHost): an administrator or the registration
+	// let the host in.
+	ApprovedCondition = "Approved"
+	// CleanCondition (ElementalHost): nothing of a former node is left.
+	CleanCondition = "Clean"
+	// AvailableCondition (ElementalHost): the host may be offered to machines.
+	AvailableCondition = "Available"
+
+	// EndpointReadyCondition (ElementalRegistration): there is a URL and a CA
+	// for hosts to use.
+	EndpointReadyCondition = "EndpointReady"
+	// TokenValidCondition (ElementalRegistration): there is a token that hosts
+	// can still enrol with.
+	TokenValidCondition = "TokenValid"
+)
+
+// Reasons of ElementalCluster.
+const (
+	EndpointFromUserReason          = "SetByUser"
+	EndpointFromHostReason          = "SetFromHost"
+	WaitingForOwnerReason           = "WaitingForOwner"
+	WaitingForControlPlaneRefReason = "WaitingForControlPlaneRef"
+	TemplateNotFoundReason          = "MachineTemplateNotFound"
+	NoHostReason                    = "NoSuitableHost"
+	HostReservedReason              = "HostReserved"
+	EndpointRequiredReason          = "EndpointRequired"
+)
+
+// Reasons of ElementalMachine.
+const (
+	WaitingForInfrastructureReason = "WaitingForClusterInfrastructure"
+	WaitingForBootstrapDataReason  = "WaitingForBootstrapData"
+	HostClaimedReason              = "HostClaimed"
+	HostMissingReason              = "HostMissing"
+	HostLostReason                 = "HostClaimedByAnother"
+	InvalidSelectorReason          = "InvalidHostSelector"
+	BootstrappingReason            = "Bootstrapping"
+	BootstrapSucceededReason       = "BootstrapSucceeded"
+	BootstrapFailedReason          = "BootstrapFailed"
+	ProvisionedReason              = "Provisioned"
+	WaitingForResetReason          = "WaitingForHostReset"
+	ReleasedReason                 = "HostReleased"
+	HostSilentReason               = "HostSilent"
+)
+
+// Reasons of ElementalHost.
+const (
+	ConnectedReason       = "AgentConnected"
+	DisconnectedReason    = "AgentDisconnected"
+	NeverConnectedReason  = "AgentNeverConnected"
+	ApprovedReason        = "Approved"
+	PendingApprovalReason = "PendingApproval"
+	RejectedReason        = "Rejected"
+	CleanReason           = "VerifiedClean"
+	InUseReason           = "InUse"
+	LeftoversReason       = "LeftoversFound"
+	NotReportedReason     = "NotReported"
+	AvailableReason       = "Available"
+	ReservedReason        = "ReservedForCluster"
+	ClaimedReason         = "Claimed"
+	NotClaimedReason      = "NotClaimed"
+	ResettingReason       = "Resetting"
+	ResetFailedReason     = "ResetFailed"
+	WaitingForMachineGone = "WaitingForMachineDeletion"
+	CordonedReason        = "Cordoned"
+	DeletingReason        = "Deleting"
+	HostnameTakenReason   = "DuplicateHostname"
+	UnsupportedReason     = "OperationUnsupported"
+)
+
+// Reasons of ElementalRegistration.
+const (
+	EndpointUnknownReason = "EndpointUnknown"
+	PublishedReason       = "Published"
+	TokenUsableReason     = "Usable"
+	TokenExpiredReason    = "Expired"
+	TokenUsedUpReason     = "UsedUp"
+)

@@ -1,0 +1,76 @@
+package protocol
+
+// Inventory is what a host found out about itself. Everything in it is an
+// assertion of the host, used for people and for selection by hardware, never
+// for identity or trust.
+type Inventory struct {
+	MachineID    string `json:"machineID,omitempty"`
+	Architecture string `json:"architecture,omitempty"`
+	SMBIOS       SMBIOS `json:"smbios,omitzero"`
+	CPU          CPU    `json:"cpu,omitzero"`
+	// MemoryBytes is the memory the kernel may use.
+	MemoryBytes int64  `json:"memoryBytes,omitempty"`
+	Disks       []Disk `json:"disks,omitempty"`
+	NICs        []NIC  `json:"nics,omitempty"`
+	OS          OS     `json:"os,omitzero"`
+}
+
+// SMBIOS holds the DMI strings of the machine; often blank or made up.
+type SMBIOS struct {
+	Manufacturer string `json:"manufacturer,omitempty"`
+	ProductName  string `json:"productName,omitempty"`
+	SerialNumber string `json:"serialNumber,omitempty"`
+	UUID         string `json:"uuid,omitempty"`
+}
+
+// CPU describes the processors.
+type CPU struct {
+	Model string `json:"model,omitempty"`
+	// Cores counts hardware threads that the kernel schedules on.
+	Cores int32 `json:"cores,omitempty"`
+}
+
+// Disk is a whole block device.
+type Disk struct {
+	Name       string `json:"name"`
+	SizeBytes  int64  `json:"sizeBytes,omitempty"`
+	Rotational bool   `json:"rotational,omitempty"`
+	Model      string `json:"model,omitempty"`
+	Serial     string `json:"serial,omitempty"`
+}
+
+// NIC is a physical network interface.
+type NIC struct {
+	Name      string `json:"name"`
+	MAC       string `json:"mac,omitempty"`
+	SpeedMbps int32  `json:"speedMbps,omitempty"`
+	// DefaultRoute is true for the interface of the default route.
+	DefaultRoute bool `json:"defaultRoute,omitempty"`
+	// Addresses in CIDR notation.
+	Addresses []string `json:"addresses,omitempty"`
+}
+
+// OS names the operating system, as in os-release(5).
+type OS struct {
+	ID            string `json:"id,omitempty"`
+	VersionID     string `json:"versionID,omitempty"`
+	PrettyName    string `json:"prettyName,omitempty"`
+	KernelVersion string `json:"kernelVersion,omitempty"`
+}
+
+// AddressType is one of the address types of Cluster API's MachineAddress.
+type AddressType string
+
+// Address types.
+const (
+	AddressHostname   AddressType = "Hostname"
+	AddressInternalIP AddressType = "InternalIP"
+	AddressExternalIP AddressType = "ExternalIP"
+)
+
+// Address is one address of the host. The first InternalIP is that of the
+// default route's interface.
+type Address struct {
+	Type    AddressType `json:"type"`
+	Address string      `json:"address"`
+}

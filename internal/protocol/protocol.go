@@ -1,0 +1,229 @@
+package protocol
+
+import "time"
+
+// Version is the protocol version an agent sends in Hello.
+const Version = 1
+
+// Paths of the agent API. A request to any other path is answered with 404.
+const (
+	// PathEnrol (POST EnrolRequest -> EnrolResponse) needs a registration
+	// token in the Authorization header, "Bearer <token>", unless the key is
+	// already known: enrolling twice with one key is the same as once.
+	PathEnrol = "/v1/enrol"
+	// PathPlan (GET ?after=REVISION -> Plan) is the long-poll. It answers as
+	// soon as the plan's revision differs from the given one, else 204 after
+	// PollTimeout.
+	PathPlan = "/v1/plan"
+	// PathBootstrap (GET ?operation=ID -> bytes) returns the bootstrap data of
+	// the host's current Bootstrap operation; header HeaderBootstrapFormat
+	// names its format. It can be repeated until the operation's end was
+	// reported, and is refused afterwards.
+	PathBootstrap = "/v1/bootstrap"
+	// PathReport (POST Report -> 204) records facts. When it has returned, they
+	// are durable.
+	PathReport = "/v1/report"
+	// PathRotate (POST RotateRequest -> 204) replaces the host's key.
+	PathRotate = "/v1/rotate"
+)
+
+// HeaderBootstrapFormat carries the bootstrap data's format: FormatCloudConfig
+// or FormatIgnition, as in the bootstrap contract of Cluster API.
+const HeaderBootstrapFormat = "Elemental-Bootstrap-Format"
+
+// Formats of bootstrap data.
+const (
+	FormatCloudConfig = "cloud-config"
+	FormatIgnition    = "ignition"
+)
+
+// Limits that both sides keep to.
+const (
+	// PollTimeout is how long the server holds a plan request.
+	PollTimeout = 55 * time.Second
+	// MaxRequestBytes bounds the body of any request.
+	MaxRequestBytes = 256 << 10
+	// MaxBootstrapBytes bounds bootstrap data; a Secret holds at most 1 MiB.
+	MaxBootstrapBytes = 1 << 20
+	// MaxMessageBytes bounds OperationReport.Message.
+	MaxMessageBytes = 1 << 10
+	// MaxDevices bounds each list of the inventory and the addresses.
+	MaxDevices = 64
+	// MaxLeftovers bounds Cleanliness.Leftovers.
+	MaxLeftovers = 16
+)
+
+// Capability is something an agent can do.
+type Capability string
+
+// Capabilities of this version's agent.
+const (
+	CapabilityBootstrap Capability = "Bootstrap"
+	CapabilityReset     Capability = "Reset"
+	CapabilityRotate    Capability = "Rotate"
+)
+
+// Hello is what an agent says of itself in EnrolRequest and Report.
+type Hello struct {
+	Protocol     int          `json:"protocol"`
+	AgentVersion string       `json:"agentVersion"`
+	Capabilities []Capability `json:"capabilities,omitempty"`
+	// BootID changes with every boot of the host.
+	BootID string `json:"bootID,omitempty"`
+}
+
+// EnrolRequest asks for a place in the fleet. The key is that of the TLS
+// client certificate; nothing in the body is trusted for more than facts.
+type EnrolRequest struct {
+	Hello       Hello       `json:"hello"`
+	Inventory   Inventory   `json:"inventory"`
+	Addresses   []Address   `json:"addresses,omitempty"`
+	Cleanliness Cleanliness `json:"cleanliness"`
+}
+
+// Cleanliness is what the agent found of former nodes: at its start, before a
+// bootstrap and after a reset.
+type Cleanliness struct {
+	Clean bool `json:"clean"`
+	// Leftovers names what was found, the first MaxLeftovers.
+	Leftovers []string `json:"leftovers,omitempty"`
+}
+
+// EnrolResponse tells a host who it is.
+type EnrolResponse struct {
+	// HostID is the host's identity for ever.
+	HostID string `json:"hostID"`
+	// Namespace and Name are those of the ElementalHost; for people.
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Approved is false while an administrator has not yet let the host in. A
+	// pending host polls; its plan is empty.
+	Approved bool `json:"approved"`
+	// ServerTime is the server's clock; the agent's "last time seen".
+	ServerTime time.Time `json:"serverTime"`
+}
+
+// Plan is what a host is to be (Desired: level-triggered, applied as often as
+// need be) and what it is to do once (Operation).
+type Plan struct {
+	// Revision names this plan's content; it only serves the long-poll.
+	Revision string  `json:"revision"`
+	Desired  Desired `json:"desired"`
+	// Operation is nil when there is nothing to do.
+	Operation *Operation `json:"operation,omitempty"`
+	// ServerTime is the server's clock when it answered; not part of Revision.
+	ServerTime time.Time `json:"serverTime"`
+}
+
+// Desired is a state that the agent keeps up.
+type Desired struct {
+	// Hostname is set before a bootstrap begins. Empty: leave it alone.
+	Hostname string `json:"hostname,omitempty"`
+	// ProviderID is the Node's spec.providerID once the host is a Node. Empty:
+	// the host is not one.
+	ProviderID string `json:"providerID,omitempty"`
+	// Servers are base URLs of the agent API, all tried in turn.
+	Servers []string `json:"servers,omitempty"`
+	// TrustBundle is PEM: the roots that the servers' certificates chain to.
+	TrustBundle string `json:"trustBundle,omitempty"`
+}
+
+// OperationType is a kind of Operation. An agent that does not know the type
+// reports it as StateUnsupported.
+type OperationType string
+
+// Operation types.
+const (
+	// OperationBootstrap turns a clean host into a Node with the data that
+	// PathBootstrap returns.
+	OperationBootstrap OperationType = "Bootstrap"
+	// OperationReset brings the host back to what it was before.
+	OperationReset OperationType = "Reset"
+)
+
+// Operation runs at most once per Type and ID; the agent remembers what it ran.
+type Operation struct {
+	Type OperationType `json:"type"`
+	ID   string        `json:"id"`
+	// ClusterName and MachineName are for people reading the host's log.
+	ClusterName string `json:"clusterName,omitempty"`
+	MachineName string `json:"machineName,omitempty"`
+}
+
+// OperationState is how far an operation is.
+type OperationState string
+
+// Operation states. Succeeded, Failed and Unsupported are final for a
+// Bootstrap; a Reset that Failed is tried again by the agent.
+const (
+	StateRunning     OperationState = "Running"
+	StateSucceeded   OperationState = "Succeeded"
+	StateFailed      OperationState = "Failed"
+	StateUnsupported OperationState = "Unsupported"
+)
+
+// Final reports whether an operation in this state has ended.
+func (s OperationState) Final() bool {
+	return s == StateSucceeded || s == StateFailed || s == StateUnsupported
+}
+
+// Report carries facts that changed since the last acknowledged one. Nil and
+// empty fields mean "unchanged".
+type Report struct {
+	Hello       *Hello            `json:"hello,omitempty"`
+	Inventory   *Inventory        `json:"inventory,omitempty"`
+	Addresses   []Address         `json:"addresses,omitempty"`
+	Cleanliness *Cleanliness      `json:"cleanliness,omitempty"`
+	Operations  []OperationReport `json:"operations,omitempty"`
+}
+
+// OperationReport is the progress or result of one operation.
+type OperationReport struct {
+	Type  OperationType  `json:"type"`
+	ID    string         `json:"id"`
+	State OperationState `json:"state"`
+	// Step is the step that runs or failed, for example "runcmd".
+	Step string `json:"step,omitempty"`
+	// Message explains a failure in at most MaxMessageBytes, without secrets;
+	// warnings of a success; empty otherwise.
+	Message    string     `json:"message,omitempty"`
+	StartedAt  *time.Time `json:"startedAt,omitempty"`
+	FinishedAt *time.Time `json:"finishedAt,omitempty"`
+}
+
+// RotateRequest replaces the key of the connection it arrives on.
+type RotateRequest struct {
+	// PublicKey is the new key, DER-encoded Subject Public Key Info.
+	PublicKey []byte `json:"publicKey"`
+	// Signature is made by the new private key over the old key's fingerprint
+	// (identity.Fingerprint), which proves possession and prevents replay.
+	Signature []byte `json:"signature"`
+	// Generation is the one the agent is at; a copy of the state directory
+	// that lags behind is found out by it.
+	Generation int64 `json:"generation"`
+}
+
+// Problem is an error, RFC 9457 (application/problem+json).
+type Problem struct {
+	// Type is one of the Problem… constants, or "about:blank".
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// Problem types that an agent acts on; all others are shown and retried.
+const (
+	// ProblemUnknownHost: nobody here knows this key. The agent keeps its key,
+	// runs nothing, resets nothing and retries; it may enrol again.
+	ProblemUnknownHost = "urn:elemental:unknown-host"
+	// ProblemRevoked: the host was shut out; only a new enrolment helps.
+	ProblemRevoked = "urn:elemental:revoked"
+	// ProblemTokenRefused: the token is unknown, expired or used up.
+	ProblemTokenRefused = "urn:elemental:token-refused"
+	// ProblemNoOperation: the bootstrap data asked for is not (or no longer)
+	// this host's to have.
+	ProblemNoOperation = "urn:elemental:no-operation"
+	// ProblemStaleGeneration: another copy of this identity is in use.
+	ProblemStaleGeneration = "urn:elemental:stale-generation"
+)
