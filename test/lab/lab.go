@@ -1,0 +1,137 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/engine"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/image"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/shell"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/tools/toolset"
+)
+
+
+// Lab is a management cluster and hosts on this machine.
+type Lab struct {
+	options  Options
+	engine   *engine.Engine
+	images   image.Builder
+	progress *shell.Progress
+}
+
+// New returns a lab, without looking at or changing anything on the machine.
+func New(options Options) (*Lab, error) {
+	options, err := options.complete()
+	if err != nil {
+		return nil, fmt.Errorf("reading the lab's options: %w", err)
+	}
+	cache, err := toolset.CacheDir()
+	if err != nil {
+		return nil, err
+	}
+	progress := shell.NewProgress(options.Out)
+	e := &engine.Engine{Lab: options.Name, State: options.State, Progress: progress}
+	return &Lab{
+		options:  options,
+		engine:   e,
+		progress: progress,
+		images: image.Builder{
+			Checkout: options.Checkout,
+			Cache:    filepath.Join(cache, "lab"),
+			Engine:   e,
+			Progress: progress,
+			Tools: toolset.Builder{
+				Modules:  filepath.Join(options.Checkout, "test", "tools"),
+				Cache:    cache,
+				Progress: progress,
+			},
+		},
+	}, nil
+}
+
+// Prepare makes Docker, the host image and the network ready, and nothing that runs.
+func (l *Lab) Prepare(ctx context.Context) (hostImage string, err error) {
+	if err := os.MkdirAll(l.options.State, 0o755); err != nil {
+		return "", fmt.Errorf("making the state folder: %w", err)
+	}
+	if err := l.engine.Prepare(ctx); err != nil {
+		return "", fmt.Errorf("preparing Docker: %w", err)
+	}
+	if hostImage, err = l.images.Host(ctx); err != nil {
+		return "", fmt.Errorf("making the host image: %w", err)
+	}
+	return hostImage, l.engine.CreateNetwork(ctx, l.options.Subnet)
+}
+
+// Host returns the host with a number, from 1 on.
+func (l *Lab) Host(number int) *engine.Host {
+	return l.engine.Host(fmt.Sprintf("host-%d", number), hostAddress(l.options.Subnet, number))
+}
+
+// Hosts returns all hosts, without the management cluster.
+func (l *Lab) Hosts() []*engine.Host {
+	var hosts []*engine.Host
+	for number := range l.options.Hosts {
+		hosts = append(hosts, l.Host(number+1))
+	}
+	return hosts
+}
+
+// StartHosts makes the hosts that do not exist, turns on those that are off, and waits until all have booted.
+func (l *Lab) StartHosts(ctx context.Context, hostImage string) error {
+	return l.progress.Step(fmt.Sprintf("Starting %d hosts", l.options.Hosts), func() error {
+		return l.startHosts(ctx, hostImage)
+	})
+}
+
+func (l *Lab) startHosts(ctx context.Context, hostImage string) error {
+	hosts := l.Hosts()
+	errs := make([]error, len(hosts))
+	var group sync.WaitGroup
+	for i, host := range hosts {
+		group.Go(func() { errs[i] = l.startHost(ctx, host, i+1, hostImage) })
+	}
+	group.Wait()
+	return errors.Join(errs...)
+}
+
+// startHost makes a host, or turns it on, and waits until it has booted.
+func (l *Lab) startHost(ctx context.Context, host *engine.Host, number int, hostImage string) error {
+	existing, err := l.engine.Hosts(ctx)
+	if err != nil {
+		return err
+	}
+	for _, other := range existing {
+		if other.Name == host.Name {
+			if err := host.Start(ctx); err != nil {
+				return err
+			}
+			return host.WaitBooted(ctx)
+		}
+	}
+	if err := host.Create(ctx, hostImage, networkFiles(l.options.Subnet, number)...); err != nil {
+		return err
+	}
+	return host.WaitBooted(ctx)
+}
+
+// Down removes everything the lab has on this machine but for caches. It works after a crash too, and does nothing when
+// nothing is left.
+func (l *Lab) Down(ctx context.Context) error {
+	if _, err := l.engine.Docker(ctx, "version", "--format", "{{.Server.Version}}"); err == nil {
+		if err := l.progress.Step("Removing hosts and network", func() error { return l.engine.Clean(ctx) }); err != nil {
+			return err
+		}
+	}
+	if err := l.engine.Stop(ctx); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(l.options.State); err != nil {
+		return fmt.Errorf("removing the state folder: %w", err)
+	}
+	return nil
+}

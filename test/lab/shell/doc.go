@@ -1,0 +1,2 @@
+// Package shell runs programs and tells a person how far a long piece of work has come.
+package shell
