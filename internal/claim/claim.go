@@ -1,0 +1,116 @@
+// Package claim makes all transitions of an ElementalHost's spec.claim:
+//
+//	free -> Reserved -> Bound -> Releasing -> free
+//	free ------------->
+//	        Reserved -----------------------> free
+//
+// Each is a compare-and-swap on the host's resourceVersion, so that of several
+// managers, workers or stale caches at most one wins. The loser gets a conflict
+// (apierrors.IsConflict) or ErrTaken and chooses again. Every transition may be
+// repeated: one that was already made is a success without a write.
+//
+// A released host carries Cluster API's block-move annotation until it is free,
+// so that `clusterctl move` waits for it.
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+)
+
+// ErrTaken means that the host is somebody else's.
+var ErrTaken = errors.New("host is claimed by another")
+
+// Reserve keeps a free host for the first control-plane machine of a cluster.
+func Reserve(ctx context.Context, c client.Client, host *infrav1.ElementalHost, clusterName string) error {
+	if is := host.Spec.Claim; is != nil {
+		if is.ClusterName == clusterName && is.Phase == infrav1.ClaimReserved {
+			return nil
+		}
+		return fmt.Errorf("reserving host %s: %w", host.Name, ErrTaken)
+	}
+	return write(ctx, c, host, "reserving", func() {
+		host.Spec.Claim = &infrav1.HostClaim{ClusterName: clusterName, Phase: infrav1.ClaimReserved}
+	})
+}
+
+// Unreserve gives a reserved host back. It fails with ErrTaken once a machine
+// has it.
+func Unreserve(ctx context.Context, c client.Client, host *infrav1.ElementalHost, clusterName string) error {
+	is := host.Spec.Claim
+	if is == nil || is.ClusterName != clusterName {
+		return nil
+	}
+	if is.Phase != infrav1.ClaimReserved {
+		return fmt.Errorf("giving back the reservation of host %s: %w", host.Name, ErrTaken)
+	}
+	return write(ctx, c, host, "giving back the reservation of", func() { host.Spec.Claim = nil })
+}
+
+// Bind gives a free host, or one reserved for the machine's cluster, to a
+// machine. Whether the machine may use the reservation is the caller's to know.
+func Bind(ctx context.Context, c client.Client, host *infrav1.ElementalHost, clusterName, machineName, id string) error {
+	if is := host.Spec.Claim; is != nil {
+		if is.Phase == infrav1.ClaimBound && is.ID == id {
+			return nil
+		}
+		if is.Phase != infrav1.ClaimReserved || is.ClusterName != clusterName {
+			return fmt.Errorf("claiming host %s: %w", host.Name, ErrTaken)
+		}
+	}
+	return write(ctx, c, host, "claiming", func() {
+		host.Spec.Claim = &infrav1.HostClaim{ID: id, ClusterName: clusterName, MachineName: machineName, Phase: infrav1.ClaimBound}
+	})
+}
+
+// Release starts the reset of a machine's host. This is the only thing that
+// makes a host reset.
+func Release(ctx context.Context, c client.Client, host *infrav1.ElementalHost, id string) error {
+	is := host.Spec.Claim
+	if is == nil || is.ID != id {
+		return fmt.Errorf("releasing host %s: %w", host.Name, ErrTaken)
+	}
+	if is.Phase == infrav1.ClaimReleasing {
+		return nil
+	}
+	return write(ctx, c, host, "releasing", func() {
+		host.Spec.Claim.Phase = infrav1.ClaimReleasing
+		if host.Annotations == nil {
+			host.Annotations = map[string]string{}
+		}
+		host.Annotations[clusterctlv1.BlockMoveAnnotation] = ""
+	})
+}
+
+// Free makes a releasing host available again. The caller has seen that it is
+// clean and its Machine gone.
+func Free(ctx context.Context, c client.Client, host *infrav1.ElementalHost, id string) error {
+	is := host.Spec.Claim
+	if is == nil {
+		return nil
+	}
+	if is.ID != id || is.Phase != infrav1.ClaimReleasing {
+		return fmt.Errorf("freeing host %s: %w", host.Name, ErrTaken)
+	}
+	return write(ctx, c, host, "freeing", func() {
+		host.Spec.Claim = nil
+		delete(host.Annotations, clusterctlv1.BlockMoveAnnotation)
+	})
+}
+
+func write(ctx context.Context, c client.Client, host *infrav1.ElementalHost, doing string, change func()) error {
+	before := host.DeepCopy()
+	change()
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := c.Patch(ctx, host, patch); err != nil {
+		before.DeepCopyInto(host)
+		return fmt.Errorf("%s host %s: %w", doing, host.Name, err)
+	}
+	return nil
+}

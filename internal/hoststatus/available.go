@@ -1,0 +1,100 @@
+package hoststatus
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/cluster-api/util/annotations"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+)
+
+// Available judges whether the host may be offered to machines, and says why
+// not. It looks at spec and facts rather than at conditions, so it holds for an
+// object whose status was not restored.
+func Available(host *infrav1.ElementalHost) Verdict {
+	if !host.DeletionTimestamp.IsZero() {
+		return no(infrav1.DeletingReason, "The host is being deleted")
+	}
+	if v := approved(host); v.status != metav1.ConditionTrue {
+		return v
+	}
+	if claim := host.Spec.Claim; claim != nil {
+		return claimed(host, claim)
+	}
+	return Usable(host)
+}
+
+// Usable judges a host apart from who has claimed it.
+func Usable(host *infrav1.ElementalHost) Verdict {
+	if v := approved(host); v.status != metav1.ConditionTrue {
+		return v
+	}
+	if v := connected(host); v.status != metav1.ConditionTrue {
+		return v
+	}
+	if v := clean(host); v.status != metav1.ConditionTrue {
+		return v
+	}
+	if c := host.Spec.Cordon; c != nil {
+		return no(infrav1.CordonedReason, "spec.cordon: %s", c.Reason)
+	}
+	if annotations.HasPaused(host) {
+		return no(clusterv1.PausedReason, "The host is paused")
+	}
+	return yes(infrav1.AvailableReason)
+}
+
+// claimed says what a claimed host is for.
+func claimed(host *infrav1.ElementalHost, claim *infrav1.HostClaim) Verdict {
+	switch claim.Phase {
+	case infrav1.ClaimReserved:
+		return no(infrav1.ReservedReason, "Reserved for the control plane of Cluster %s", claim.ClusterName)
+	case infrav1.ClaimReleasing:
+		if v := clean(host); v.status != metav1.ConditionTrue {
+			return v
+		}
+		return no(infrav1.WaitingForMachineGone, "The host is clean; waiting until Machine %s is gone", claim.MachineName)
+	default:
+		return no(infrav1.ClaimedReason, "The host belongs to Machine %s of Cluster %s", claim.MachineName, claim.ClusterName)
+	}
+}
+
+// ready sums the host up; its reason is the State column of kubectl get.
+func ready(host *infrav1.ElementalHost) Verdict {
+	if !host.DeletionTimestamp.IsZero() {
+		return no(infrav1.DeletingReason, "The host is being deleted")
+	}
+	if v := approved(host); v.status != metav1.ConditionTrue {
+		return v
+	}
+	claim := host.Spec.Claim
+	if claim != nil && claim.Phase == infrav1.ClaimReleasing {
+		return claimed(host, claim)
+	}
+	if claim != nil && claim.Phase == infrav1.ClaimBound {
+		if v := bootstrapped(host); v.status != metav1.ConditionTrue {
+			return v
+		}
+	}
+	if v := connected(host); v.status != metav1.ConditionTrue {
+		return v
+	}
+	switch {
+	case claim == nil:
+		return Usable(host)
+	case claim.Phase == infrav1.ClaimReserved:
+		return yes(infrav1.ReservedReason)
+	default:
+		return yes(infrav1.ProvisionedReason)
+	}
+}
+
+// IsTrue reports whether the Verdict is positive.
+func (v Verdict) IsTrue() bool { return v.status == metav1.ConditionTrue }
+
+// Reason of the Verdict, in the terms of conditions.
+func (v Verdict) Reason() string { return v.reason }
+
+// Message of the Verdict for people.
+func (v Verdict) Message() string { return v.message }

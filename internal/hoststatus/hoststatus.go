@@ -1,0 +1,162 @@
+package hoststatus
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+)
+
+// Update sets all conditions of the host from its spec, metadata and reported
+// facts. now becomes the transition time of those whose status changes.
+func Update(host *infrav1.ElementalHost, now metav1.Time) {
+	set := func(conditionType string, v Verdict) {
+		meta.SetStatusCondition(&host.Status.Conditions, metav1.Condition{
+			Type:               conditionType,
+			Status:             v.status,
+			Reason:             v.reason,
+			Message:            v.message,
+			ObservedGeneration: observedGeneration(host, conditionType, v),
+			LastTransitionTime: now,
+		})
+	}
+	set(infrav1.ConnectedCondition, connected(host))
+	set(infrav1.ApprovedCondition, approved(host))
+	set(infrav1.CleanCondition, clean(host))
+	set(infrav1.BootstrappedCondition, bootstrapped(host))
+	set(infrav1.AvailableCondition, Available(host))
+	set(clusterv1.PausedCondition, paused(host))
+	set(infrav1.ReadyCondition, ready(host))
+}
+
+// observedGeneration keeps the generation under which a condition was first
+// seen as it is: a change of spec that changes no condition is not worth a
+// write for every host of a fleet. Ready always carries the newest.
+func observedGeneration(host *infrav1.ElementalHost, conditionType string, v Verdict) int64 {
+	if conditionType == infrav1.ReadyCondition {
+		return host.Generation
+	}
+	old := meta.FindStatusCondition(host.Status.Conditions, conditionType)
+	if old != nil && old.Status == v.status && old.Reason == v.reason && old.Message == v.message {
+		return old.ObservedGeneration
+	}
+	return host.Generation
+}
+
+// Verdict is what a condition says, in the terms of metav1.Condition.
+type Verdict struct {
+	status          metav1.ConditionStatus
+	reason, message string
+}
+
+func yes(reason string) Verdict { return Verdict{metav1.ConditionTrue, reason, ""} }
+
+func no(reason, format string, args ...any) Verdict {
+	return Verdict{metav1.ConditionFalse, reason, fmt.Sprintf(format, args...)}
+}
+
+func unknown(reason, message string) Verdict {
+	return Verdict{metav1.ConditionUnknown, reason, message}
+}
+
+func connected(host *infrav1.ElementalHost) Verdict {
+	switch c := host.Status.Connection; {
+	case c == nil:
+		return no(infrav1.NeverConnectedReason, "The agent has not connected yet")
+	case c.State == infrav1.ConnectionConnected:
+		return yes(infrav1.ConnectedReason)
+	default:
+		return no(infrav1.DisconnectedReason, "The agent has not been heard of since %s",
+			c.Since.UTC().Format("2006-01-02T15:04:05Z"))
+	}
+}
+
+func approved(host *infrav1.ElementalHost) Verdict {
+	switch host.Spec.Approval {
+	case infrav1.ApprovalApproved:
+		return yes(infrav1.ApprovedReason)
+	case infrav1.ApprovalRejected:
+		return no(infrav1.RejectedReason, "spec.approval is Rejected: the host is refused")
+	default:
+		return no(infrav1.PendingApprovalReason,
+			"Compare the key fingerprint with the one the agent shows (elemental-agent status), then set spec.approval to Approved")
+	}
+}
+
+func clean(host *infrav1.ElementalHost) Verdict {
+	if claim := host.Spec.Claim; claim != nil {
+		switch claim.Phase {
+		case infrav1.ClaimBound:
+			return no(infrav1.InUseReason, "The host belongs to Machine %s", claim.MachineName)
+		case infrav1.ClaimReleasing:
+			if v, done := resetVerdict(host, claim); !done {
+				return v
+			}
+		case infrav1.ClaimReserved:
+		}
+	}
+	switch c := host.Status.Cleanliness; {
+	case c == nil:
+		return unknown(infrav1.NotReportedReason, "The agent has not yet reported whether anything of a former node is left")
+	case c.State == infrav1.CleanlinessDirty:
+		return no(infrav1.LeftoversReason, "Left of a former node: %s", strings.Join(c.Leftovers, ", "))
+	default:
+		return yes(infrav1.CleanReason)
+	}
+}
+
+// resetVerdict judges a releasing host; done tells that the reset succeeded.
+func resetVerdict(host *infrav1.ElementalHost, claim *infrav1.HostClaim) (v Verdict, done bool) {
+	op := host.Operation(infrav1.OperationReset, claim.ID)
+	switch {
+	case op == nil:
+		return no(infrav1.ResettingReason, "Waiting for the agent to reset the host"), false
+	case op.State == infrav1.OperationSucceeded:
+		return Verdict{}, true
+	case op.State == infrav1.OperationRunning:
+		return no(infrav1.ResettingReason, "The agent is resetting the host%s", atStep(op)), false
+	case op.State == infrav1.OperationUnsupported:
+		return no(infrav1.UnsupportedReason, "The agent can't reset; upgrade it"), false
+	default:
+		return no(infrav1.ResetFailedReason, "The reset failed%s and is tried again: %s", atStep(op), op.Message), false
+	}
+}
+
+func bootstrapped(host *infrav1.ElementalHost) Verdict {
+	claim := host.Spec.Claim
+	if claim == nil || claim.Phase != infrav1.ClaimBound {
+		return no(infrav1.NotClaimedReason, "The host belongs to no Machine")
+	}
+	op := host.Operation(infrav1.OperationBootstrap, claim.ID)
+	switch {
+	case op == nil:
+		return no(infrav1.BootstrappingReason, "Waiting for the agent to run the bootstrap data of Machine %s", claim.MachineName)
+	case op.State == infrav1.OperationSucceeded:
+		return yes(infrav1.BootstrapSucceededReason)
+	case op.State == infrav1.OperationRunning:
+		return no(infrav1.BootstrappingReason, "The agent is running the bootstrap data of Machine %s%s", claim.MachineName, atStep(op))
+	case op.State == infrav1.OperationUnsupported:
+		return no(infrav1.UnsupportedReason, "The agent can't bootstrap; upgrade it")
+	default:
+		return no(infrav1.BootstrapFailedReason, "The bootstrap failed%s: %s", atStep(op), op.Message)
+	}
+}
+
+func atStep(op *infrav1.HostOperation) string {
+	if op.Step == "" {
+		return ""
+	}
+	return " at step " + op.Step
+}
+
+func paused(host *infrav1.ElementalHost) Verdict {
+	if annotations.HasPaused(host) {
+		return Verdict{metav1.ConditionTrue, clusterv1.PausedReason, "The host has the annotation " + clusterv1.PausedAnnotation}
+	}
+	return Verdict{metav1.ConditionFalse, clusterv1.NotPausedReason, ""}
+}
