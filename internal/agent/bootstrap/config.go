@@ -1,0 +1,127 @@
+package bootstrap
+
+import "io/fs"
+
+// SentinelPath is the file by which the kubeadm, k3s and RKE2 bootstrap
+// providers signal success (CAPI's bootstrap provider contract).
+const SentinelPath = "/run/cluster-api/bootstrap-success.complete"
+
+// Config is what bootstrap data asks of a host. Its fields are executed in the
+// order in which they are listed here, which is the order of cloud-init's
+// modules; files with Defer set come after NTP. It holds secrets.
+type Config struct {
+	// BootCommands is run as one /bin/sh script whose status does not matter.
+	BootCommands []Command
+	Files        []File
+	Disks        []Disk
+	Filesystems  []Filesystem
+	Mounts       []Mount
+	// HostName is nil when the document sets none.
+	HostName *HostName
+	Groups   []Group
+	Users    []User
+	// NTP is nil when the document asks for no time service.
+	NTP *NTP
+	// Commands is run as one /bin/sh script at the end.
+	Commands []Command
+	// Sentinel is the file whose presence after Commands means success, or ""
+	// where the exit status of Commands decides.
+	Sentinel string
+}
+
+// Command is a line of shell, or a list of words that no shell expands.
+type Command struct {
+	Shell string
+	// Args is used instead of Shell when it is not nil.
+	Args []string
+}
+
+// File is a file to write. Directories above it are made when missing.
+type File struct {
+	Path    string
+	Content []byte
+	// User and Group are names; "" leaves what the file has (a new file
+	// belongs to root).
+	User, Group string
+	// Mode is what the file ends up with, permission bits and sticky bit in
+	// Go's form.
+	Mode fs.FileMode
+	// Append adds Content to a file that exists.
+	Append bool
+	// Defer writes the file after the users were made.
+	Defer bool
+}
+
+// Disk is a partition table to write.
+type Disk struct {
+	Device string
+	// TableType is "mbr" or "gpt".
+	TableType string
+	Overwrite bool
+	// Remove wipes the partition table instead of writing one.
+	Remove bool
+	// Whole makes one partition of the whole disk; Partitions is empty then.
+	Whole      bool
+	Partitions []Partition
+}
+
+// Partition is a share of a disk in percent, with a type such as "82", or ""
+// for the default.
+type Partition struct {
+	Percent float64
+	Type    string
+}
+
+// Filesystem is a file system to make.
+type Filesystem struct {
+	Label, Type, Device string
+	// Partition is "auto", "any", "none" or a number.
+	Partition string
+	Overwrite bool
+	// Replace is a file system type that may be overwritten, or "".
+	Replace string
+	Options []string
+	// Command replaces mkfs: a line of shell in which %(label)s, %(filesystem)s
+	// and %(device)s were not yet filled in.
+	Command string
+}
+
+// Mount is a line of fstab. All fields are set.
+type Mount struct {
+	Device, Point, Type, Options, Dump, Pass string
+}
+
+// HostName is the name that the host is given.
+type HostName struct{ Name string }
+
+// Group is a group to make, and existing users to add to it.
+type Group struct {
+	Name    string
+	Members []string
+}
+
+// User is a user to make. Of a user that exists already only the passwords
+// given as plain text or as HashedPassword, Lock, Sudo and SSHKeys are applied.
+type User struct {
+	Name, Gecos, HomeDir, Shell, PrimaryGroup, UID string
+	ExpireDate, Inactive, SELinuxUser              string
+	Groups                                         []string
+	System, NoCreateHome, NoUserGroup, NoLogInit   bool
+	// KeepGroups is true when missing groups are not to be made.
+	KeepGroups bool
+	// Password is the crypt(3) hash that a new user starts with.
+	Password string
+	// HashedPassword and PlainPassword are set whether or not the user existed.
+	HashedPassword, PlainPassword string
+	// Lock disables login by password; the hash is kept behind the lock.
+	Lock    bool
+	Sudo    []string
+	SSHKeys []string
+}
+
+// NTP is the time service. Servers and Pools are not both empty.
+type NTP struct {
+	// Client is "chrony", "systemd-timesyncd", "ntp", or "auto".
+	Client         string
+	Servers, Pools []string
+}

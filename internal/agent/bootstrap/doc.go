@@ -1,0 +1,13 @@
+// Package bootstrap turns bootstrap data, as a Cluster API bootstrap provider
+// stores it in a Secret, into a Config that says what has to be done to a
+// host, and describes it. It performs no I/O; package apply executes a Config.
+//
+// Parse reads cloud-config the way cloud-init does: jinja before YAML, YAML
+// 1.1, the same defaults and the same bytes in the files. Where cloud-init
+// would lose a part of a document with no more than a line in its log, Parse
+// returns an error with the line and the reason, before anything is touched.
+// What has no effect, such as an unknown key, is a Warning.
+//
+// Config is neutral to the format: another format needs only a parser of its
+// own.
+package bootstrap

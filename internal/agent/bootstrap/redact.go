@@ -1,0 +1,69 @@
+package bootstrap
+
+import (
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+// MaxTail is how many bytes of a failing command's output leave the host.
+const MaxTail = 1024
+
+// Redacted stands where Redact took a secret out.
+const Redacted = "[redacted]"
+
+type redaction struct {
+	form *regexp.Regexp
+	with string
+}
+
+func redactions() []redaction {
+	return []redaction{
+		// Private keys, also where the output was cut within one.
+		{regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`), Redacted},
+		{regexp.MustCompile(`(?s)\A[A-Za-z0-9+/=\s]*-----END [A-Z0-9 ]*PRIVATE KEY-----`), Redacted},
+		// Values of options that hold secrets, of kubeadm, k3s and RKE2.
+		{regexp.MustCompile(`(?i)(--(?:[a-z-]*token|discovery-token-ca-cert-hash|certificate-key|[a-z-]*password|[a-z-]*secret)["']?(?:\s*,\s*|[= ]+))("[^"]*"|'[^']*'|[^\s"',]+)`), "${1}" + Redacted},
+		// The same as settings: K3S_TOKEN=x, token: x, "password": "x".
+		{regexp.MustCompile(`(?i)([a-z0-9_-]*(?:token|password|passwd|secret|certificate-?key|client-key-data|tls-?bootstrap-?token)["']?\s*[:=]\s*)("[^"\n]*"|'[^'\n]*'|[^\s"',]+)`), "${1}" + Redacted},
+		{regexp.MustCompile(`(?i)(bearer\s+)[A-Za-z0-9._~+/=-]+`), "${1}" + Redacted},
+		// kubeadm's bootstrap tokens, certificate keys and hashes of CAs.
+		{regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`), Redacted},
+		{regexp.MustCompile(`\b(?:sha256:)?[0-9a-fA-F]{64}\b`), Redacted},
+		// Tokens of k3s and RKE2, JSON web tokens, password hashes, URLs with
+		// credentials.
+		{regexp.MustCompile(`\bK10[0-9a-f]{32,}(?:::[^\s"']+)?`), Redacted},
+		{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*`), Redacted},
+		{regexp.MustCompile(`\$(?:1|2[aby]|5|6|7|y|gy)\$[A-Za-z0-9./$=,]{8,}`), Redacted},
+		{regexp.MustCompile(`(://)[^/\s:@]+:[^/\s@]+@`), "${1}" + Redacted + "@"},
+	}
+}
+
+// Redact takes secrets that bootstrap commands print out of text: bootstrap
+// tokens, certificate keys, hashes of CAs, private keys, passwords, and the
+// values of options and settings that hold them. It is pure, and applying it
+// twice changes nothing more. It errs on the side of taking out too much.
+func Redact(text string) string {
+	for _, r := range redactions() {
+		text = r.form.ReplaceAllString(text, r.with)
+	}
+	return text
+}
+
+// Tail returns the last lines of output, redacted, in at most limit bytes. The
+// whole output is redacted before it is cut, so that half a secret never
+// stays.
+func Tail(output string, limit int) string {
+	text := strings.TrimRight(Redact(strings.ToValidUTF8(output, "?")), " \t\r\n")
+	if len(text) <= limit {
+		return text
+	}
+	text = text[len(text)-limit:]
+	if cut := strings.IndexByte(text, '\n'); cut >= 0 && cut < limit-1 {
+		return text[cut+1:]
+	}
+	for len(text) > 0 && !utf8.RuneStart(text[0]) {
+		text = text[1:]
+	}
+	return text
+}

@@ -1,0 +1,65 @@
+package bootstrap_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap"
+)
+
+func TestRedact(t *testing.T) {
+	t.Parallel()
+	hash := strings.Repeat("0123456789abcdef", 4)
+	for name, c := range map[string]struct{ in, want string }{
+		"nothing":           {"[preflight] Running pre-flight checks\n", "[preflight] Running pre-flight checks\n"},
+		"bootstrap token":   {"using abcdef.0123456789abcdef now", "using [redacted] now"},
+		"join line":         {"kubeadm join 10.0.0.1:6443 --token abcdef.0123456789abcdef \\\n\t--discovery-token-ca-cert-hash sha256:" + hash, "kubeadm join 10.0.0.1:6443 --token [redacted] \\\n\t--discovery-token-ca-cert-hash [redacted]"},
+		"equals":            {"--token=abc --certificate-key=" + hash + " --v=5", "--token=[redacted] --certificate-key=[redacted] --v=5"},
+		"list form":         {"'--token', 'very secret'", "'--token', [redacted]"},
+		"quoted words":      {"'kubeadm' '--token' 'very secret'", "'kubeadm' '--token' [redacted]"},
+		"any token value":   {"--token not-the-usual-form", "--token [redacted]"},
+		"certificate key":   {"key " + hash + "!", "key [redacted]!"},
+		"hash of an image":  {"image@sha256:" + hash, "image@[redacted]"},
+		"short hex stays":   {"commit 0123456789abcdef", "commit 0123456789abcdef"},
+		"private key":       {"a\n-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc=\n-----END RSA PRIVATE KEY-----\nb", "a\n[redacted]\nb"},
+		"private key, head": {"a\n-----BEGIN PRIVATE KEY-----\nMIIE", "a\n[redacted]"},
+		"private key, tail": {"MIIE\nabc=\n-----END EC PRIVATE KEY-----\nb", "[redacted]\nb"},
+		"certificate stays": {"-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----", "-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----"},
+		"k3s setting":       {"K3S_TOKEN=abc K3S_URL=https://a:6443", "K3S_TOKEN=[redacted] K3S_URL=https://a:6443"},
+		"k3s token":         {"join with K10" + hash + "::server:abc", "join with [redacted]"},
+		"yaml":              {"token: abc\nserver: https://a", "token: [redacted]\nserver: https://a"},
+		"json":              {`{"password": "a b", "x": 1}`, `{"password": [redacted], "x": 1}`},
+		"web token":         {"got eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2ln", "got [redacted]"},
+		"bearer":            {"Authorization: Bearer abc.def", "Authorization: Bearer [redacted]"},
+		"password hash":     {"hash $6$salt$abcdefghijkl", "hash [redacted]"},
+		"url":               {"https://me:pw@host/x", "https://[redacted]@host/x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := bootstrap.Redact(c.in)
+			if got != c.want {
+				t.Errorf("got  %q\nwant %q", got, c.want)
+			}
+			if twice := bootstrap.Redact(got); twice != got {
+				t.Errorf("not stable: %q became %q", got, twice)
+			}
+		})
+	}
+}
+
+func TestTail(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("a line of output\n", 200) + "the end"
+	got := bootstrap.Tail(long, bootstrap.MaxTail)
+	if len(got) > bootstrap.MaxTail || !strings.HasSuffix(got, "the end") || !strings.HasPrefix(got, "a line") {
+		t.Errorf("got %d bytes: %q", len(got), got)
+	}
+	// A token that straddles the cut must not leave its second half.
+	text := "abcdef.0123456789abcdef " + strings.Repeat("x ", 506)
+	if got := bootstrap.Tail(text, bootstrap.MaxTail); strings.Contains(got, "89abcdef") {
+		t.Errorf("half a token is left: %q", got[:30])
+	}
+	if got := bootstrap.Tail(strings.Repeat("ä", 600), 1001); len(got) > 1001 || strings.ContainsRune(got, '\ufffd') {
+		t.Errorf("a character was cut: %q", got[:4])
+	}
+}
