@@ -98,3 +98,10 @@ func (v Verdict) Reason() string { return v.reason }
 
 // Message of the Verdict for people.
 func (v Verdict) Message() string { return v.message }
+
+// IsReset reports whether a releasing host was reset for its claim and found
+// clean.
+func IsReset(host *infrav1.ElementalHost) bool {
+	claim := host.Spec.Claim
+	return claim != nil && claim.Phase == infrav1.ClaimReleasing && clean(host).IsTrue()
+}

@@ -1,0 +1,176 @@
+// Package host reconciles ElementalHosts: it keeps their conditions in line with
+// their spec and frees hosts whose release is complete.
+//
+// What agents report, and the conditions that follow from it, is written by the
+// agent API in one request; both derive conditions with package hoststatus, so
+// this controller finds nothing to write then.
+package host
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/cluster-api/util/predicates"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/claim"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
+)
+
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalhosts,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalhosts/status,verbs=patch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconciler reconciles ElementalHosts. Several workers may run at once.
+type Reconciler struct {
+	// Client reads from the cache and writes.
+	Client client.Client
+	// APIReader reads past the cache.
+	APIReader client.Reader
+	// Recorder records Events on ElementalHosts.
+	Recorder events.EventRecorder
+	// Clock is the time source.
+	Clock clock.PassiveClock
+	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter that
+	// objects must have; blank for all.
+	WatchFilter string
+}
+
+// Reconcile brings one ElementalHost a step further.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	host := &infrav1.ElementalHost{}
+	if err := r.Client.Get(ctx, req.NamespacedName, host); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	err := r.reconcile(ctx, host)
+	if apierrors.IsConflict(err) {
+		// The write that won brings the host back here.
+		return ctrl.Result{}, nil
+	}
+	return ctrl.Result{}, client.IgnoreNotFound(err)
+}
+
+func (r *Reconciler) reconcile(ctx context.Context, host *infrav1.ElementalHost) error {
+	if !annotations.HasPaused(host) {
+		if err := r.completeRelease(ctx, host); err != nil {
+			return err
+		}
+	}
+	before := host.DeepCopy()
+	hoststatus.Update(host, metav1.NewTime(r.Clock.Now()))
+	if equality.Semantic.DeepEqual(before.Status, host.Status) {
+		return nil
+	}
+	after := host.DeepCopy()
+	if err := r.Client.Status().Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("writing status: %w", err)
+	}
+	for _, e := range hoststatus.Events(before, host) {
+		r.Recorder.Eventf(host, nil, e.Type, e.Reason, "Reconcile", "%s", e.Message)
+	}
+	return nil
+}
+
+// completeRelease frees a host that is clean and whose Machine is gone. Core
+// deletes the Machine's Node after the infrastructure; a host that was free
+// before would join under a name whose Node still exists.
+//
+// A silent host whose Machine is gone stays Releasing: that is the durable
+// record that it must be reset before anything else. It does not hold up
+// `clusterctl move`, which takes the record along.
+func (r *Reconciler) completeRelease(ctx context.Context, host *infrav1.ElementalHost) error {
+	is := host.Spec.Claim
+	if is == nil || is.Phase != infrav1.ClaimReleasing {
+		return nil
+	}
+	gone, err := r.machineGone(ctx, host)
+	if err != nil || !gone {
+		return err
+	}
+	if hoststatus.IsReset(host) {
+		ctrl.LoggerFrom(ctx).Info("Freeing host", "machineName", is.MachineName, "clusterName", is.ClusterName)
+		return claim.Free(ctx, r.Client, host, is.ID)
+	}
+	if _, blocked := host.Annotations[clusterctlv1.BlockMoveAnnotation]; !blocked {
+		return nil
+	}
+	before := host.DeepCopy()
+	delete(host.Annotations, clusterctlv1.BlockMoveAnnotation)
+	if err := r.Client.Patch(ctx, host, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("removing annotation %s: %w", clusterctlv1.BlockMoveAnnotation, err)
+	}
+	return nil
+}
+
+// machineGone asks the cache first, which is right nearly always, and the API
+// server before anything is concluded from an absence.
+func (r *Reconciler) machineGone(ctx context.Context, host *infrav1.ElementalHost) (bool, error) {
+	key := client.ObjectKey{Namespace: host.Namespace, Name: host.Spec.Claim.MachineName}
+	for _, reader := range []client.Reader{r.Client, r.APIReader} {
+		err := reader.Get(ctx, key, &clusterv1.Machine{})
+		if err == nil {
+			return false, nil
+		}
+		if !apierrors.IsNotFound(err) {
+			return false, fmt.Errorf("getting Machine %s: %w", key.Name, err)
+		}
+	}
+	return true, nil
+}
+
+// SetupWithManager registers the reconciler and its watches. The indexes of
+// package index must have been registered.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	log := ctrl.LoggerFrom(ctx).WithValues("controller", "elementalhost")
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("elementalhost").
+		For(&infrav1.ElementalHost{}).
+		WithEventFilter(predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilter)).
+		WithOptions(options).
+		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.hostsOfMachine), builder.WithPredicates(deletions())).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("adding controller: %w", err)
+	}
+	return nil
+}
+
+func deletions() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		UpdateFunc:  func(event.UpdateEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+}
+
+func (r *Reconciler) hostsOfMachine(ctx context.Context, machine client.Object) []ctrl.Request {
+	hosts := &infrav1.ElementalHostList{}
+	err := r.Client.List(ctx, hosts, client.InNamespace(machine.GetNamespace()),
+		client.MatchingFields{index.HostByMachine: machine.GetName()}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing hosts of Machine")
+		return nil
+	}
+	requests := make([]ctrl.Request, len(hosts.Items))
+	for i := range hosts.Items {
+		requests[i].NamespacedName = client.ObjectKeyFromObject(&hosts.Items[i])
+	}
+	return requests
+}

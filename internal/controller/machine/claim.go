@@ -1,0 +1,257 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/cluster-api/util"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/claim"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
+)
+
+const (
+	// conflictDelay lets the cache catch up with a write that won against ours.
+	conflictDelay = 100 * time.Millisecond
+	// waitingDelay is how often a machine without a host looks by itself. Hosts
+	// that become free wake it; this only catches what no event tells, such as
+	// a woken machine that was deleted before it could take the host.
+	waitingDelay = 2 * time.Minute
+	// nominatedDelay is for machines that found all suitable hosts about to be
+	// claimed by others; some of those claims may yet fail.
+	nominatedDelay = time.Second
+	// bindAttempts bounds retries against harmless writes to the same host.
+	bindAttempts = 5
+)
+
+// claim sees to it that a host is bound to the machine. bound is false while
+// there is none.
+func (r *Reconciler) claim(ctx context.Context, s *scope) (bound bool, _ ctrl.Result, _ error) {
+	if s.machine.Spec.HostRef != nil {
+		keep, err := r.keepChoice(ctx, s)
+		if err != nil || keep || s.hostLost != "" {
+			return keep, ctrl.Result{}, err
+		}
+		s.host = nil
+	}
+	if !mayClaim(s) {
+		return false, ctrl.Result{}, nil
+	}
+	host, release, err := r.choose(ctx, s)
+	if err != nil {
+		return false, ctrl.Result{}, err
+	}
+	if host == nil {
+		if s.noHost == "" {
+			return false, ctrl.Result{RequeueAfter: nominatedDelay}, nil
+		}
+		return false, ctrl.Result{RequeueAfter: waitingDelay}, nil
+	}
+	if err := r.take(ctx, s, host); err != nil {
+		release()
+		if errors.Is(err, claim.ErrTaken) {
+			return false, ctrl.Result{RequeueAfter: conflictDelay}, nil
+		}
+		return false, ctrl.Result{}, err
+	}
+	return true, ctrl.Result{}, nil
+}
+
+// keepChoice holds on to the host recorded in spec.hostRef: it is bound
+// already, or was about to be when the manager stopped. It reports false with
+// no hostLost where another host must be chosen.
+func (r *Reconciler) keepChoice(ctx context.Context, s *scope) (bool, error) {
+	ref := s.machine.Spec.HostRef
+	if isBoundTo(s.host, ref) {
+		return true, nil
+	}
+	// The cache may be behind: nothing is concluded from it alone.
+	live := &infrav1.ElementalHost{}
+	err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: s.machine.Namespace, Name: ref.Name}, live)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading host %s: %w", ref.Name, err)
+	}
+	gone := apierrors.IsNotFound(err)
+	if !gone {
+		s.host = live
+		if isBoundTo(live, ref) {
+			return true, nil
+		}
+	}
+	switch started := s.machine.Spec.ProviderID != ""; {
+	case gone && started:
+		s.hostLost = fmt.Sprintf("ElementalHost %s does not exist any more; delete the Machine to have it replaced", ref.Name)
+		return false, nil
+	case started:
+		s.hostLost = fmt.Sprintf("ElementalHost %s is not this machine's any more; delete the Machine to have it replaced", ref.Name)
+		return false, nil
+	case gone:
+		return false, nil
+	}
+	switch err := r.bind(ctx, s, live); {
+	case errors.Is(err, claim.ErrTaken):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return true, nil
+}
+
+func isBoundTo(host *infrav1.ElementalHost, ref *infrav1.HostReference) bool {
+	return host != nil && host.Spec.Claim != nil && host.Spec.Claim.ID == ref.ClaimID && host.Spec.Claim.Phase == infrav1.ClaimBound
+}
+
+// choose picks a free host and nominates it, so that this manager's other
+// workers look for another. release gives the nomination back. It returns nil
+// where there is none: s.noHost then says why, unless it is only that others
+// are just claiming those that suit.
+func (r *Reconciler) choose(ctx context.Context, s *scope) (_ *infrav1.ElementalHost, release func(), _ error) {
+	request := requestFor(s)
+	candidates, err := r.list(ctx, s, index.Free)
+	if err != nil {
+		return nil, nil, err
+	}
+	if request.ReservedFor != "" {
+		own, err := r.list(ctx, s, request.ReservedFor)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, host := range own {
+			if host.Spec.Claim.Phase != infrav1.ClaimReserved {
+				continue
+			}
+			if why, ok := request.Suits(host); !ok {
+				// The endpoint is this host's address; another host would
+				// answer to nobody. The cluster's controller exchanges it.
+				s.noHost = fmt.Sprintf("Host %s is reserved for this cluster's endpoint and can't be used now: %s", host.Name, why)
+				return nil, nil, nil
+			}
+			candidates = append(candidates, host)
+		}
+	}
+	if host := r.nominations.pick(r.Clock.Now(), request, candidates); host != nil {
+		key := client.ObjectKeyFromObject(host)
+		return host.DeepCopy(), func() { r.nominations.drop(key) }, nil
+	}
+	if request.Pick(candidates) != nil {
+		return nil, nil, nil
+	}
+	all, err := r.list(ctx, s, "")
+	if err != nil {
+		return nil, nil, err
+	}
+	s.noHost = request.Explain(all)
+	return nil, nil, nil
+}
+
+// requestFor says what the machine asks for.
+func requestFor(s *scope) placement.Request {
+	request := placement.Request{
+		HostName:           s.machine.Spec.HostName,
+		Selector:           s.machine.Spec.HostSelector,
+		FailureDomainLabel: failureDomainLabel(s.infraCluster),
+	}
+	if s.owner != nil {
+		request.FailureDomain = s.owner.Spec.FailureDomain
+		if s.cluster != nil && util.IsControlPlaneMachine(s.owner) {
+			request.ReservedFor = s.cluster.Name
+		}
+	}
+	return request
+}
+
+func failureDomainLabel(c *infrav1.ElementalCluster) string {
+	if c != nil && c.Spec.FailureDomains.HostLabel != "" {
+		return c.Spec.FailureDomains.HostLabel
+	}
+	return infrav1.DefaultFailureDomainLabel
+}
+
+// list returns hosts of the machine's namespace by who has claimed them; all
+// where that is blank. They are the cache's own and must not be changed.
+func (r *Reconciler) list(ctx context.Context, s *scope, claimedBy string) ([]*infrav1.ElementalHost, error) {
+	options := []client.ListOption{client.InNamespace(s.machine.Namespace), client.UnsafeDisableDeepCopy}
+	if claimedBy != "" {
+		options = append(options, client.MatchingFields{index.HostByCluster: claimedBy})
+	}
+	hosts := &infrav1.ElementalHostList{}
+	if err := r.Client.List(ctx, hosts, options...); err != nil {
+		return nil, fmt.Errorf("listing hosts: %w", err)
+	}
+	out := make([]*infrav1.ElementalHost, len(hosts.Items))
+	for i := range hosts.Items {
+		out[i] = &hosts.Items[i]
+	}
+	return out, nil
+}
+
+// take records the choice on the machine and then binds the host.
+func (r *Reconciler) take(ctx context.Context, s *scope, host *infrav1.ElementalHost) error {
+	ctrl.LoggerFrom(ctx).Info("Claiming host", "ElementalHost", klog.KObj(host))
+	err := r.patchSpec(ctx, s, "recording the choice of host "+host.Name, func(m *infrav1.ElementalMachine) {
+		m.Spec.HostRef = &infrav1.HostReference{Name: host.Name, ClaimID: string(uuid.NewUUID())}
+	})
+	if err != nil {
+		return err
+	}
+	return r.bind(ctx, s, host)
+}
+
+// bind binds the host to the recorded choice. Conflicts with writes that do not
+// concern the claim, such as an agent's report, are tried again.
+func (r *Reconciler) bind(ctx context.Context, s *scope, host *infrav1.ElementalHost) error {
+	request := requestFor(s)
+	var err error
+	for range bindAttempts {
+		if why, ok := request.Suits(host); !ok && !isBoundTo(host, s.machine.Spec.HostRef) {
+			return fmt.Errorf("claiming host %s, which is %s by now: %w", host.Name, why, claim.ErrTaken)
+		}
+		err = claim.Bind(ctx, r.Client, host, s.cluster.Name, machineName(s), s.machine.Spec.HostRef.ClaimID)
+		if err == nil {
+			s.host = host
+			r.Recorder.Eventf(s.machine, host, corev1.EventTypeNormal, infrav1.HostClaimedReason, "Claim", "Claimed host %s", host.Name)
+			return nil
+		}
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(host), host); err != nil {
+			return fmt.Errorf("reading host %s again: %w", host.Name, err)
+		}
+	}
+	return err
+}
+
+func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) error {
+	if controllerutil.ContainsFinalizer(s.machine, infrav1.MachineFinalizer) {
+		return nil
+	}
+	return r.patchSpec(ctx, s, "adding finalizer", func(m *infrav1.ElementalMachine) {
+		controllerutil.AddFinalizer(m, infrav1.MachineFinalizer)
+	})
+}
+
+// patchSpec changes spec or metadata, if nobody else has changed the machine
+// since it was read. status in memory is kept.
+func (r *Reconciler) patchSpec(ctx context.Context, s *scope, doing string, change func(*infrav1.ElementalMachine)) error {
+	before := s.machine.DeepCopy()
+	after := s.machine.DeepCopy()
+	change(after)
+	if err := r.Client.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	after.Status = s.machine.Status
+	*s.machine = *after
+	return nil
+}

@@ -1,0 +1,153 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/claim"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
+)
+
+// reconcileDelete has the host reset and lets the machine go when it is clean,
+// when it is gone, or when it was silent for too long.
+func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if !controllerutil.ContainsFinalizer(s.machine, infrav1.MachineFinalizer) {
+		return ctrl.Result{}, nil
+	}
+	// `clusterctl move` deletes what it has copied. The machine lives on
+	// elsewhere, and so does what runs on its host.
+	if _, moved := s.machine.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moved {
+		return ctrl.Result{}, r.letGo(ctx, s)
+	}
+	if err := r.releaseHosts(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+	if s.host == nil || s.host.Spec.Claim == nil || s.host.Spec.Claim.ID != s.machine.Spec.HostRef.ClaimID {
+		return ctrl.Result{}, r.letGo(ctx, s)
+	}
+	if hoststatus.IsReset(s.host) {
+		r.Recorder.Eventf(s.machine, s.host, corev1.EventTypeNormal, infrav1.ReleasedReason, "Release", "Host %s was reset", s.host.Name)
+		return ctrl.Result{}, r.letGo(ctx, s)
+	}
+	wait, err := r.patience(ctx, s)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if wait == 0 {
+		s.silent = true
+		r.Recorder.Eventf(s.machine, s.host, corev1.EventTypeWarning, infrav1.HostSilentReason, "Release",
+			"Host %s did not answer in time; it is reset before anything else when it returns", s.host.Name)
+		return ctrl.Result{}, r.letGo(ctx, s)
+	}
+	if wait == forEver {
+		return ctrl.Result{}, nil
+	}
+	return ctrl.Result{RequeueAfter: wait}, nil
+}
+
+// releaseHosts releases the machine's host, and any other that is bound in the
+// machine's name under another claim ID: what a manager that was deposed between
+// choosing and binding may leave behind.
+func (r *Reconciler) releaseHosts(ctx context.Context, s *scope) error {
+	named := &infrav1.ElementalHostList{}
+	if err := r.Client.List(ctx, named, client.InNamespace(s.machine.Namespace), client.MatchingFields{index.HostByMachine: machineName(s)}); err != nil {
+		return fmt.Errorf("listing hosts of the machine: %w", err)
+	}
+	hosts := make([]*infrav1.ElementalHost, 0, len(named.Items)+1)
+	for i := range named.Items {
+		if s.host == nil || named.Items[i].Name != s.host.Name {
+			hosts = append(hosts, &named.Items[i])
+		}
+	}
+	if s.host != nil {
+		hosts = append(hosts, s.host)
+	}
+	for _, host := range hosts {
+		is := host.Spec.Claim
+		if is == nil || is.Phase != infrav1.ClaimBound || is.MachineName != machineName(s) || is.ClusterName != clusterName(s) {
+			continue
+		}
+		ctrl.LoggerFrom(ctx).Info("Releasing host", "ElementalHost", klog.KObj(host))
+		if err := claim.Release(ctx, r.Client, host, is.ID); err != nil && !errors.Is(err, claim.ErrTaken) {
+			return err
+		}
+	}
+	return nil
+}
+
+// forEver means that the machine waits for events only.
+const forEver = time.Duration(-1)
+
+// patience says how long a deleted machine still waits for its host: forEver
+// while the host is connected or a whole site is dark, 0 when it has waited
+// long enough.
+//
+// Only time during which another host of the cluster was connected counts (or
+// any, when the cluster is being deleted): a site that lost its line must not
+// lose its machines.
+func (r *Reconciler) patience(ctx context.Context, s *scope) (time.Duration, error) {
+	connection := s.host.Status.Connection
+	if connection != nil && connection.State == infrav1.ConnectionConnected {
+		return forEver, nil
+	}
+	since := s.machine.DeletionTimestamp.Time
+	if connection != nil {
+		since = later(since, connection.Since.Time)
+	}
+	if s.cluster != nil && s.cluster.DeletionTimestamp.IsZero() {
+		witness, err := r.witness(ctx, s)
+		if err != nil || witness == nil {
+			return forEver, err
+		}
+		since = later(since, witness.Time)
+	}
+	timeout := time.Duration(ptr.Deref(s.machine.Spec.Release.DisconnectedTimeoutSeconds, infrav1.DefaultDisconnectedTimeoutSeconds)) * time.Second
+	return max(0, since.Add(timeout).Sub(r.Clock.Now())), nil
+}
+
+// witness returns since when another host of the cluster has been connected
+// without a break; nil when none is.
+func (r *Reconciler) witness(ctx context.Context, s *scope) (*metav1.Time, error) {
+	hosts, err := r.list(ctx, s, s.cluster.Name)
+	if err != nil {
+		return nil, err
+	}
+	var since *metav1.Time
+	for _, host := range hosts {
+		c := host.Status.Connection
+		if host.Name == s.host.Name || c == nil || c.State != infrav1.ConnectionConnected {
+			continue
+		}
+		if since == nil || c.Since.Before(since) {
+			since = &c.Since
+		}
+	}
+	return since, nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func (r *Reconciler) letGo(ctx context.Context, s *scope) error {
+	ctrl.LoggerFrom(ctx).Info("Removing finalizer")
+	return client.IgnoreNotFound(r.patchSpec(ctx, s, "removing finalizer", func(m *infrav1.ElementalMachine) {
+		controllerutil.RemoveFinalizer(m, infrav1.MachineFinalizer)
+	}))
+}

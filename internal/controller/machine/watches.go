@@ -1,0 +1,171 @@
+package machine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/util/workqueue"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/predicates"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
+)
+
+// SetupWithManager registers the reconciler and its watches. The indexes of
+// package index must have been registered.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	log := ctrl.LoggerFrom(ctx).WithValues("controller", "elementalmachine")
+	filter := predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilter)
+	ofCluster, err := util.ClusterToTypedObjectsMapper(r.Client, &infrav1.ElementalMachineList{}, mgr.GetScheme())
+	if err != nil {
+		return fmt.Errorf("mapping Clusters to ElementalMachines: %w", err)
+	}
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &infrav1.ElementalMachine{}, waitingIndex, waiting); err != nil {
+		return fmt.Errorf("adding index %s: %w", waitingIndex, err)
+	}
+	err = ctrl.NewControllerManagedBy(mgr).
+		Named("elementalmachine").
+		For(&infrav1.ElementalMachine{}).
+		WithEventFilter(filter).
+		WithOptions(options).
+		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(
+			util.MachineToInfrastructureMapFunc(infrav1.GroupVersion.WithKind("ElementalMachine")))).
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(ofCluster)).
+		Watches(&infrav1.ElementalHost{}, r.hostHandler()).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("adding controller: %w", err)
+	}
+	return nil
+}
+
+const (
+	waitingIndex = "elementalmachine.waiting"
+	isWaiting    = "true"
+)
+
+// waiting indexes the machines that could not be given a host.
+func waiting(o client.Object) []string {
+	m, ok := o.(*infrav1.ElementalMachine)
+	if !ok || m.Spec.HostRef != nil || !m.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	c := meta.FindStatusCondition(m.Status.Conditions, infrav1.HostClaimedCondition)
+	if c == nil || c.Reason != infrav1.NoHostReason {
+		return nil
+	}
+	return []string{isWaiting}
+}
+
+type queue = workqueue.TypedRateLimitingInterface[ctrl.Request]
+
+// hostHandler wakes the machine that a host belongs to, and for every host that
+// becomes free one machine that waits for such a host.
+func (r *Reconciler) hostHandler() handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
+			if host, ok := e.Object.(*infrav1.ElementalHost); ok {
+				r.wakeOwner(ctx, host, q)
+				if hoststatus.Available(host).IsTrue() {
+					r.wakeWaiting(ctx, host, q)
+				}
+			}
+		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			before, ok1 := e.ObjectOld.(*infrav1.ElementalHost)
+			after, ok2 := e.ObjectNew.(*infrav1.ElementalHost)
+			if !ok1 || !ok2 || before.ResourceVersion == after.ResourceVersion {
+				return
+			}
+			r.wakeOwner(ctx, after, q)
+			if !hoststatus.Available(after).IsTrue() {
+				return
+			}
+			if !hoststatus.Available(before).IsTrue() || !maps.Equal(before.Labels, after.Labels) {
+				r.wakeWaiting(ctx, after, q)
+			}
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
+			if host, ok := e.Object.(*infrav1.ElementalHost); ok {
+				r.wakeOwner(ctx, host, q)
+			}
+		},
+	}
+}
+
+func (r *Reconciler) wakeOwner(ctx context.Context, host *infrav1.ElementalHost, q queue) {
+	if host.Spec.Claim == nil || host.Spec.Claim.ID == "" {
+		return
+	}
+	machines := &infrav1.ElementalMachineList{}
+	err := r.Client.List(ctx, machines, client.InNamespace(host.Namespace),
+		client.MatchingFields{index.MachineByClaim: host.Spec.Claim.ID}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing machines of host")
+		return
+	}
+	for i := range machines.Items {
+		q.Add(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&machines.Items[i])})
+	}
+}
+
+// wakeWaiting wakes one waiting machine that the host suits: control planes
+// first, because nothing else of a cluster gets on without them, then the
+// oldest.
+func (r *Reconciler) wakeWaiting(ctx context.Context, host *infrav1.ElementalHost, q queue) {
+	machines := &infrav1.ElementalMachineList{}
+	err := r.Client.List(ctx, machines, client.InNamespace(host.Namespace), client.MatchingFields{waitingIndex: isWaiting})
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing waiting machines")
+		return
+	}
+	slices.SortFunc(machines.Items, func(a, b infrav1.ElementalMachine) int {
+		return cmp.Or(
+			cmp.Compare(workerRank(&a), workerRank(&b)),
+			a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+			cmp.Compare(a.Name, b.Name),
+		)
+	})
+	var first *client.ObjectKey
+	for i := range machines.Items {
+		s := &scope{machine: &machines.Items[i]}
+		if err := r.read(ctx, s); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Reading waiting machine")
+			continue
+		}
+		if _, ok := requestFor(s).Matches(host); !ok {
+			continue
+		}
+		key := client.ObjectKeyFromObject(s.machine)
+		if r.woken.add(r.Clock.Now(), key, host.Name) {
+			q.Add(ctrl.Request{NamespacedName: key})
+			return
+		}
+		if first == nil {
+			first = &key
+		}
+	}
+	// All were woken for other hosts a moment ago; better once too often.
+	if first != nil {
+		q.Add(ctrl.Request{NamespacedName: *first})
+	}
+}
+
+func workerRank(m *infrav1.ElementalMachine) int {
+	if _, ok := m.Labels[clusterv1.MachineControlPlaneLabel]; ok {
+		return 0
+	}
+	return 1
+}
