@@ -1,5 +1,7 @@
 package v1beta2
 
+import "maps"
+
 const (
 	// ClusterFinalizer lets the provider give reservations back.
 	ClusterFinalizer = "elementalcluster.infrastructure.cluster.x-k8s.io"
@@ -22,6 +24,26 @@ const (
 	// TokenSecretType is the type of registration token Secrets.
 	TokenSecretType = "infrastructure.cluster.x-k8s.io/elemental-registration-token" //nolint:gosec // a type, not a credential
 )
+
+// LabelValue is the value of a label.
+// +kubebuilder:validation:MaxLength=63
+// +kubebuilder:validation:Pattern=`^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$`
+type LabelValue = string
+
+// Labels are labels, checked at admission. Values are bounded by a type of their
+// own, as a rule on values without a bound costs more than the API server
+// permits; the type is an alias, so Labels can be assigned to and from the map
+// that selectors and metadata take.
+// +kubebuilder:object:generate=false
+// +kubebuilder:validation:MaxProperties=64
+// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="keys must be label keys"
+type Labels map[string]LabelValue
+
+// DeepCopy returns a copy; the generator can't write one for a map of an alias.
+func (l Labels) DeepCopy() Labels { return maps.Clone(l) }
+
+// DeepCopyInto copies the labels into out.
+func (l Labels) DeepCopyInto(out *Labels) { *out = maps.Clone(l) }
 
 // LocalReference names an object of the same namespace.
 type LocalReference struct {

@@ -40,10 +40,7 @@ type ElementalMachineSpec struct {
 type HostSelector struct {
 	// matchLabels that the host must have.
 	// +optional
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="keys must be label keys"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, size(self[k]) <= 63 && self[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$'))",message="values must be label values"
-	MatchLabels map[string]string `json:"matchLabels,omitempty"`
+	MatchLabels Labels `json:"matchLabels,omitempty"`
 
 	// matchExpressions that must all hold.
 	// +optional
