@@ -1,0 +1,74 @@
+// Package durable writes files that are either there as a whole, also after a
+// power cut, or not there at all.
+package durable
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// WriteFile replaces the file at path by data: a temporary file beside it is
+// written, synced and renamed, and the directory is synced. The mode is set
+// whatever the umask. A path that is a symbolic link is replaced, not followed.
+func WriteFile(path string, data []byte, mode fs.FileMode) error {
+	return Write(path, data, func(f *os.File) error { return f.Chmod(mode) })
+}
+
+// Write is WriteFile with the attributes left to the caller: attributes is
+// called with the temporary file, which is 0600 until then and holds data.
+func Write(path string, data []byte, attributes func(*os.File) error) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), ".elemental-*")
+	if err != nil {
+		return fmt.Errorf("creating a temporary file for %s: %w", path, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, ignoreClosed(f.Close()), ignoreMissing(os.Remove(f.Name())))
+		}
+	}()
+	if _, err = f.Write(data); err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	if err = attributes(f); err != nil {
+		return fmt.Errorf("setting mode and owner of %s: %w", path, err)
+	}
+	if err = f.Sync(); err != nil {
+		return fmt.Errorf("syncing %s: %w", path, err)
+	}
+	if err = f.Close(); err != nil {
+		return fmt.Errorf("closing %s: %w", path, err)
+	}
+	if err = os.Rename(f.Name(), path); err != nil {
+		return fmt.Errorf("replacing %s: %w", path, err)
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// SyncDir makes the names in a directory durable.
+func SyncDir(dir string) error {
+	f, err := os.Open(dir) //nolint:gosec // the caller's directory
+	if err != nil {
+		return fmt.Errorf("opening %s to sync it: %w", dir, err)
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("syncing the directory %s: %w", dir, err)
+	}
+	return nil
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
