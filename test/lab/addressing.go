@@ -57,5 +57,6 @@ func networkFiles(subnet string, number int) []engine.File {
 	return []engine.File{
 		{Path: "/etc/cni/net.d/10-lab.conflist", Mode: 0o644, Content: fmt.Appendf(nil, conflist, podSubnet(number))},
 		{Path: "/etc/lab/routes", Mode: 0o644, Content: []byte(routes.String())},
+		{Path: "/etc/lab/resolv.conf", Mode: 0o644, Content: fmt.Appendf(nil, "nameserver %s\n", address(subnet, 1))},
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/tools/toolset"
 )
 
-
 // Lab is a management cluster and hosts on this machine.
 type Lab struct {
 	options  Options
@@ -123,6 +122,9 @@ func (l *Lab) startHost(ctx context.Context, host *engine.Host, number int, host
 // nothing is left.
 func (l *Lab) Down(ctx context.Context) error {
 	if _, err := l.engine.Docker(ctx, "version", "--format", "{{.Server.Version}}"); err == nil {
+		if err := l.management("").remove(ctx); err != nil {
+			return fmt.Errorf("removing the management cluster: %w", err)
+		}
 		if err := l.progress.Step("Removing hosts and network", func() error { return l.engine.Clean(ctx) }); err != nil {
 			return err
 		}

@@ -25,6 +25,8 @@ func main() {
 				if err == nil {
 					err = l.StartHosts(ctx, img)
 				}
+			case "up":
+				err = l.Up(ctx)
 			case "down":
 				err = l.Down(ctx)
 			}

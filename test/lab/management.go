@@ -1,0 +1,180 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/engine"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/shell"
+)
+
+// management is the cluster that Cluster API runs in.
+type management interface {
+	// start makes the cluster, or finds it, and returns its kubeconfig.
+	start(ctx context.Context) (kubeconfig string, err error)
+	// load puts an archive of images where the cluster's pods find them.
+	load(ctx context.Context, archive string) error
+	// address returns where the hosts reach the cluster's node ports.
+	address(ctx context.Context) (string, error)
+	// remove removes the cluster, if there is one.
+	remove(ctx context.Context) error
+}
+
+// Management returns the host that is the management cluster. With kind there is no such host.
+func (l *Lab) Management() *engine.Host {
+	return l.engine.Host("management", hostAddress(l.options.Subnet, 0))
+}
+
+// hostCluster is a management cluster of one lab host.
+type hostCluster struct {
+	lab   *Lab
+	image string
+}
+
+func (c hostCluster) start(ctx context.Context) (string, error) {
+	host := c.lab.Management()
+	if err := c.lab.startHost(ctx, host, 0, c.image); err != nil {
+		return "", err
+	}
+	if _, err := host.Exec(ctx, "test", "-e", "/etc/kubernetes/admin.conf"); err != nil {
+		version, err := host.Exec(ctx, "kubeadm", "version", "--output", "short")
+		if err != nil {
+			return "", fmt.Errorf("asking kubeadm for its version: %w", err)
+		}
+		config := engine.File{Path: "/root/kubeadm.yaml", Mode: 0o600, Content: []byte(kubeadmConfig(host.Address, version))}
+		if err := host.Put(ctx, config); err != nil {
+			return "", err
+		}
+		if _, err := host.Exec(ctx, "kubeadm", "init", "--config", config.Path); err != nil {
+			return "", fmt.Errorf("running kubeadm init: %w", err)
+		}
+	}
+	return host.Exec(ctx, "cat", "/etc/kubernetes/admin.conf")
+}
+
+// kubeadmConfig returns what makes a cluster of one node that also runs pods.
+func kubeadmConfig(address, version string) string {
+	return fmt.Sprintf(`apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+localAPIEndpoint:
+  advertiseAddress: %[1]s
+nodeRegistration:
+  criSocket: unix:///run/containerd/containerd.sock
+  taints: []
+---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+clusterName: management
+kubernetesVersion: %[2]s
+controlPlaneEndpoint: %[1]s:6443
+networking:
+  podSubnet: %[3]s
+`, address, version, PodSubnet)
+}
+
+func (c hostCluster) load(ctx context.Context, archive string) error {
+	in, err := os.Open(archive)
+	if err != nil {
+		return fmt.Errorf("opening the images: %w", err)
+	}
+	defer func() { _ = in.Close() }()
+	_, err = c.lab.Management().ExecInput(ctx, in, "ctr", "--namespace", "k8s.io", "images", "import",
+		"--local", "--discard-unpacked-layers", "-")
+	if err != nil {
+		return fmt.Errorf("loading images: %w", err)
+	}
+	return nil
+}
+
+func (c hostCluster) address(context.Context) (string, error) { return c.lab.Management().Address, nil }
+
+// remove does nothing: the host goes with the other hosts.
+func (c hostCluster) remove(context.Context) error { return nil }
+
+// kindCluster is a management cluster made by kind, a program the user has in PATH.
+type kindCluster struct {
+	lab *Lab
+}
+
+func (c kindCluster) kind(ctx context.Context, args ...string) (string, error) {
+	return shell.Command{
+		Args: append([]string{"kind"}, args...),
+		Env:  []string{"KIND_EXPERIMENTAL_DOCKER_NETWORK=" + c.lab.options.Name},
+	}.Run(ctx)
+}
+
+func (c kindCluster) name() string { return c.lab.options.Name }
+
+func (c kindCluster) start(ctx context.Context) (string, error) {
+	clusters, err := c.kind(ctx, "get", "clusters")
+	if err != nil {
+		return "", err
+	}
+	if !containsLine(clusters, c.name()) {
+		// kind would change the user's own kubeconfig otherwise.
+		unused := filepath.Join(c.lab.options.State, "kind.kubeconfig")
+		if _, err := c.kind(ctx, "create", "cluster", "--name", c.name(), "--kubeconfig", unused, "--wait", "5m"); err != nil {
+			return "", err
+		}
+	}
+	return c.kind(ctx, "get", "kubeconfig", "--name", c.name())
+}
+
+func (c kindCluster) load(ctx context.Context, archive string) error {
+	_, err := c.kind(ctx, "load", "image-archive", archive, "--name", c.name())
+	return err
+}
+
+func (c kindCluster) address(ctx context.Context) (string, error) {
+	format := `{{(index .NetworkSettings.Networks "` + c.lab.options.Name + `").IPAddress}}`
+	address, err := c.lab.engine.Docker(ctx, "inspect", "--format", format, c.name()+"-control-plane")
+	if err != nil {
+		return "", fmt.Errorf("finding kind's address: %w", err)
+	}
+	return address, nil
+}
+
+func (c kindCluster) remove(ctx context.Context) error {
+	_, err := c.kind(ctx, "delete", "cluster", "--name", c.name())
+	return err
+}
+
+func containsLine(text, line string) bool {
+	for l := range strings.Lines(text) {
+		if strings.TrimSpace(l) == line {
+			return true
+		}
+	}
+	return false
+}
+
+// management returns the management cluster that the options ask for.
+func (l *Lab) management(hostImage string) management {
+	if l.options.Management == ManagementKind {
+		return kindCluster{lab: l}
+	}
+	return hostCluster{lab: l, image: hostImage}
+}
+
+// Kubeconfig returns the file with which the management cluster is reached from this machine.
+func (l *Lab) Kubeconfig() string { return filepath.Join(l.options.State, "management.kubeconfig") }
+
+// StartManagement makes the management cluster, or finds it, waits for its node and puts the stand-in for cert-manager
+// into it.
+func (l *Lab) startManagement(ctx context.Context, cluster management) error {
+	kubeconfig, err := cluster.start(ctx)
+	if err != nil {
+		return fmt.Errorf("making the management cluster: %w", err)
+	}
+	if err := os.WriteFile(l.Kubeconfig(), []byte(kubeconfig), 0o600); err != nil {
+		return fmt.Errorf("writing the kubeconfig: %w", err)
+	}
+	_, err = l.Kubectl(ctx, "wait", "node", "--all", "--for", "condition=Ready", "--timeout", "3m")
+	if err != nil {
+		return fmt.Errorf("waiting for the node: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,285 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/certs"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/image"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/shell"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/tools/toolset"
+)
+
+// provider is a Cluster API provider as clusterctl sees it.
+type provider struct {
+	// name and kind are clusterctl's, such as kubeadm and BootstrapProvider.
+	name, kind string
+	// label is the folder clusterctl expects, such as bootstrap-kubeadm.
+	label string
+	// components is the file name of its manifests.
+	components string
+	// config is the folder of its kustomization inside the cluster-api module.
+	config string
+	// tool is the program; image is the name of its image, which the manifests have with another registry and tag.
+	tool, image string
+}
+
+// upstream returns the providers that come from the cluster-api module.
+func upstream() []provider {
+	return []provider{
+		{
+			name: "cluster-api", kind: "CoreProvider", label: "cluster-api", components: "core-components.yaml",
+			config: "core/config/default", tool: "capi-core", image: "cluster-api-controller",
+		},
+		{
+			name: "kubeadm", kind: "BootstrapProvider", label: "bootstrap-kubeadm", components: "bootstrap-components.yaml",
+			config: "bootstrap/kubeadm/config/default", tool: "capi-kubeadm-bootstrap", image: "kubeadm-bootstrap-controller",
+		},
+		{
+			name: "kubeadm", kind: "ControlPlaneProvider", label: "control-plane-kubeadm",
+			components: "control-plane-components.yaml", config: "controlplane/kubeadm/config/default",
+			tool: "capi-kubeadm-control-plane", image: "kubeadm-control-plane-controller",
+		},
+	}
+}
+
+// elemental is this provider.
+func elemental() provider {
+	return provider{
+		name: "elemental", kind: "InfrastructureProvider", label: "infrastructure-elemental",
+		components: "infrastructure-components.yaml",
+	}
+}
+
+const (
+	stagingRegistry = "gcr.io/k8s-staging-cluster-api"
+	registry        = "registry.k8s.io/cluster-api"
+)
+
+// release is this provider's release: its version and folder. The zero value is none.
+type release struct {
+	version, folder string
+}
+
+// findRelease returns the release that the options name, or else the newest that was made.
+func (l *Lab) findRelease() (release, error) {
+	if folder := l.options.Release; folder != "" {
+		folder, err := filepath.Abs(folder)
+		if err != nil {
+			return release{}, fmt.Errorf("finding the release: %w", err)
+		}
+		if _, err := os.Stat(filepath.Join(folder, elemental().components)); err != nil {
+			return release{}, fmt.Errorf("looking at the release: %w", err)
+		}
+		return release{version: filepath.Base(folder), folder: folder}, nil
+	}
+	files, err := filepath.Glob(filepath.Join(l.options.Checkout, "out", "release", "v*", elemental().components))
+	if err != nil {
+		return release{}, fmt.Errorf("looking for releases: %w", err)
+	}
+	var newest release
+	var highest *version.Version
+	for _, file := range files {
+		folder := filepath.Dir(file)
+		v, err := version.ParseSemantic(filepath.Base(folder))
+		if err == nil && (highest == nil || highest.LessThan(v)) {
+			highest, newest = v, release{version: filepath.Base(folder), folder: folder}
+		}
+	}
+	return newest, nil
+}
+
+// providerImages builds an archive with the images of all providers and of the stand-in for cert-manager.
+func (l *Lab) providerImages(ctx context.Context, tools string, module capiModule, release release) (string, error) {
+	var workloads []image.Workload
+	for _, p := range upstream() {
+		workloads = append(workloads, image.Workload{
+			Name:       registry + "/" + p.image + ":" + module.version,
+			Entrypoint: []string{"/manager"},
+			Files:      map[string]string{"/manager": filepath.Join(tools, p.tool)},
+		})
+	}
+	own := []struct{ pkg, image string }{{"./test/lab/cmd/certs", certs.Image}}
+	if release.folder != "" {
+		name, err := managerImage(filepath.Join(release.folder, elemental().components))
+		if err != nil {
+			return "", err
+		}
+		own = append(own, struct{ pkg, image string }{"./cmd/manager", name})
+	}
+	for _, program := range own {
+		file, err := l.images.Build(ctx, image.Program{Package: program.pkg})
+		if err != nil {
+			return "", err
+		}
+		workloads = append(workloads, image.Workload{
+			Name: program.image, Entrypoint: []string{"/manager"}, Files: map[string]string{"/manager": file},
+		})
+	}
+	return l.images.Archive("providers", workloads...)
+}
+
+// managerImage returns the image of the container called manager in a file of manifests.
+func managerImage(file string) (string, error) {
+	in, err := os.Open(file)
+	if err != nil {
+		return "", fmt.Errorf("reading the release: %w", err)
+	}
+	defer func() { _ = in.Close() }()
+	decoder := yaml.NewYAMLOrJSONDecoder(in, 4096)
+	for {
+		deployment := appsv1.Deployment{}
+		err := decoder.Decode(&deployment)
+		if errors.Is(err, io.EOF) {
+			return "", fmt.Errorf("reading %s: it has no Deployment with a container called manager", file)
+		}
+		if err != nil || deployment.Kind != "Deployment" {
+			// Other kinds need not fit the type.
+			continue
+		}
+		for _, container := range deployment.Spec.Template.Spec.Containers {
+			if container.Name == "manager" {
+				return container.Image, nil
+			}
+		}
+	}
+}
+
+// capiModule is where Go keeps the cluster-api module.
+type capiModule struct {
+	version, folder string
+}
+
+func (l *Lab) findCAPI(ctx context.Context) (capiModule, error) {
+	out, err := shell.Command{
+		Args: []string{"go", "list", "-m", "-f", "{{.Version}} {{.Dir}}", "sigs.k8s.io/cluster-api"},
+		Dir:  filepath.Join(l.options.Checkout, "test", "tools", "cluster-api"),
+	}.Run(ctx)
+	if err != nil {
+		return capiModule{}, fmt.Errorf("finding the cluster-api module: %w", err)
+	}
+	version, folder, _ := strings.Cut(out, " ")
+	return capiModule{version: version, folder: folder}, nil
+}
+
+// writeRepositories makes clusterctl's local repositories and its configuration, and returns the latter's file.
+func (l *Lab) writeRepositories(ctx context.Context, module capiModule, release release, variables map[string]string) error {
+	root := filepath.Join(l.options.State, "repository")
+	providers := upstream()
+	for _, p := range providers {
+		manifests, err := l.Kubectl(ctx, "kustomize", filepath.Join(module.folder, p.config))
+		if err != nil {
+			return fmt.Errorf("rendering %s: %w", p.label, err)
+		}
+		manifests = strings.NewReplacer(
+			stagingRegistry+"/"+p.image+":main", registry+"/"+p.image+":"+module.version,
+			"imagePullPolicy: Always", "imagePullPolicy: IfNotPresent",
+		).Replace(manifests)
+		metadata, err := os.ReadFile(filepath.Join(module.folder, "metadata.yaml"))
+		if err != nil {
+			return fmt.Errorf("reading the metadata of %s: %w", p.label, err)
+		}
+		folder := filepath.Join(root, p.label, module.version)
+		for name, content := range map[string][]byte{p.components: []byte(manifests), "metadata.yaml": metadata} {
+			if err := writeFile(filepath.Join(folder, name), content); err != nil {
+				return err
+			}
+		}
+	}
+	versions := map[string]string{}
+	for _, p := range providers {
+		versions[p.label] = module.version
+	}
+	if release.folder != "" {
+		p := elemental()
+		folder := filepath.Join(root, p.label, release.version)
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return fmt.Errorf("making the repository: %w", err)
+		}
+		if err := os.CopyFS(folder, os.DirFS(release.folder)); err != nil && !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("copying the release: %w", err)
+		}
+		providers, versions[p.label] = append(providers, p), release.version
+	}
+	return writeFile(l.clusterctlConfig(), []byte(clusterctlConfig(root, providers, versions, variables)))
+}
+
+// clusterctlConfig returns clusterctl's configuration.
+func clusterctlConfig(root string, providers []provider, versions, variables map[string]string) string {
+	var text strings.Builder
+	text.WriteString("providers:\n")
+	for _, p := range providers {
+		fmt.Fprintf(&text, "  - name: %s\n    type: %s\n    url: file://%s\n", p.name, p.kind,
+			filepath.Join(root, p.label, versions[p.label], p.components))
+	}
+	text.WriteString("cert-manager:\n  externallyProvisioned: \"true\"\n")
+	names := make([]string, 0, len(variables))
+	for name := range variables {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		fmt.Fprintf(&text, "%s: %q\n", name, variables[name])
+	}
+	return text.String()
+}
+
+func (l *Lab) clusterctlConfig() string { return filepath.Join(l.options.State, "clusterctl.yaml") }
+
+// Tools builds the programs that the lab itself runs, kubectl, clusterctl and the providers, and returns their folder.
+func (l *Lab) Tools(ctx context.Context) (string, error) {
+	tools, err := toolset.Select("cluster-api", "kubectl")
+	if err != nil {
+		return "", err
+	}
+	return l.images.Tools.Folder(ctx, tools...)
+}
+
+// Kubectl runs kubectl against the management cluster.
+func (l *Lab) Kubectl(ctx context.Context, args ...string) (string, error) {
+	return l.KubectlInput(ctx, nil, args...)
+}
+
+// KubectlInput is Kubectl with input for the program.
+func (l *Lab) KubectlInput(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
+	tools, err := l.Tools(ctx)
+	if err != nil {
+		return "", err
+	}
+	return shell.Command{
+		Args:  append([]string{filepath.Join(tools, "kubectl"), "--kubeconfig", l.Kubeconfig()}, args...),
+		Stdin: stdin,
+	}.Run(ctx)
+}
+
+// Clusterctl runs clusterctl against the management cluster, with the lab's repositories.
+func (l *Lab) Clusterctl(ctx context.Context, args ...string) (string, error) {
+	tools, err := l.Tools(ctx)
+	if err != nil {
+		return "", err
+	}
+	return shell.Command{
+		Args: append([]string{filepath.Join(tools, "clusterctl"), "--config", l.clusterctlConfig()}, args...),
+		Env:  []string{"KUBECONFIG=" + l.Kubeconfig(), "CLUSTERCTL_DISABLE_VERSIONCHECK=true", "GOPROXY=off"},
+	}.Run(ctx)
+}
+
+func writeFile(file string, content []byte) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return fmt.Errorf("making a folder: %w", err)
+	}
+	if err := os.WriteFile(file, content, 0o644); err != nil {
+		return fmt.Errorf("writing a file: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/certs"
+)
+
+// AgentAPIPort is the node port at which the management cluster serves the agent API.
+const AgentAPIPort = 30443
+
+// Up makes everything that is missing: Docker, images, hosts, the management cluster with Cluster API and, when there is
+// a release of it, this provider. It may be run again, also after it failed.
+func (l *Lab) Up(ctx context.Context) error {
+	release, err := l.findRelease()
+	if err != nil {
+		return err
+	}
+	tools, err := l.Tools(ctx)
+	if err != nil {
+		return fmt.Errorf("building programs: %w", err)
+	}
+	hostImage, err := l.Prepare(ctx)
+	if err != nil {
+		return err
+	}
+	module, err := l.findCAPI(ctx)
+	if err != nil {
+		return err
+	}
+	cluster := l.management(hostImage)
+	err = l.progress.Step("Starting the management cluster", func() error { return l.startManagement(ctx, cluster) })
+	if err != nil {
+		return err
+	}
+	if err := l.StartHosts(ctx, hostImage); err != nil {
+		return err
+	}
+	archive, err := l.providerImages(ctx, tools, module, release)
+	if err != nil {
+		return fmt.Errorf("making the images of providers: %w", err)
+	}
+	err = l.progress.Step("Loading the images of providers", func() error { return cluster.load(ctx, archive) })
+	if err != nil {
+		return err
+	}
+	address, err := cluster.address(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.writeRepositories(ctx, module, release, variables(address)); err != nil {
+		return fmt.Errorf("making clusterctl's repositories: %w", err)
+	}
+	return l.progress.Step("Installing Cluster API", func() error { return l.initProviders(ctx, release) })
+}
+
+// variables returns what clusterctl puts into manifests.
+func variables(address string) map[string]string {
+	return map[string]string{
+		"CLUSTER_TOPOLOGY":                      "true",
+		"ELEMENTAL_AGENT_API_URL":               fmt.Sprintf("https://%s:%d", address, AgentAPIPort),
+		"ELEMENTAL_AGENT_API_SERVICE_TYPE":      "NodePort",
+		"ELEMENTAL_AGENT_API_NODE_PORT":         strconv.Itoa(AgentAPIPort),
+		"EXP_KUBEADM_BOOTSTRAP_FORMAT_IGNITION": "true",
+	}
+}
+
+// initProviders installs what is not installed yet: the stand-in for cert-manager, then the providers as a user does.
+func (l *Lab) initProviders(ctx context.Context, release release) error {
+	_, err := l.KubectlInput(ctx, strings.NewReader(certs.Manifests()), "apply", "--server-side", "--filename", "-")
+	if err != nil {
+		return fmt.Errorf("installing the stand-in for cert-manager: %w", err)
+	}
+	_, err = l.Kubectl(ctx, "--namespace", "cert-manager", "rollout", "status", "deployment/certs", "--timeout", "2m")
+	if err != nil {
+		return fmt.Errorf("waiting for the stand-in for cert-manager: %w", err)
+	}
+	installed, err := l.Kubectl(ctx, "get", "providers.clusterctl.cluster.x-k8s.io", "--all-namespaces", "--output",
+		"jsonpath={.items[*].metadata.name}")
+	if err != nil {
+		// The definition comes with the first provider.
+		installed = ""
+	}
+	args := []string{"init", "--wait-providers"}
+	if !strings.Contains(installed, "cluster-api") {
+		args = append(args, "--core", "cluster-api", "--bootstrap", "kubeadm", "--control-plane", "kubeadm")
+	}
+	if release.folder == "" {
+		l.progress.Say("There is no release of this provider in out/release yet (make release): going without it")
+	} else if !strings.Contains(installed, elemental().label) {
+		args = append(args, "--infrastructure", "elemental:"+release.version)
+	}
+	if len(args) == 2 {
+		return nil
+	}
+	if _, err := l.Clusterctl(ctx, args...); err != nil {
+		return fmt.Errorf("installing providers: %w", err)
+	}
+	return nil
+}
