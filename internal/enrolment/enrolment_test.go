@@ -1,0 +1,155 @@
+package enrolment_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/enrolment"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
+)
+
+func TestNames(t *testing.T) {
+	inventory := &infrav1.HostInventory{
+		Architecture: "amd64",
+		SMBIOS:       infrav1.HostSMBIOS{SerialNumber: "  ABC/123_x.. ", ProductName: strings.Repeat("long ", 100)},
+		NICs:         []infrav1.HostNIC{{Name: "eth0", MAC: "52:54:00:AA:bb:01"}},
+	}
+	for pattern, want := range map[string]string{
+		"": "host-id1",
+		"edge-{{ .Inventory.SMBIOS.SerialNumber }}":          "edge-abc-123-x",
+		"{{ (index .Inventory.NICs 0).MAC }}":                "52-54-00-aa-bb-01",
+		"---":                                                "host-id1",
+		"{{ .Inventory.SMBIOS.UUID }}":                       "host-id1",
+		"Ünïcode-{{ .HostID }}":                              "n-code-id1",
+		"{{ .Inventory.SMBIOS.ProductName }}":                "long-long-long-long-long-long-long-long-long-long-long-long-lon",
+		"{{ if .Inventory.MachineID }}a{{ else }}b{{ end }}": "b",
+	} {
+		t.Run(pattern, func(t *testing.T) {
+			g := NewWithT(t)
+			p, err := enrolment.ParseNamePattern(pattern)
+			g.Expect(err).NotTo(HaveOccurred())
+			name, err := p.Name("id1", inventory)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(name).To(Equal(want))
+			g.Expect(validation.IsDNS1123Label(name)).To(BeEmpty())
+			suffixed := enrolment.SuffixedName(name, "0123456789abcdef")
+			g.Expect(validation.IsDNS1123Label(suffixed)).To(BeEmpty())
+			g.Expect(suffixed).To(HaveSuffix("-0123456789abcdef"))
+		})
+	}
+}
+
+func TestPatternsThatCouldDoHarmAreRefused(t *testing.T) {
+	for _, pattern := range []string{
+		"{{ range 1000000000000 }}{{ end }}",
+		`{{ printf "%1000000000d" 1 }}`,
+		`{{ define "x" }}{{ template "x" }}{{ end }}{{ template "x" }}`,
+		"{{ .Nothing }}",
+		"{{ .Inventory.Nothing }}",
+		"{{ $x := 1 }}",
+		"{{ with .Inventory }}{{ .MachineID }}{{ end }}",
+		"{{ .Inventory.MachineID",
+		strings.Repeat("x", 2000),
+	} {
+		t.Run(pattern[:min(len(pattern), 40)], func(t *testing.T) {
+			_, err := enrolment.ParseNamePattern(pattern)
+			NewWithT(t).Expect(err).To(HaveOccurred())
+		})
+	}
+}
+
+func TestPatternThatDoesNotFitAHost(t *testing.T) {
+	g := NewWithT(t)
+	p, err := enrolment.ParseNamePattern("{{ (index .Inventory.NICs 0).MAC }}")
+	g.Expect(err).NotTo(HaveOccurred())
+	_, err = p.Name("id1", &infrav1.HostInventory{})
+	g.Expect(err).To(HaveOccurred())
+}
+
+func TestTokenSurvivesItsSecret(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	plain := identity.NewToken()
+	want := enrolment.Token{Hash: identity.HashToken(plain), ExpiresAt: now.Add(time.Hour), MaxUses: 3, Used: 1}
+	secret := &corev1.Secret{Type: infrav1.TokenSecretType}
+	want.WriteTo(secret)
+	got, err := enrolment.ReadToken(secret)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(got).To(Equal(want))
+	g.Expect(got.Matches(plain)).To(BeTrue())
+	g.Expect(got.Matches(plain + "x")).To(BeFalse())
+
+	g.Expect(got.State(now)).To(Equal(enrolment.Usable))
+	g.Expect(got.State(now.Add(time.Hour))).To(Equal(enrolment.Expired))
+	got.Used = 3
+	g.Expect(got.State(now)).To(Equal(enrolment.UsedUp))
+
+	secret.CreationTimestamp = metav1.NewTime(now)
+	g.Expect(want.LongLived(secret)).To(BeFalse())
+	want.ExpiresAt = now.Add(8 * 24 * time.Hour)
+	g.Expect(want.LongLived(secret)).To(BeTrue())
+}
+
+func TestMalformedTokenSecrets(t *testing.T) {
+	hash := identity.HashToken("x")
+	good := map[string]string{enrolment.HashKey: hash, enrolment.ExpiresAtKey: "2030-01-02T03:04:05Z"}
+	secret := func(change func(map[string]string)) *corev1.Secret {
+		data := map[string][]byte{}
+		text := map[string]string{}
+		for k, v := range good {
+			text[k] = v
+		}
+		change(text)
+		for k, v := range text {
+			data[k] = []byte(v)
+		}
+		return &corev1.Secret{Type: infrav1.TokenSecretType, Data: data}
+	}
+	g := NewWithT(t)
+	token, err := enrolment.ReadToken(secret(func(map[string]string) {}))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(token.MaxUses).To(Equal(1))
+	for _, change := range []func(map[string]string){
+		func(m map[string]string) { delete(m, enrolment.HashKey) },
+		func(m map[string]string) { delete(m, enrolment.ExpiresAtKey) },
+		func(m map[string]string) { m[enrolment.ExpiresAtKey] = "tomorrow" },
+		func(m map[string]string) { m[enrolment.MaxUsesKey] = "many" },
+		func(m map[string]string) { m[enrolment.UsedKey] = "-1" },
+	} {
+		_, err := enrolment.ReadToken(secret(change))
+		g.Expect(err).To(HaveOccurred())
+	}
+	_, err = enrolment.ReadToken(&corev1.Secret{Type: corev1.SecretTypeOpaque, Data: secret(func(map[string]string) {}).Data})
+	g.Expect(err).To(HaveOccurred())
+}
+
+func TestURL(t *testing.T) {
+	g := NewWithT(t)
+	registration := &infrav1.ElementalRegistration{}
+	g.Expect(enrolment.URL(registration, "")).To(BeEmpty())
+	g.Expect(enrolment.URL(nil, "https://a/")).To(Equal("https://a"))
+	g.Expect(enrolment.URL(registration, "https://a")).To(Equal("https://a"))
+	registration.Spec.Endpoint.URL = "https://b:8443/"
+	g.Expect(enrolment.URL(registration, "https://a")).To(Equal("https://b:8443"))
+	g.Expect(enrolment.Host("https://B.example:8443")).To(Equal("b.example"))
+	g.Expect(enrolment.Host("https://[fd00::1]:8443")).To(Equal("fd00::1"))
+	g.Expect(enrolment.Host("::")).To(BeEmpty())
+}
+
+func TestAgentConfig(t *testing.T) {
+	g := NewWithT(t)
+	want := enrolment.AgentConfig{Servers: []string{"https://a"}, TrustBundle: "-----BEGIN\nx\n", Token: "t"}
+	text, err := want.Encode()
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(string(text)).To(ContainSubstring("trustBundle: |"))
+	got, err := enrolment.DecodeAgentConfig(text)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(got).To(Equal(want))
+}
