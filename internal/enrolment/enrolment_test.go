@@ -1,77 +1,17 @@
 package enrolment_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/enrolment"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
 )
-
-func TestNames(t *testing.T) {
-	inventory := &infrav1.HostInventory{
-		Architecture: "amd64",
-		SMBIOS:       infrav1.HostSMBIOS{SerialNumber: "  ABC/123_x.. ", ProductName: strings.Repeat("long ", 100)},
-		NICs:         []infrav1.HostNIC{{Name: "eth0", MAC: "52:54:00:AA:bb:01"}},
-	}
-	for pattern, want := range map[string]string{
-		"": "host-id1",
-		"edge-{{ .Inventory.SMBIOS.SerialNumber }}":          "edge-abc-123-x",
-		"{{ (index .Inventory.NICs 0).MAC }}":                "52-54-00-aa-bb-01",
-		"---":                                                "host-id1",
-		"{{ .Inventory.SMBIOS.UUID }}":                       "host-id1",
-		"Ünïcode-{{ .HostID }}":                              "n-code-id1",
-		"{{ .Inventory.SMBIOS.ProductName }}":                "long-long-long-long-long-long-long-long-long-long-long-long-lon",
-		"{{ if .Inventory.MachineID }}a{{ else }}b{{ end }}": "b",
-	} {
-		t.Run(pattern, func(t *testing.T) {
-			g := NewWithT(t)
-			p, err := enrolment.ParseNamePattern(pattern)
-			g.Expect(err).NotTo(HaveOccurred())
-			name, err := p.Name("id1", inventory)
-			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(name).To(Equal(want))
-			g.Expect(validation.IsDNS1123Label(name)).To(BeEmpty())
-			suffixed := enrolment.SuffixedName(name, "0123456789abcdef")
-			g.Expect(validation.IsDNS1123Label(suffixed)).To(BeEmpty())
-			g.Expect(suffixed).To(HaveSuffix("-0123456789abcdef"))
-		})
-	}
-}
-
-func TestPatternsThatCouldDoHarmAreRefused(t *testing.T) {
-	for _, pattern := range []string{
-		"{{ range 1000000000000 }}{{ end }}",
-		`{{ printf "%1000000000d" 1 }}`,
-		`{{ define "x" }}{{ template "x" }}{{ end }}{{ template "x" }}`,
-		"{{ .Nothing }}",
-		"{{ .Inventory.Nothing }}",
-		"{{ $x := 1 }}",
-		"{{ with .Inventory }}{{ .MachineID }}{{ end }}",
-		"{{ .Inventory.MachineID",
-		strings.Repeat("x", 2000),
-	} {
-		t.Run(pattern[:min(len(pattern), 40)], func(t *testing.T) {
-			_, err := enrolment.ParseNamePattern(pattern)
-			NewWithT(t).Expect(err).To(HaveOccurred())
-		})
-	}
-}
-
-func TestPatternThatDoesNotFitAHost(t *testing.T) {
-	g := NewWithT(t)
-	p, err := enrolment.ParseNamePattern("{{ (index .Inventory.NICs 0).MAC }}")
-	g.Expect(err).NotTo(HaveOccurred())
-	_, err = p.Name("id1", &infrav1.HostInventory{})
-	g.Expect(err).To(HaveOccurred())
-}
 
 func TestTokenSurvivesItsSecret(t *testing.T) {
 	g := NewWithT(t)
