@@ -62,7 +62,21 @@ type ControlPlaneEndpointPolicy struct {
 	// hostRef names the ElementalHost whose address the endpoint is. The
 	// provider writes it; blank means that the endpoint is the user's own.
 	// +optional
-	HostRef *LocalReference `json:"hostRef,omitempty"`
+	HostRef *EndpointHostReference `json:"hostRef,omitempty"`
+}
+
+// EndpointHostReference names the host whose address the endpoint is.
+type EndpointHostReference struct {
+	// name of the ElementalHost.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+	// chosenAt is when the provider chose it. Machines that are older and have
+	// not yet been given a host may carry another endpoint in their bootstrap
+	// data.
+	// +required
+	ChosenAt metav1.Time `json:"chosenAt,omitempty,omitzero"`
 }
 
 // FailureDomainSource says where the failure domains of hosts come from.

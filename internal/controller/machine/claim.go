@@ -10,6 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -118,27 +120,9 @@ func isBoundTo(host *infrav1.ElementalHost, ref *infrav1.HostReference) bool {
 // are just claiming those that suit.
 func (r *Reconciler) choose(ctx context.Context, s *scope) (_ *infrav1.ElementalHost, release func(), _ error) {
 	request := requestFor(s)
-	candidates, err := r.list(ctx, s, index.Free)
-	if err != nil {
+	candidates, err := r.candidates(ctx, s, request)
+	if err != nil || s.noHost != "" {
 		return nil, nil, err
-	}
-	if request.ReservedFor != "" {
-		own, err := r.list(ctx, s, request.ReservedFor)
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, host := range own {
-			if host.Spec.Claim.Phase != infrav1.ClaimReserved {
-				continue
-			}
-			if why, ok := request.Suits(host); !ok {
-				// The endpoint is this host's address; another host would
-				// answer to nobody. The cluster's controller exchanges it.
-				s.noHost = fmt.Sprintf("Host %s is reserved for this cluster's endpoint and can't be used now: %s", host.Name, why)
-				return nil, nil, nil
-			}
-			candidates = append(candidates, host)
-		}
 	}
 	if host := r.nominations.pick(r.Clock.Now(), request, candidates); host != nil {
 		key := client.ObjectKeyFromObject(host)
@@ -153,6 +137,48 @@ func (r *Reconciler) choose(ctx context.Context, s *scope) (_ *infrav1.Elemental
 	}
 	s.noHost = request.Explain(all)
 	return nil, nil, nil
+}
+
+// candidates returns the hosts that the machine may choose from. The first
+// control-plane machine of a cluster has no choice where the endpoint is a
+// host's address: any other host would answer to nobody there.
+func (r *Reconciler) candidates(ctx context.Context, s *scope, request placement.Request) ([]*infrav1.ElementalHost, error) {
+	endpointHost := firstHost(s)
+	if endpointHost == "" {
+		return r.list(ctx, s, index.Free)
+	}
+	own, err := r.list(ctx, s, s.cluster.Name)
+	if err != nil {
+		return nil, err
+	}
+	for _, host := range own {
+		if host.Name != endpointHost {
+			continue
+		}
+		if host.Spec.Claim.Phase == infrav1.ClaimBound {
+			return r.list(ctx, s, index.Free)
+		}
+		why, ok := request.Suits(host)
+		if ok {
+			return []*infrav1.ElementalHost{host}, nil
+		}
+		s.noHost = fmt.Sprintf("Host %s, whose address is the cluster's endpoint, can't be used now: %s", host.Name, why)
+		return nil, nil
+	}
+	s.noHost = fmt.Sprintf("Host %s, whose address is the cluster's endpoint, is not yet reserved for the cluster", endpointHost)
+	return nil, nil
+}
+
+// firstHost names the host that the cluster's first control-plane machine must
+// take; blank where there is none or the machine is not the first.
+func firstHost(s *scope) string {
+	if s.infraCluster == nil || requestFor(s).ReservedFor == "" || s.infraCluster.Spec.ControlPlaneEndpointPolicy.HostRef == nil {
+		return ""
+	}
+	if ptr.Deref(s.cluster.Status.Initialization.ControlPlaneInitialized, false) {
+		return ""
+	}
+	return s.infraCluster.Spec.ControlPlaneEndpointPolicy.HostRef.Name
 }
 
 // requestFor says what the machine asks for.
@@ -198,6 +224,17 @@ func (r *Reconciler) list(ctx context.Context, s *scope, claimedBy string) ([]*i
 
 // take records the choice on the machine and then binds the host.
 func (r *Reconciler) take(ctx context.Context, s *scope, host *infrav1.ElementalHost) error {
+	if host.Spec.Claim != nil {
+		// An endpoint that was exchanged leaves a Machine behind that is being
+		// deleted; the cache may not show it yet.
+		owner := &clusterv1.Machine{}
+		if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(s.owner), owner); err != nil {
+			return fmt.Errorf("reading Machine %s: %w", s.owner.Name, err)
+		}
+		if !owner.DeletionTimestamp.IsZero() {
+			return fmt.Errorf("claiming host %s for a Machine that is being deleted: %w", host.Name, claim.ErrTaken)
+		}
+	}
 	ctrl.LoggerFrom(ctx).Info("Claiming host", "ElementalHost", klog.KObj(host))
 	err := r.patchSpec(ctx, s, "recording the choice of host "+host.Name, func(m *infrav1.ElementalMachine) {
 		m.Spec.HostRef = &infrav1.HostReference{Name: host.Name, ClaimID: string(uuid.NewUUID())}

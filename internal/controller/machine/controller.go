@@ -121,7 +121,9 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, s *scope) (ctrl.Result
 // mayClaim keeps to the order of the InfraMachine contract: a host is claimed
 // once it can be used at once, never hoarded.
 func mayClaim(s *scope) bool {
-	return infrastructureProvisioned(s.cluster) && s.owner.Spec.Bootstrap.DataSecretName != nil
+	return infrastructureProvisioned(s.cluster) &&
+		s.owner.Spec.Bootstrap.DataSecretName != nil &&
+		s.owner.DeletionTimestamp.IsZero()
 }
 
 func infrastructureProvisioned(cluster *clusterv1.Cluster) bool {

@@ -78,7 +78,7 @@ func (r *Reconciler) hostHandler() handler.EventHandler {
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
 			if host, ok := e.Object.(*infrav1.ElementalHost); ok {
 				r.wakeOwner(ctx, host, q)
-				if hoststatus.Available(host).IsTrue() {
+				if offered(host) {
 					r.wakeWaiting(ctx, host, q)
 				}
 			}
@@ -90,10 +90,7 @@ func (r *Reconciler) hostHandler() handler.EventHandler {
 				return
 			}
 			r.wakeOwner(ctx, after, q)
-			if !hoststatus.Available(after).IsTrue() {
-				return
-			}
-			if !hoststatus.Available(before).IsTrue() || !maps.Equal(before.Labels, after.Labels) {
+			if offered(after) && (!offered(before) || !maps.Equal(before.Labels, after.Labels)) {
 				r.wakeWaiting(ctx, after, q)
 			}
 		},
@@ -103,6 +100,15 @@ func (r *Reconciler) hostHandler() handler.EventHandler {
 			}
 		},
 	}
+}
+
+// offered reports whether some machine may take the host: it is free, or
+// reserved for the first control-plane machine of a cluster.
+func offered(host *infrav1.ElementalHost) bool {
+	if host.Spec.Claim == nil {
+		return hoststatus.Available(host).IsTrue()
+	}
+	return host.Spec.Claim.Phase == infrav1.ClaimReserved && hoststatus.Usable(host).IsTrue()
 }
 
 func (r *Reconciler) wakeOwner(ctx context.Context, host *infrav1.ElementalHost, q queue) {
@@ -145,7 +151,11 @@ func (r *Reconciler) wakeWaiting(ctx context.Context, host *infrav1.ElementalHos
 			ctrl.LoggerFrom(ctx).Error(err, "Reading waiting machine")
 			continue
 		}
-		if _, ok := requestFor(s).Matches(host); !ok {
+		request := requestFor(s)
+		if _, ok := request.Matches(host); !ok {
+			continue
+		}
+		if host.Spec.Claim != nil && host.Spec.Claim.ClusterName != request.ReservedFor {
 			continue
 		}
 		key := client.ObjectKeyFromObject(s.machine)
