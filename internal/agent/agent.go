@@ -1,0 +1,200 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+// Limits of the back-off between two attempts to reach the manager, and
+// between two attempts at a reset.
+const (
+	retryBase   = time.Second
+	retryMax    = time.Minute
+	refusedMax  = 5 * time.Minute
+	progressGap = 10 * time.Second
+)
+
+// Observer finds out about the host.
+type Observer interface {
+	Inventory(ctx context.Context) (protocol.Inventory, error)
+	Addresses(ctx context.Context) ([]protocol.Address, error)
+	// Cleanliness looks for what former nodes left behind.
+	Cleanliness(ctx context.Context) (protocol.Cleanliness, error)
+}
+
+// Namer names the host.
+type Namer interface {
+	SetHostname(ctx context.Context, name string) error
+}
+
+// Watcher calls changed whenever the host's addresses may have changed, until
+// ctx ends.
+type Watcher interface {
+	WatchAddresses(ctx context.Context, changed func()) error
+}
+
+// Linker gives the Node that runs on this host its providerID, and does
+// nothing on a host that is no node.
+type Linker interface {
+	Link(ctx context.Context, providerID string) (linked bool, err error)
+}
+
+// Runner executes operations of one type. It returns an error, and no result,
+// when the operation has to be resumed: because ctx ended, or because what
+// failed has no bearing on the outcome.
+type Runner interface {
+	Run(ctx context.Context, op state.Operation, progress func(step string)) (Result, error)
+	// Settle drops what is not needed once the result is recorded. It may be
+	// called again for an operation that is settled.
+	Settle(op state.Operation) error
+}
+
+// Result is how an operation ended.
+type Result struct {
+	State protocol.OperationState
+	// Step is the step that failed.
+	Step    string
+	Message string
+}
+
+// Options are what an Agent works with.
+type Options struct {
+	Store *state.Store
+	// Link is the way to the manager.
+	Link *Link
+	// Token lets an unknown host in.
+	Token    string
+	Observer Observer
+	Namer    Namer
+	Watcher  Watcher
+	Linker   Linker
+	// Runners are what the agent can do.
+	Runners map[protocol.OperationType]Runner
+	// RotateAfter is the age at which the key is replaced.
+	RotateAfter time.Duration
+	// ReadoptAfter is how long the host must have been unknown before it asks
+	// to be adopted.
+	ReadoptAfter time.Duration
+	// Status is told how the connection is; nil means nobody is.
+	Status  func(Connection)
+	Clock   retry.Clock
+	Rand    func() float64
+	Log     *slog.Logger
+	Version string
+	// BootID changes with every boot.
+	BootID string
+}
+
+// Agent runs on a host. Use New.
+type Agent struct {
+	Options
+
+	facts   *facts
+	running progress
+
+	// Signals: "there may be something to do", "… to report".
+	work   chan struct{}
+	report chan struct{}
+
+	mu sync.Mutex
+	// repeat are results that the manager knew once and asks for again.
+	repeat []state.Operation
+	// linked is the providerID that the Node is known to have.
+	linked string
+	// unknownSince is when managers began to deny knowing the host.
+	unknownSince time.Time
+}
+
+// New makes an agent.
+func New(o Options) *Agent {
+	if o.Status == nil {
+		o.Status = func(Connection) {}
+	}
+	return &Agent{
+		Options: o,
+		facts:   &facts{},
+		work:    make(chan struct{}, 1),
+		report:  make(chan struct{}, 1),
+	}
+}
+
+// Run works until ctx ends, then returns nil. It returns an error when the
+// agent can't go on: its state cannot be written.
+func (a *Agent) Run(ctx context.Context) error {
+	a.settleAll()
+	a.observe(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var activities sync.WaitGroup
+	for name, activity := range map[string]func(context.Context) error{
+		"polling": a.poll, "working": a.operate, "reporting": a.tell, "watching addresses": a.watch,
+	} {
+		activities.Go(func() {
+			if err := activity(ctx); err != nil && ctx.Err() == nil {
+				cancel(fmt.Errorf("%s: %w", name, err))
+			}
+		})
+	}
+	activities.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// signal never blocks: one that is pending says enough.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// pause waits for d, for a signal, or for the end of ctx.
+func (a *Agent) pause(ctx context.Context, d time.Duration, wake <-chan struct{}) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_ = a.Clock.Wait(ctx, d)
+	}()
+	select {
+	case <-wake:
+		cancel()
+		<-over
+	case <-over:
+	}
+}
+
+func (a *Agent) backoff(most time.Duration) *retry.Backoff {
+	return &retry.Backoff{Base: retryBase, Max: most, Rand: a.Rand}
+}
+
+func (a *Agent) hello() protocol.Hello {
+	hello := protocol.Hello{
+		Protocol: protocol.Version, AgentVersion: a.Version, BootID: a.BootID,
+		Capabilities: []protocol.Capability{protocol.CapabilityRotate},
+	}
+	// In the order of the protocol, so that equal abilities look equal.
+	for _, can := range []struct {
+		kind       protocol.OperationType
+		capability protocol.Capability
+	}{
+		{protocol.OperationReset, protocol.CapabilityReset},
+		{protocol.OperationBootstrap, protocol.CapabilityBootstrap},
+	} {
+		if a.Runners[can.kind] != nil {
+			hello.Capabilities = append([]protocol.Capability{can.capability}, hello.Capabilities...)
+		}
+	}
+	return hello
+}

@@ -1,0 +1,164 @@
+package client
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+// maxProblemBytes bounds an error's body.
+const maxProblemBytes = 16 << 10
+
+// maxRetryAfter bounds how long a server may send the agent away.
+const maxRetryAfter = 10 * time.Minute
+
+// ProblemError is a refusal by a server that was reached and authenticated.
+type ProblemError struct {
+	Server  string
+	Problem protocol.Problem
+	// RetryAfter is how long the server wants to be left alone, or 0.
+	RetryAfter time.Duration
+}
+
+func (e *ProblemError) Error() string {
+	text := fmt.Sprintf("%s refuses: %s (HTTP %d)", e.Server, e.Problem.Title, e.Problem.Status)
+	if e.Problem.Detail != "" {
+		text += ": " + e.Problem.Detail
+	}
+	if advice := advice(e.Problem.Type); advice != "" {
+		text += ": " + advice
+	}
+	return text
+}
+
+func advice(problem string) string {
+	switch problem {
+	case protocol.ProblemUnknownHost:
+		return "the manager doesn't know this host's key; the host keeps it, changes nothing and tries again"
+	case protocol.ProblemRevoked:
+		return "an administrator has shut this host out; to let it in again, enrol it with a new token"
+	case protocol.ProblemTokenRefused:
+		return "put a valid registration token into the agent's configuration"
+	case protocol.ProblemStaleGeneration:
+		return "a copy of this host's state is in use elsewhere; an administrator has to decide which one stays"
+	}
+	return ""
+}
+
+// IsProblem reports whether err is a server's refusal of the given type.
+func IsProblem(err error, problem string) bool {
+	var refusal *ProblemError
+	return errors.As(err, &refusal) && refusal.Problem.Type == problem
+}
+
+// RetryAfter is how long a server wants to be left alone, or 0.
+func RetryAfter(err error) time.Duration {
+	var refusal *ProblemError
+	if errors.As(err, &refusal) {
+		return refusal.RetryAfter
+	}
+	return 0
+}
+
+// elsewhere reports whether another server may answer better.
+func (e *ProblemError) elsewhere() bool {
+	status := e.Problem.Status
+	return status >= http.StatusInternalServerError || status == http.StatusTooManyRequests ||
+		e.Problem.Type == protocol.ProblemUnknownHost
+}
+
+func readProblem(server string, response *http.Response, now time.Time) error {
+	refusal := &ProblemError{Server: server, RetryAfter: parseRetryAfter(response.Header.Get("Retry-After"), now)}
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxProblemBytes))
+	media, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
+	if err != nil || media != "application/problem+json" || json.Unmarshal(body, &refusal.Problem) != nil {
+		refusal.Problem = protocol.Problem{Type: "about:blank"}
+	}
+	refusal.Problem.Status = response.StatusCode
+	refusal.Problem.Title = printable(refusal.Problem.Title)
+	refusal.Problem.Detail = printable(refusal.Problem.Detail)
+	if refusal.Problem.Title == "" {
+		refusal.Problem.Title = http.StatusText(response.StatusCode)
+	}
+	return refusal
+}
+
+// printable makes a server's text fit for one line of a log.
+func printable(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if strconv.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, text)
+	if len(text) > 500 {
+		text = strings.ToValidUTF8(text[:500], "") + "…"
+	}
+	return text
+}
+
+func parseRetryAfter(value string, now time.Time) time.Duration {
+	var wait time.Duration
+	if seconds, err := strconv.ParseInt(value, 10, 32); err == nil {
+		wait = time.Duration(seconds) * time.Second
+	} else if at, err := http.ParseTime(value); err == nil {
+		wait = at.Sub(now)
+	}
+	return min(max(wait, 0), maxRetryAfter)
+}
+
+// serverErrors are the answers of several servers, on one line.
+type serverErrors []error
+
+func joined(failures []error) error {
+	if len(failures) == 1 {
+		return failures[0]
+	}
+	return serverErrors(failures)
+}
+
+func (e serverErrors) Error() string {
+	texts := make([]string, 0, len(e))
+	for _, err := range e {
+		texts = append(texts, err.Error())
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Unwrap puts refusals first: a server that answered says more than one that
+// was out of reach.
+func (e serverErrors) Unwrap() []error {
+	var refusals, others []error
+	for _, err := range e {
+		var refusal *ProblemError
+		if errors.As(err, &refusal) {
+			refusals = append(refusals, err)
+		} else {
+			others = append(others, err)
+		}
+	}
+	return append(refusals, others...)
+}
+
+// IsProblemEverywhere reports whether every server refused with the given
+// type; one that was out of reach may think otherwise.
+func IsProblemEverywhere(err error, problem string) bool {
+	var several serverErrors
+	if !errors.As(err, &several) {
+		return IsProblem(err, problem)
+	}
+	for _, err := range several {
+		if !IsProblem(err, problem) {
+			return false
+		}
+	}
+	return true
+}

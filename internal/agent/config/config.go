@@ -1,0 +1,143 @@
+package config
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+)
+
+// DefaultPath is where the configuration is looked for.
+const DefaultPath = "/etc/elemental/agent/config.yaml"
+
+// Defaults of the settings that are rarely changed.
+const (
+	DefaultRotateAfter  = 30 * 24 * time.Hour
+	DefaultReadoptAfter = 10 * time.Minute
+)
+
+// Config is the content of the configuration file.
+type Config struct {
+	// Servers are base URLs of the agent API, all tried in turn.
+	Servers []string `yaml:"servers"`
+	// TrustBundle is PEM: the roots that the servers' certificates chain to.
+	TrustBundle string `yaml:"trustBundle"`
+	// Token is the registration token; it is not needed once the host is
+	// enrolled.
+	Token string `yaml:"token"`
+	// StateDir is where the agent keeps its key and its records.
+	StateDir string `yaml:"stateDir"`
+	// RotateAfter is the age at which the host's key is replaced.
+	RotateAfter time.Duration `yaml:"rotateAfter"`
+	// ReadoptAfter is how long every manager must have denied knowing the host
+	// before it asks to be adopted, as after the loss of a management cluster.
+	ReadoptAfter time.Duration `yaml:"readoptAfter"`
+}
+
+// String hides the token.
+func (c Config) String() string {
+	return fmt.Sprintf("servers %s, state in %s", strings.Join(c.Servers, " "), c.StateDir)
+}
+
+// GoString hides the token.
+func (c Config) GoString() string { return c.String() }
+
+// Load reads the file at path.
+func Load(path string) (Config, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Config{}, fmt.Errorf("there is no configuration at %s: put the one that the ElementalRegistration offers there", path)
+	}
+	if err != nil {
+		return Config{}, fmt.Errorf("reading the configuration: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return Config{}, fmt.Errorf("%s holds a token and can be read by others (mode %04o): chmod 600 %s", path, info.Mode().Perm(), path)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Config{}, fmt.Errorf("reading the configuration: %w", err)
+	}
+	c, err := Parse(data)
+	if err != nil {
+		return Config{}, fmt.Errorf("reading the configuration %s: %w", path, err)
+	}
+	return c, nil
+}
+
+// Parse reads a configuration, checks it and fills in the defaults.
+func Parse(data []byte) (Config, error) {
+	c := Config{StateDir: state.DefaultDir, RotateAfter: DefaultRotateAfter, ReadoptAfter: DefaultReadoptAfter}
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
+		return Config{}, withoutValues(err)
+	}
+	c.Token = strings.TrimSpace(c.Token)
+	return c, c.check()
+}
+
+func (c Config) check() error {
+	if len(c.Servers) == 0 {
+		return errors.New("servers: at least one URL is needed")
+	}
+	for _, server := range c.Servers {
+		if _, err := client.ParseServer(server); err != nil {
+			return fmt.Errorf("servers: %w", err)
+		}
+	}
+	if _, err := client.ParseTrustBundle(c.TrustBundle); err != nil {
+		return fmt.Errorf("trustBundle: %w", err)
+	}
+	if strings.ContainsFunc(c.Token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return errors.New("token: it has characters that no token has")
+	}
+	if !filepath.IsAbs(c.StateDir) {
+		return errors.New("stateDir: an absolute path is needed")
+	}
+	if c.RotateAfter <= 0 {
+		return errors.New("rotateAfter: a positive duration such as 720h is needed")
+	}
+	if c.ReadoptAfter <= 0 {
+		return errors.New("readoptAfter: a positive duration such as 10m is needed")
+	}
+	return nil
+}
+
+// Source names what the configuration says about managers. It changes when a
+// person points the host at another one.
+func (c Config) Source() string {
+	sum := sha256.Sum256([]byte(strings.Join(c.Servers, "\n") + "\n" + c.TrustBundle))
+	return hex.EncodeToString(sum[:8])
+}
+
+// withoutValues drops the quoted values from YAML's type errors: one of them
+// could be the token.
+func withoutValues(err error) error {
+	var types *yaml.TypeError
+	if !errors.As(err, &types) {
+		return err
+	}
+	lines := make([]string, 0, len(types.Errors))
+	for _, text := range types.Errors {
+		if first, _, quoted := strings.Cut(text, "`"); quoted {
+			if _, last, closed := strings.Cut(text[len(first)+1:], "`"); closed {
+				text = first + "a value" + last
+			}
+		}
+		lines = append(lines, text)
+	}
+	return errors.New(strings.Join(lines, "; "))
+}

@@ -1,0 +1,190 @@
+package node
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Kubeconfigs are where the kubelets of kubeadm, k3s and RKE2 have their
+// credentials.
+func Kubeconfigs() []string {
+	return []string{
+		"/etc/kubernetes/kubelet.conf",
+		"/var/lib/rancher/k3s/agent/kubelet.kubeconfig",
+		"/var/lib/rancher/rke2/agent/kubelet.kubeconfig",
+	}
+}
+
+// userPrefix is what the name of a kubelet's user begins with.
+const userPrefix = "system:node:"
+
+// access is what a kubeconfig says.
+type access struct {
+	server   *url.URL
+	tls      *tls.Config
+	nodeName string
+}
+
+type kubeconfig struct {
+	CurrentContext string `yaml:"current-context"`
+	Contexts       []struct {
+		Name    string `yaml:"name"`
+		Context struct {
+			Cluster string `yaml:"cluster"`
+			User    string `yaml:"user"`
+		} `yaml:"context"`
+	} `yaml:"contexts"`
+	Clusters []struct {
+		Name    string  `yaml:"name"`
+		Cluster cluster `yaml:"cluster"`
+	} `yaml:"clusters"`
+	Users []struct {
+		Name string `yaml:"name"`
+		User user   `yaml:"user"`
+	} `yaml:"users"`
+}
+
+type cluster struct {
+	Server        string `yaml:"server"`
+	TLSServerName string `yaml:"tls-server-name"`
+	CA            string `yaml:"certificate-authority"`
+	CAData        string `yaml:"certificate-authority-data"`
+}
+
+type user struct {
+	Certificate     string `yaml:"client-certificate"`
+	CertificateData string `yaml:"client-certificate-data"`
+	Key             string `yaml:"client-key"`
+	KeyData         string `yaml:"client-key-data"`
+}
+
+// find returns the first of the paths that exists.
+func find(paths []string) (path string, found bool, err error) {
+	for _, path := range paths {
+		_, err := os.Stat(path)
+		if err == nil {
+			return path, true, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return "", false, fmt.Errorf("looking for the kubelet's kubeconfig: %w", err)
+		}
+	}
+	return "", false, nil
+}
+
+func load(path string) (access, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return access{}, fmt.Errorf("reading the kubelet's kubeconfig: %w", err)
+	}
+	var config kubeconfig
+	if err := yaml.Unmarshal(data, &config); err != nil {
+		return access{}, fmt.Errorf("parsing %s: %w", path, err)
+	}
+	a, err := config.access(filepath.Dir(path))
+	if err != nil {
+		return access{}, fmt.Errorf("using %s: %w", path, err)
+	}
+	return a, nil
+}
+
+func (k kubeconfig) access(base string) (access, error) {
+	clusterName, userName := k.current()
+	var a access
+	for _, c := range k.Clusters {
+		if c.Name != clusterName {
+			continue
+		}
+		server, err := url.Parse(c.Cluster.Server)
+		if err != nil || server.Scheme != "https" || server.Host == "" {
+			return access{}, fmt.Errorf("its server %q is not an https URL", c.Cluster.Server)
+		}
+		roots, err := c.Cluster.roots(base)
+		if err != nil {
+			return access{}, err
+		}
+		a.server = server
+		a.tls = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: c.Cluster.TLSServerName}
+	}
+	if a.server == nil {
+		return access{}, errors.New("it names no cluster")
+	}
+	for _, u := range k.Users {
+		if u.Name != userName {
+			continue
+		}
+		certificate, err := u.User.certificate(base)
+		if err != nil {
+			return access{}, err
+		}
+		name, isNode := strings.CutPrefix(certificate.Leaf.Subject.CommonName, userPrefix)
+		if !isNode || name == "" {
+			return access{}, fmt.Errorf("its certificate is for %q, not for a node", certificate.Leaf.Subject.CommonName)
+		}
+		a.nodeName, a.tls.Certificates = name, []tls.Certificate{certificate}
+		return a, nil
+	}
+	return access{}, errors.New("it names no user")
+}
+
+// current returns the cluster and the user of the current context.
+func (k kubeconfig) current() (clusterName, userName string) {
+	for _, c := range k.Contexts {
+		if c.Name == k.CurrentContext {
+			return c.Context.Cluster, c.Context.User
+		}
+	}
+	return "", ""
+}
+
+func (c cluster) roots(base string) (*x509.CertPool, error) {
+	data, err := content(base, c.CA, c.CAData)
+	if err != nil {
+		return nil, fmt.Errorf("reading its certificate authority: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(data) {
+		return nil, errors.New("its certificate authority holds no certificate")
+	}
+	return roots, nil
+}
+
+func (u user) certificate(base string) (tls.Certificate, error) {
+	chain, err := content(base, u.Certificate, u.CertificateData)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("reading its client certificate: %w", err)
+	}
+	key, err := content(base, u.Key, u.KeyData)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("reading its client key: %w", err)
+	}
+	pair, err := tls.X509KeyPair(chain, key)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("reading its client certificate: %w", err)
+	}
+	return pair, nil
+}
+
+// content is the inline data, or that of the file, which may be relative to
+// the kubeconfig.
+func content(base, path, data string) ([]byte, error) {
+	switch {
+	case data != "":
+		return base64.StdEncoding.DecodeString(data)
+	case path == "":
+		return nil, errors.New("there is none")
+	case !filepath.IsAbs(path):
+		path = filepath.Join(base, path)
+	}
+	return os.ReadFile(path)
+}

@@ -1,0 +1,224 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+// ErrNothingDone marks an error of a Runner that left the host untouched: if
+// the manager no longer wants the operation, it can be forgotten.
+var ErrNothingDone = errors.New("nothing was done")
+
+// operate runs one operation at a time: first what was begun, then what the
+// plan wants.
+func (a *Agent) operate(ctx context.Context) error {
+	backoff := a.backoff(retryMax)
+	for ctx.Err() == nil {
+		op, found := a.next()
+		if !found {
+			backoff.Reset()
+			a.idle(ctx)
+			continue
+		}
+		again, err := a.execute(ctx, op)
+		if err != nil {
+			return err
+		}
+		if again {
+			a.pause(ctx, backoff.Next(), a.work)
+		} else {
+			backoff.Reset()
+		}
+	}
+	return nil
+}
+
+// next chooses what to do. A reset that failed is tried again until it
+// succeeds or the manager wants another one.
+func (a *Agent) next() (state.Operation, bool) {
+	plan := a.Store.Plan()
+	for _, op := range a.Store.Operations() {
+		if !op.Done() {
+			superseded := op.State == protocol.StateFailed && plan.Operation != nil &&
+				plan.Operation.Type == op.Type && plan.Operation.ID != op.ID
+			if !superseded {
+				return op, true
+			}
+		}
+	}
+	if plan.Operation == nil {
+		return state.Operation{}, false
+	}
+	if op, known := a.Store.Operation(plan.Operation.Type, plan.Operation.ID); known {
+		return op, !op.Done()
+	}
+	return state.Operation{
+		Operation: *plan.Operation, Hostname: plan.Desired.Hostname, ProviderID: plan.Desired.ProviderID,
+		StartedAt: utc(a.Link.Client().Now()),
+	}, true
+}
+
+// wanted reports whether the plan asks for the operation.
+func (a *Agent) wanted(op state.Operation) bool {
+	want := a.Store.Plan().Operation
+	return want != nil && want.Type == op.Type && want.ID == op.ID
+}
+
+// execute runs an operation and records its result. again is true when there
+// is none yet.
+func (a *Agent) execute(ctx context.Context, op state.Operation) (again bool, err error) {
+	runner := a.Runners[op.Type]
+	if runner == nil {
+		return false, a.finish(op, Result{
+			State: protocol.StateUnsupported, Message: fmt.Sprintf("agent %s doesn't know how to do this", a.Version),
+		})
+	}
+	if op, err = a.Store.Begin(op); err != nil {
+		return false, err
+	}
+	a.Log.Info("Running an operation", "operation", op.Type, "id", op.ID, "cluster", op.ClusterName,
+		"machine", op.MachineName, "attempt", op.Attempt)
+	result, err := a.watched(ctx, runner, op)
+	switch {
+	case ctx.Err() != nil:
+		return false, nil
+	case isStateError(err):
+		return false, err
+	case errors.Is(err, ErrNothingDone) && !a.wanted(op):
+		a.Log.Info("Dropped an operation that is no longer wanted; nothing had been done", "id", op.ID, "error", err)
+		return false, a.Store.Forget(op)
+	case err != nil:
+		a.Log.Warn("An operation has to be tried again", "id", op.ID, "error", err)
+		return true, nil
+	}
+	if err := a.finish(op, result); err != nil {
+		return false, err
+	}
+	a.settle(op, runner)
+	a.learnFrom(ctx, op)
+	return result.State == protocol.StateFailed && op.Type == protocol.OperationReset, nil
+}
+
+// watched runs the operation and reports its progress.
+func (a *Agent) watched(ctx context.Context, runner Runner, op state.Operation) (Result, error) {
+	pacing, stop := context.WithCancel(ctx)
+	paced := make(chan struct{})
+	a.running.begin(op)
+	go func() {
+		defer close(paced)
+		a.pace(pacing)
+	}()
+	defer func() {
+		stop()
+		<-paced
+		a.running.end()
+	}()
+	return runner.Run(ctx, op, func(step string) {
+		a.running.at(step)
+		a.Log.Info("Operation proceeds", "id", op.ID, "step", step)
+	})
+}
+
+// finish records a result and has it reported at once.
+func (a *Agent) finish(op state.Operation, result Result) error {
+	op.State, op.Step, op.Message = result.State, result.Step, clip(result.Message)
+	op.FinishedAt, op.Acknowledged = utc(a.Link.Client().Now()), false
+	if op.FinishedAt.Before(op.StartedAt) {
+		op.FinishedAt = op.StartedAt
+	}
+	if err := a.Store.Finish(op); err != nil {
+		return err
+	}
+	signal(a.report)
+	if result.State == protocol.StateSucceeded {
+		a.Log.Info("Operation succeeded", "operation", op.Type, "id", op.ID, "note", op.Message)
+	} else {
+		a.Log.Error("Operation ended", "operation", op.Type, "id", op.ID, "state", op.State, "step", op.Step, "message", op.Message)
+	}
+	return nil
+}
+
+// settleAll settles what a crash may have kept from being settled.
+func (a *Agent) settleAll() {
+	for _, op := range a.Store.Operations() {
+		if runner := a.Runners[op.Type]; runner != nil && op.Done() {
+			a.settle(op, runner)
+		}
+	}
+}
+
+func (a *Agent) settle(op state.Operation, runner Runner) {
+	if err := runner.Settle(op); err != nil {
+		a.Log.Error("Could not tidy up after an operation", "operation", op.Type, "id", op.ID, "error", err)
+	}
+}
+
+// learnFrom looks at the host again after an operation.
+func (a *Agent) learnFrom(ctx context.Context, op state.Operation) {
+	a.mu.Lock()
+	a.linked = ""
+	if op.Type == protocol.OperationBootstrap {
+		a.linked = op.ProviderID
+	}
+	a.mu.Unlock()
+	a.observe(ctx)
+}
+
+// idle keeps up what the plan desires of a node, and waits for work.
+func (a *Agent) idle(ctx context.Context) {
+	want := a.Store.Plan().Desired.ProviderID
+	a.mu.Lock()
+	linked := a.linked
+	a.mu.Unlock()
+	if want == "" || want == linked {
+		select {
+		case <-ctx.Done():
+		case <-a.work:
+		}
+		return
+	}
+	done := a.untilWork(ctx, func(ctx context.Context) {
+		if _, err := a.Linker.Link(ctx, want); err != nil && ctx.Err() == nil {
+			a.Log.Warn("The Node does not have the providerID that the plan wants", "providerID", want, "error", err)
+		}
+	})
+	if done {
+		// Also after a failure: the next start or providerID tries again.
+		a.mu.Lock()
+		a.linked = want
+		a.mu.Unlock()
+	}
+}
+
+// untilWork runs f, but work comes first: it ends f's context.
+func (a *Agent) untilWork(ctx context.Context, f func(context.Context)) (done bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		f(ctx)
+	}()
+	select {
+	case <-over:
+		return ctx.Err() == nil
+	case <-a.work:
+		cancel()
+		<-over
+		return false
+	}
+}
+
+// clip keeps a message within what the manager takes.
+func clip(message string) string {
+	if len(message) <= protocol.MaxMessageBytes {
+		return message
+	}
+	const more = "…"
+	return strings.ToValidUTF8(message[:protocol.MaxMessageBytes-len(more)], "") + more
+}

@@ -1,0 +1,221 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+// tooFast is an answer that came sooner than a long-poll should without
+// bringing anything new; a server that does so is given a rest.
+const tooFast = time.Second
+
+// skewNoted is how far clocks may be apart before a person is told.
+const skewNoted = time.Minute
+
+// poller is what polling remembers from one poll to the next.
+type poller struct {
+	revision  string
+	connected bool
+	state     string
+}
+
+// poll holds the long-poll open.
+func (a *Agent) poll(ctx context.Context) error {
+	p := &poller{}
+	backoff := a.backoff(retryMax)
+	for ctx.Err() == nil {
+		began := a.Clock.Now()
+		plan, err := a.ask(ctx, p)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			if isStateError(err) {
+				return err
+			}
+			if err := a.disconnected(ctx, p, err); err != nil {
+				return err
+			}
+			backoff.Max = retryMax
+			if state := a.judge(err); state == Revoked {
+				backoff.Max = refusedMax
+			}
+			a.pause(ctx, backoff.Next()+client.RetryAfter(err), nil)
+			continue
+		}
+		news := plan != nil && plan.Revision != p.revision
+		if err := a.answered(ctx, p, plan); err != nil {
+			return err
+		}
+		if news || a.Clock.Now().Sub(began) >= tooFast {
+			backoff.Reset()
+			continue
+		}
+		a.pause(ctx, backoff.Next(), nil)
+	}
+	return nil
+}
+
+// ask enrols the host if it has to be, and fetches the plan.
+func (a *Agent) ask(ctx context.Context, p *poller) (*protocol.Plan, error) {
+	if !a.Store.Identity().Enrolled() {
+		if err := a.Enrol(ctx); err != nil {
+			return nil, err
+		}
+		identity := a.Store.Identity()
+		a.Log.Info("Enrolled", "host", identity.Namespace+"/"+identity.Name, "approved", identity.Approved)
+	}
+	if !p.connected {
+		// Whoever answers now may be another manager, or one that was restored:
+		// it hears everything again, and tells its whole plan.
+		p.revision = ""
+	}
+	return a.Link.Client().Plan(ctx, p.revision)
+}
+
+// answered handles what a successful poll brought.
+func (a *Agent) answered(ctx context.Context, p *poller, plan *protocol.Plan) error {
+	if !p.connected {
+		p.connected = true
+		a.facts.forget()
+		a.mu.Lock()
+		a.unknownSince = time.Time{}
+		a.mu.Unlock()
+		signal(a.report)
+	}
+	if err := a.noteTime(); err != nil {
+		return err
+	}
+	if plan != nil && plan.Revision != p.revision {
+		if err := a.accept(ctx, *plan); err != nil {
+			return err
+		}
+		p.revision = plan.Revision
+	}
+	a.notice(p, Connected, nil)
+	return a.rotateIfDue(ctx)
+}
+
+// accept makes a plan the host's own: it is remembered, then acted upon.
+func (a *Agent) accept(ctx context.Context, plan protocol.Plan) error {
+	if err := a.Store.SetPlan(state.Plan{Desired: plan.Desired, Operation: plan.Operation}); err != nil {
+		return err
+	}
+	if plan.Operation != nil || plan.Desired.Hostname != "" {
+		// A host that has not been approved is told nothing.
+		if err := a.Store.UpdateIdentity(func(i *state.Identity) { i.Approved = true }); err != nil {
+			return err
+		}
+	}
+	if op := plan.Operation; op != nil {
+		a.Log.Info("Received a plan", "operation", op.Type, "id", op.ID, "cluster", op.ClusterName, "machine", op.MachineName)
+		if record, known := a.Store.Operation(op.Type, op.ID); known && record.Done() && record.Acknowledged {
+			// The manager has forgotten, as after a restore.
+			a.mu.Lock()
+			a.repeat = append(a.repeat, record)
+			a.mu.Unlock()
+			signal(a.report)
+		}
+	}
+	if name := plan.Desired.Hostname; name != "" {
+		if err := a.Namer.SetHostname(ctx, name); err != nil {
+			a.Log.Error("Could not set the host name", "hostname", name, "error", err)
+		} else {
+			a.observeAddresses(ctx)
+		}
+	}
+	signal(a.work)
+	if err := a.Link.learn(ctx, plan.Desired); err != nil {
+		if isStateError(err) {
+			return err
+		}
+		a.Log.Error("Kept the servers and roots that work", "error", err)
+	}
+	return nil
+}
+
+// disconnected handles a failed poll.
+func (a *Agent) disconnected(ctx context.Context, p *poller, cause error) error {
+	p.connected = false
+	a.notice(p, a.judge(cause), cause)
+	if done, err := a.resolvePending(ctx, cause); done || err != nil {
+		return err
+	}
+	return a.readopt(ctx, cause)
+}
+
+func (a *Agent) judge(err error) string {
+	switch {
+	case client.IsProblem(err, protocol.ProblemRevoked):
+		return Revoked
+	case client.IsProblem(err, protocol.ProblemUnknownHost):
+		return Unknown
+	}
+	return Disconnected
+}
+
+// readopt asks to be let in again after every manager has denied knowing the
+// host for long. During a move between management clusters that lasts seconds,
+// and the host must not turn up at the old one as a new host.
+func (a *Agent) readopt(ctx context.Context, cause error) error {
+	if !client.IsProblemEverywhere(cause, protocol.ProblemUnknownHost) {
+		return nil
+	}
+	now := a.Clock.Now()
+	a.mu.Lock()
+	if a.unknownSince.IsZero() {
+		a.unknownSince = now
+	}
+	since := a.unknownSince
+	a.mu.Unlock()
+	if !a.Store.Identity().Enrolled() || now.Sub(since) < a.ReadoptAfter {
+		return nil
+	}
+	a.Log.Info("Asking to be adopted: nobody has known this host for long", "unknownFor", now.Sub(since).Round(time.Second))
+	if err := a.Enrol(ctx); err != nil {
+		if isStateError(err) {
+			return err
+		}
+		a.Log.Info("Not adopted", "error", err)
+	}
+	return nil
+}
+
+// notice tells people when the connection's state changes.
+func (a *Agent) notice(p *poller, now string, cause error) {
+	if now == Connected && !a.Store.Identity().Approved {
+		now = Pending
+	}
+	if p.state == now {
+		return
+	}
+	p.state = now
+	connection := Connection{State: now, Since: a.Clock.Now().UTC()}
+	if skew := a.Store.Clock().Skew; skew.Abs() > skewNoted {
+		connection.ClockSkew = skew.String()
+	}
+	if cause != nil {
+		connection.Error = cause.Error()
+		a.Log.Warn("Not connected", "state", now, "error", cause)
+	} else {
+		a.Log.Info("Connected", "state", now)
+	}
+	a.Status(connection)
+}
+
+// noteTime remembers what the server said the time is.
+func (a *Agent) noteTime() error {
+	told, heard := a.Link.Client().ServerTime()
+	if told.IsZero() {
+		return nil
+	}
+	if err := a.Store.SawServerTime(told, heard); err != nil {
+		return fmt.Errorf("remembering the server's time: %w", err)
+	}
+	return nil
+}

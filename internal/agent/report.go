@@ -1,0 +1,170 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+// progress is how far the running operation is.
+type progress struct {
+	mu   sync.Mutex
+	op   state.Operation
+	step string
+	// due is true when the step is to be reported.
+	due bool
+	// told is the step that was reported last.
+	told string
+}
+
+func (p *progress) begin(op state.Operation) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.op, p.step, p.told, p.due = op, "", "", false
+}
+
+func (p *progress) end() { p.begin(state.Operation{}) }
+
+func (p *progress) at(step string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.step = step
+}
+
+// tick makes the current step due unless it was reported already.
+func (p *progress) tick() (due bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.due = p.op.ID != "" && p.step != p.told
+	return p.due
+}
+
+// take returns the report that is due.
+func (p *progress) take() (protocol.OperationReport, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.due {
+		return protocol.OperationReport{}, false
+	}
+	p.due, p.told = false, p.step
+	return protocol.OperationReport{
+		Type: p.op.Type, ID: p.op.ID, State: protocol.StateRunning, Step: p.step, StartedAt: &p.op.StartedAt,
+	}, true
+}
+
+// tell sends facts and results until they are acknowledged.
+func (a *Agent) tell(ctx context.Context) error {
+	backoff := a.backoff(retryMax)
+	for ctx.Err() == nil {
+		sent, err := a.tellOnce(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case isStateError(err):
+			return err
+		case err != nil:
+			a.Log.Warn("Could not report", "error", err)
+			a.pause(ctx, backoff.Next()+client.RetryAfter(err), nil)
+		case sent:
+			backoff.Reset()
+		default:
+			select {
+			case <-ctx.Done():
+			case <-a.report:
+			}
+		}
+	}
+	return nil
+}
+
+// tellOnce sends one report if there is anything to say.
+func (a *Agent) tellOnce(ctx context.Context) (sent bool, err error) {
+	if !a.Store.Identity().Enrolled() {
+		return false, nil
+	}
+	var report protocol.Report
+	next, first := a.facts.news(&report)
+	if first {
+		hello := a.hello()
+		report.Hello = &hello
+	}
+	facts := report.Hello != nil || report.Inventory != nil || report.Addresses != nil || report.Cleanliness != nil
+	results, repeated := a.results()
+	for _, op := range append(results, repeated...) {
+		report.Operations = append(report.Operations, op.Report())
+	}
+	running, due := a.running.take()
+	if due {
+		report.Operations = append(report.Operations, running)
+	}
+	if !facts && len(report.Operations) == 0 {
+		return false, nil
+	}
+	if err := a.Link.Client().Report(ctx, report); err != nil {
+		if facts && refusedForGood(err) {
+			// Results matter more than facts that the manager won't have.
+			a.Log.Error("The manager doesn't accept what was found out about this host", "error", err)
+			a.facts.acknowledge(next)
+		}
+		return false, err
+	}
+	a.facts.acknowledge(next)
+	for _, op := range results {
+		if err := a.Store.Acknowledge(op); err != nil {
+			return true, &stateError{err}
+		}
+	}
+	a.forgetRepeats(len(repeated))
+	return true, nil
+}
+
+// results are the results that the manager has yet to hear, and those that it
+// has to hear again.
+func (a *Agent) results() (results, repeated []state.Operation) {
+	for _, op := range a.Store.Operations() {
+		if op.Reportable() {
+			results = append(results, op)
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return results, append([]state.Operation(nil), a.repeat...)
+}
+
+func (a *Agent) forgetRepeats(n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.repeat = a.repeat[n:]
+}
+
+// refusedForGood reports whether sending the same again is pointless.
+func refusedForGood(err error) bool {
+	var refusal *client.ProblemError
+	if !errors.As(err, &refusal) {
+		return false
+	}
+	switch refusal.Problem.Status {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		return true
+	}
+	return false
+}
+
+// pace makes the running operation's step due now and then, but no quick
+// operation ever.
+func (a *Agent) pace(ctx context.Context) {
+	for a.Clock.Wait(ctx, progressGap) == nil {
+		if a.running.tick() {
+			signal(a.report)
+		}
+	}
+}
+
+// utc drops the monotonic clock, which means nothing in a file.
+func utc(t time.Time) time.Time { return t.UTC().Round(0) }

@@ -1,0 +1,66 @@
+package retry
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// Clock tells the time and waits.
+type Clock interface {
+	Now() time.Time
+	// Wait returns nil after d, or the cause of ctx's end if that comes first.
+	Wait(ctx context.Context, d time.Duration) error
+}
+
+// System is the machine's clock.
+type System struct{}
+
+// Now is time.Now.
+func (System) Now() time.Time { return time.Now() }
+
+// Wait waits on a timer.
+func (System) Wait(ctx context.Context, d time.Duration) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// Backoff is exponential with full jitter: the n-th wait is anywhere between
+// nothing and Base doubled n times, at most Max. A fleet that lost its manager
+// at one instant therefore doesn't come back at one instant.
+type Backoff struct {
+	Base time.Duration
+	Max  time.Duration
+	// Rand returns a number in [0,1); nil means math/rand.
+	Rand func() float64
+
+	attempt int
+}
+
+// Next is the time to wait before the next attempt.
+func (b *Backoff) Next() time.Duration {
+	ceiling := b.Max
+	if b.attempt < 32 {
+		if d := b.Base << b.attempt; d > 0 && d < b.Max {
+			ceiling = d
+		}
+		b.attempt++
+	}
+	random := b.Rand
+	if random == nil {
+		random = rand.Float64
+	}
+	return time.Duration(random() * float64(ceiling))
+}
+
+// Reset starts again at Base, after a success.
+func (b *Backoff) Reset() { b.attempt = 0 }

@@ -1,0 +1,66 @@
+package state
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
+)
+
+// Identity is who the host is: its key. Everything else is what the manager
+// calls it.
+type Identity struct {
+	// Key is the private key, PKCS #8 in PEM.
+	Key string `json:"key"`
+	// PendingKey is the key that a rotation under way changes to. Until it is
+	// over nobody knows which of the two the manager has on record.
+	PendingKey string `json:"pendingKey,omitempty"`
+	// Generation counts the rotations.
+	Generation int64 `json:"generation"`
+	// RotatedAt is when the key came into use, by the manager's clock.
+	RotatedAt time.Time `json:"rotatedAt,omitzero"`
+	// HostID is blank until the host is enrolled.
+	HostID    string `json:"hostID,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	Approved  bool   `json:"approved,omitempty"`
+}
+
+// Enrolled reports whether a manager gave the host a name.
+func (i Identity) Enrolled() bool { return i.HostID != "" }
+
+func (i Identity) check() error {
+	if _, err := identity.DecodeKey([]byte(i.Key)); err != nil {
+		return fmt.Errorf("the key: %w", err)
+	}
+	if i.PendingKey == "" {
+		return nil
+	}
+	if _, err := identity.DecodeKey([]byte(i.PendingKey)); err != nil {
+		return fmt.Errorf("the pending key: %w", err)
+	}
+	return nil
+}
+
+// Identity returns a copy; its Key is blank on a host that never had one.
+func (s *Store) Identity() Identity {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.identity
+}
+
+// UpdateIdentity changes the identity and keeps the change.
+func (s *Store) UpdateIdentity(change func(*Identity)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.identity
+	change(&next)
+	if next == s.identity {
+		return nil
+	}
+	if err := write(s.files, identityFile, next); err != nil {
+		return err
+	}
+	s.identity = next
+	return nil
+}

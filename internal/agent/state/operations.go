@@ -1,0 +1,174 @@
+package state
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+// maxOperations bounds how many ended operations are remembered.
+const maxOperations = 128
+
+// Operation is what the agent knows of an operation that it began.
+type Operation struct {
+	protocol.Operation
+
+	// Hostname and ProviderID are what the plan desired when the operation
+	// began, so that it can be resumed without a manager.
+	Hostname   string `json:"hostname,omitempty"`
+	ProviderID string `json:"providerID,omitempty"`
+
+	State      protocol.OperationState `json:"state"`
+	Step       string                  `json:"step,omitempty"`
+	Message    string                  `json:"message,omitempty"`
+	StartedAt  time.Time               `json:"startedAt"`
+	FinishedAt time.Time               `json:"finishedAt,omitzero"`
+	// Acknowledged is true when the manager has recorded State.
+	Acknowledged bool `json:"acknowledged,omitempty"`
+	// Attempt counts from 1.
+	Attempt int `json:"attempt"`
+}
+
+// Done reports whether the operation is never to be run again. A reset that
+// failed isn't done.
+func (o Operation) Done() bool {
+	return o.State.Final() && !(o.Type == protocol.OperationReset && o.State == protocol.StateFailed)
+}
+
+// Reportable reports whether the manager has yet to hear the result.
+func (o Operation) Reportable() bool { return o.State.Final() && !o.Acknowledged }
+
+// Report says it in the protocol's words.
+func (o Operation) Report() protocol.OperationReport {
+	report := protocol.OperationReport{
+		Type: o.Type, ID: o.ID, State: o.State, Step: o.Step, Message: o.Message, StartedAt: &o.StartedAt,
+	}
+	if !o.FinishedAt.IsZero() {
+		report.FinishedAt = &o.FinishedAt
+	}
+	return report
+}
+
+var plainName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,100}$`)
+
+// Folder is the folder of the operation's own documents within the store.
+func (o Operation) Folder() string {
+	id := o.ID
+	if !plainName.MatchString(id) {
+		sum := sha256.Sum256([]byte(id))
+		id = "id-" + hex.EncodeToString(sum[:16])
+	}
+	return "operations/" + strings.ToLower(string(o.Type)) + "-" + id
+}
+
+// Operations returns all remembered operations, oldest first.
+func (s *Store) Operations() []Operation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.operations)
+}
+
+// Operation returns one operation, if it was ever begun.
+func (s *Store) Operation(kind protocol.OperationType, id string) (Operation, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.index(kind, id)
+	if i < 0 {
+		return Operation{}, false
+	}
+	return s.operations[i], true
+}
+
+// Begin remembers that an operation begins, or begins again. It does nothing
+// to one that is done.
+func (s *Store) Begin(op Operation) (Operation, error) {
+	var begun Operation
+	err := s.changeOperations(func(ops []Operation) []Operation {
+		i := slices.IndexFunc(ops, op.same)
+		if i < 0 {
+			op.State, op.Attempt = protocol.StateRunning, 1
+			begun = op
+			return append(ops, op)
+		}
+		if !ops[i].Done() {
+			ops[i].State, ops[i].Acknowledged, ops[i].FinishedAt = protocol.StateRunning, false, time.Time{}
+			ops[i].Step, ops[i].Message = "", ""
+			ops[i].Attempt++
+		}
+		begun = ops[i]
+		return ops
+	})
+	return begun, err
+}
+
+// Finish remembers a result. The first result of an operation that is done
+// stands.
+func (s *Store) Finish(op Operation) error {
+	return s.changeOperations(func(ops []Operation) []Operation {
+		i := slices.IndexFunc(ops, op.same)
+		if i < 0 {
+			return prune(append(ops, op))
+		}
+		if !ops[i].Done() {
+			ops[i] = op
+		}
+		return prune(ops)
+	})
+}
+
+// Acknowledge remembers that the manager has recorded a result. A report of an
+// earlier attempt acknowledges nothing.
+func (s *Store) Acknowledge(reported Operation) error {
+	return s.changeOperations(func(ops []Operation) []Operation {
+		i := slices.IndexFunc(ops, reported.same)
+		if i >= 0 && ops[i].State == reported.State && ops[i].FinishedAt.Equal(reported.FinishedAt) {
+			ops[i].Acknowledged = true
+		}
+		return ops
+	})
+}
+
+// Forget drops an operation of which nothing was executed.
+func (s *Store) Forget(op Operation) error {
+	return s.changeOperations(func(ops []Operation) []Operation {
+		return slices.DeleteFunc(ops, op.same)
+	})
+}
+
+func (o Operation) same(other Operation) bool { return o.Type == other.Type && o.ID == other.ID }
+
+func (s *Store) index(kind protocol.OperationType, id string) int {
+	return slices.IndexFunc(s.operations, func(o Operation) bool { return o.Type == kind && o.ID == id })
+}
+
+func (s *Store) changeOperations(change func([]Operation) []Operation) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := change(slices.Clone(s.operations))
+	if slices.Equal(next, s.operations) {
+		return nil
+	}
+	if err := write(s.files, operationsFile, next); err != nil {
+		return fmt.Errorf("recording an operation: %w", err)
+	}
+	s.operations = next
+	return nil
+}
+
+// prune forgets the oldest results that the manager knows.
+func prune(ops []Operation) []Operation {
+	excess := len(ops) - maxOperations
+	return slices.DeleteFunc(ops, func(o Operation) bool {
+		if excess > 0 && o.Done() && o.Acknowledged {
+			excess--
+			return true
+		}
+		return false
+	})
+}
