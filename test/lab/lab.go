@@ -20,6 +20,10 @@ type Lab struct {
 	engine   *engine.Engine
 	images   image.Builder
 	progress *shell.Progress
+
+	mu sync.Mutex
+	// tools is the folder that Tools returns, once it is known.
+	tools string
 }
 
 // New returns a lab, without looking at or changing anything on the machine.
@@ -118,14 +122,11 @@ func (l *Lab) startHost(ctx context.Context, host *engine.Host, number int, host
 	return host.WaitBooted(ctx)
 }
 
-// Down removes everything the lab has on this machine but for caches. It works after a crash too, and does nothing when
-// nothing is left.
-func (l *Lab) Down(ctx context.Context) error {
-	if _, err := l.engine.Docker(ctx, "version", "--format", "{{.Server.Version}}"); err == nil {
-		if err := l.management("").remove(ctx); err != nil {
-			return fmt.Errorf("removing the management cluster: %w", err)
-		}
-		if err := l.progress.Step("Removing hosts and network", func() error { return l.engine.Clean(ctx) }); err != nil {
+// Down removes everything the lab has on this machine but for caches: the host images stay in Docker unless images is
+// set. It works after a crash too, and does nothing when nothing is left.
+func (l *Lab) Down(ctx context.Context, images bool) error {
+	if l.engine.Answers(ctx) {
+		if err := l.progress.Step("Removing hosts and network", func() error { return l.clean(ctx, images) }); err != nil {
 			return err
 		}
 	}
@@ -134,6 +135,20 @@ func (l *Lab) Down(ctx context.Context) error {
 	}
 	if err := os.RemoveAll(l.options.State); err != nil {
 		return fmt.Errorf("removing the state folder: %w", err)
+	}
+	return nil
+}
+
+// clean removes what the lab has in Docker.
+func (l *Lab) clean(ctx context.Context, images bool) error {
+	if err := l.management("").remove(ctx); err != nil {
+		return fmt.Errorf("removing the management cluster: %w", err)
+	}
+	if err := l.engine.Clean(ctx); err != nil {
+		return err
+	}
+	if images {
+		return l.images.Remove(ctx)
 	}
 	return nil
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/certs"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/image"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/shell"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/tools/toolset"
 )
 
 // provider is a Cluster API provider as clusterctl sees it.
@@ -161,15 +160,28 @@ type capiModule struct {
 }
 
 func (l *Lab) findCAPI(ctx context.Context) (capiModule, error) {
+	out, err := l.listModule(ctx, "cluster-api", "sigs.k8s.io/cluster-api")
+	version, folder, _ := strings.Cut(out, " ")
+	return capiModule{version: version, folder: folder}, err
+}
+
+// KubernetesVersion returns the version that lab hosts have.
+func (l *Lab) KubernetesVersion(ctx context.Context) (string, error) {
+	out, err := l.listModule(ctx, "kubernetes", "k8s.io/kubernetes")
+	version, _, _ := strings.Cut(out, " ")
+	return version, err
+}
+
+// listModule returns version and folder of a module that a tool set requires.
+func (l *Lab) listModule(ctx context.Context, set, module string) (string, error) {
 	out, err := shell.Command{
-		Args: []string{"go", "list", "-m", "-f", "{{.Version}} {{.Dir}}", "sigs.k8s.io/cluster-api"},
-		Dir:  filepath.Join(l.options.Checkout, "test", "tools", "cluster-api"),
+		Args: []string{"go", "list", "-m", "-f", "{{.Version}} {{.Dir}}", module},
+		Dir:  filepath.Join(l.options.Checkout, "test", "tools", set),
 	}.Run(ctx)
 	if err != nil {
-		return capiModule{}, fmt.Errorf("finding the cluster-api module: %w", err)
+		return "", fmt.Errorf("finding module %s: %w", module, err)
 	}
-	version, folder, _ := strings.Cut(out, " ")
-	return capiModule{version: version, folder: folder}, nil
+	return out, nil
 }
 
 // writeRepositories makes clusterctl's local repositories and its configuration, and returns the latter's file.
@@ -203,10 +215,10 @@ func (l *Lab) writeRepositories(ctx context.Context, module capiModule, release 
 	if release.folder != "" {
 		p := elemental()
 		folder := filepath.Join(root, p.label, release.version)
-		if err := os.MkdirAll(folder, 0o755); err != nil {
-			return fmt.Errorf("making the repository: %w", err)
+		if err := os.RemoveAll(folder); err != nil {
+			return fmt.Errorf("emptying the repository: %w", err)
 		}
-		if err := os.CopyFS(folder, os.DirFS(release.folder)); err != nil && !errors.Is(err, os.ErrExist) {
+		if err := os.CopyFS(folder, os.DirFS(release.folder)); err != nil {
 			return fmt.Errorf("copying the release: %w", err)
 		}
 		providers, versions[p.label] = append(providers, p), release.version
@@ -235,44 +247,6 @@ func clusterctlConfig(root string, providers []provider, versions, variables map
 }
 
 func (l *Lab) clusterctlConfig() string { return filepath.Join(l.options.State, "clusterctl.yaml") }
-
-// Tools builds the programs that the lab itself runs, kubectl, clusterctl and the providers, and returns their folder.
-func (l *Lab) Tools(ctx context.Context) (string, error) {
-	tools, err := toolset.Select("cluster-api", "kubectl")
-	if err != nil {
-		return "", err
-	}
-	return l.images.Tools.Folder(ctx, tools...)
-}
-
-// Kubectl runs kubectl against the management cluster.
-func (l *Lab) Kubectl(ctx context.Context, args ...string) (string, error) {
-	return l.KubectlInput(ctx, nil, args...)
-}
-
-// KubectlInput is Kubectl with input for the program.
-func (l *Lab) KubectlInput(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
-	tools, err := l.Tools(ctx)
-	if err != nil {
-		return "", err
-	}
-	return shell.Command{
-		Args:  append([]string{filepath.Join(tools, "kubectl"), "--kubeconfig", l.Kubeconfig()}, args...),
-		Stdin: stdin,
-	}.Run(ctx)
-}
-
-// Clusterctl runs clusterctl against the management cluster, with the lab's repositories.
-func (l *Lab) Clusterctl(ctx context.Context, args ...string) (string, error) {
-	tools, err := l.Tools(ctx)
-	if err != nil {
-		return "", err
-	}
-	return shell.Command{
-		Args: append([]string{filepath.Join(tools, "clusterctl"), "--config", l.clusterctlConfig()}, args...),
-		Env:  []string{"KUBECONFIG=" + l.Kubeconfig(), "CLUSTERCTL_DISABLE_VERSIONCHECK=true", "GOPROXY=off"},
-	}.Run(ctx)
-}
 
 func writeFile(file string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {

@@ -21,7 +21,7 @@ func (l *Lab) Up(ctx context.Context) error {
 	}
 	tools, err := l.Tools(ctx)
 	if err != nil {
-		return fmt.Errorf("building programs: %w", err)
+		return err
 	}
 	hostImage, err := l.Prepare(ctx)
 	if err != nil {
@@ -78,26 +78,73 @@ func (l *Lab) initProviders(ctx context.Context, release release) error {
 	if err != nil {
 		return fmt.Errorf("waiting for the stand-in for cert-manager: %w", err)
 	}
-	installed, err := l.Kubectl(ctx, "get", "providers.clusterctl.cluster.x-k8s.io", "--all-namespaces", "--output",
-		"jsonpath={.items[*].metadata.name}")
+	installed, err := l.installedProviders(ctx)
 	if err != nil {
-		// The definition comes with the first provider.
-		installed = ""
+		return err
 	}
 	args := []string{"init", "--wait-providers"}
 	if !strings.Contains(installed, "cluster-api") {
 		args = append(args, "--core", "cluster-api", "--bootstrap", "kubeadm", "--control-plane", "kubeadm")
 	}
-	if release.folder == "" {
-		l.progress.Say("There is no release of this provider in out/release yet (make release): going without it")
-	} else if !strings.Contains(installed, elemental().label) {
-		args = append(args, "--infrastructure", "elemental:"+release.version)
+	switch {
+	case release.folder == "":
+		l.progress.Say("There is no release of this provider in out/release (make release): going without it")
+	case strings.Contains(installed, elemental().label):
+		if err := l.reinstall(ctx, release); err != nil {
+			return err
+		}
+	default:
+		args = append(args, "--infrastructure", elemental().name+":"+release.version)
 	}
 	if len(args) == 2 {
 		return nil
 	}
 	if _, err := l.Clusterctl(ctx, args...); err != nil {
 		return fmt.Errorf("installing providers: %w", err)
+	}
+	return nil
+}
+
+// installedProviders returns the names of the providers in the management cluster.
+func (l *Lab) installedProviders(ctx context.Context) (string, error) {
+	const kind = "providers.clusterctl.cluster.x-k8s.io"
+	out, err := l.Kubectl(ctx, "get", "customresourcedefinition", kind, "--ignore-not-found", "--output", "name")
+	if err != nil {
+		return "", fmt.Errorf("looking for clusterctl's inventory: %w", err)
+	}
+	if out == "" {
+		return "", nil
+	}
+	out, err = l.Kubectl(ctx, "get", kind, "--all-namespaces", "--output", "name")
+	if err != nil {
+		return "", fmt.Errorf("reading clusterctl's inventory: %w", err)
+	}
+	return out, nil
+}
+
+// reinstall brings this provider up to date while its version stays, as it does while somebody works on it; clusterctl
+// only goes from version to version.
+func (l *Lab) reinstall(ctx context.Context, release release) error {
+	manifests, err := l.Clusterctl(ctx, "generate", "provider", "--infrastructure", elemental().name+":"+release.version)
+	if err != nil {
+		return fmt.Errorf("rendering this provider: %w", err)
+	}
+	_, err = l.KubectlInput(ctx, strings.NewReader(manifests),
+		"apply", "--server-side", "--force-conflicts", "--filename", "-")
+	if err != nil {
+		return fmt.Errorf("updating this provider: %w", err)
+	}
+	selector := "cluster.x-k8s.io/provider=" + elemental().label
+	namespace, err := l.Kubectl(ctx, "get", "deployments", "--all-namespaces", "--selector", selector,
+		"--output", "jsonpath={.items[0].metadata.namespace}")
+	if err != nil {
+		return fmt.Errorf("finding this provider: %w", err)
+	}
+	for _, args := range [][]string{{"restart"}, {"status", "--timeout", "2m"}} {
+		args = append([]string{"--namespace", namespace, "rollout"}, append(args, "deployment", "--selector", selector)...)
+		if _, err := l.Kubectl(ctx, args...); err != nil {
+			return fmt.Errorf("restarting this provider: %w", err)
+		}
 	}
 	return nil
 }

@@ -33,10 +33,16 @@ func (e *Engine) Docker(ctx context.Context, args ...string) (string, error) {
 	return shell.Run(ctx, append([]string{"docker"}, args...)...)
 }
 
+// Answers tells whether there is a Docker Engine.
+func (e *Engine) Answers(ctx context.Context) bool {
+	_, err := e.Docker(ctx, "version", "--format", "{{.Server.Version}}")
+	return err == nil
+}
+
 // Prepare makes sure that Docker answers: it installs Debian's package when there is none and this is root, and starts
 // dockerd when none runs.
 func (e *Engine) Prepare(ctx context.Context) error {
-	if _, err := e.Docker(ctx, "version", "--format", "{{.Server.Version}}"); err == nil {
+	if e.Answers(ctx) {
 		return nil
 	}
 	if os.Getuid() != 0 {
@@ -92,14 +98,14 @@ func (e *Engine) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
-		if _, err = e.Docker(ctx, "version", "--format", "{{.Server.Version}}"); err == nil {
+		if e.Answers(ctx) {
 			return nil
 		}
 		select {
 		case err := <-ended:
 			return fmt.Errorf("dockerd ended at once, see %s: %w", log.Name(), err)
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for dockerd, see %s: %w", log.Name(), err)
+			return fmt.Errorf("waiting for dockerd, see %s: %w", log.Name(), ctx.Err())
 		case <-time.After(300 * time.Millisecond):
 		}
 	}

@@ -57,13 +57,31 @@ func (b Builder) Host(ctx context.Context) (string, error) {
 		return "", err
 	}
 	id := key(system, tools, archive, files.inline, sortedKeys(files.copied))
-	name := "elemental-lab-host:" + id
+	name := repository + ":" + id
 	if _, err := b.Engine.Docker(ctx, "image", "inspect", "--format", "{{.Id}}", name); err == nil {
 		return name, nil
 	}
 	return name, b.Progress.Step("Making the host image", func() error {
 		return b.importHost(ctx, name, system, archive, files)
 	})
+}
+
+// repository is the name of host images in Docker.
+const repository = "elemental-lab-host"
+
+// Remove removes all host images from Docker.
+func (b Builder) Remove(ctx context.Context) error {
+	ids, err := b.Engine.Docker(ctx, "image", "ls", "--quiet", repository)
+	if err != nil {
+		return fmt.Errorf("listing host images: %w", err)
+	}
+	if ids == "" {
+		return nil
+	}
+	if _, err := b.Engine.Docker(ctx, append([]string{"image", "rm", "--force"}, strings.Fields(ids)...)...); err != nil {
+		return fmt.Errorf("removing host images: %w", err)
+	}
+	return nil
 }
 
 // tools builds the programs of a host and its images and returns their folder.

@@ -41,10 +41,14 @@ func CacheDir() (string, error) {
 // Folder builds what is missing of tools and returns one folder that holds exactly those, so that it can serve as
 // KUBEBUILDER_ASSETS or in PATH. It may be called by several processes at once.
 func (b Builder) Folder(ctx context.Context, tools ...Tool) (string, error) {
+	goVersion, err := command(ctx, b.Modules, "version").Output()
+	if err != nil {
+		return "", fmt.Errorf("asking go for its version: %w", err)
+	}
 	all := sha256.New()
 	files := map[string]string{}
 	for _, t := range tools {
-		file, err := b.build(ctx, t)
+		file, err := b.build(ctx, t, string(goVersion))
 		if err != nil {
 			return "", fmt.Errorf("building %s: %w", t.Name, err)
 		}
@@ -85,8 +89,8 @@ func (b Builder) link(folder string, files map[string]string) error {
 }
 
 // build returns the cached program, building it first if need be.
-func (b Builder) build(ctx context.Context, t Tool) (string, error) {
-	args, key, err := b.plan(ctx, t)
+func (b Builder) build(ctx context.Context, t Tool, goVersion string) (string, error) {
+	args, key, err := b.plan(t, goVersion)
 	if err != nil {
 		return "", err
 	}
@@ -107,7 +111,7 @@ func (b Builder) build(ctx context.Context, t Tool) (string, error) {
 }
 
 // plan returns the arguments for go, without the output, and a hash of all inputs.
-func (b Builder) plan(ctx context.Context, t Tool) (args []string, key string, err error) {
+func (b Builder) plan(t Tool, goVersion string) (args []string, key string, err error) {
 	dir := filepath.Join(b.Modules, t.Set)
 	gomod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	if err != nil {
@@ -127,14 +131,10 @@ func (b Builder) plan(ctx context.Context, t Tool) (args []string, key string, e
 	if err != nil {
 		return nil, "", err
 	}
-	goVersion, err := command(ctx, dir, "version").Output()
-	if err != nil {
-		return nil, "", fmt.Errorf("asking go for its version: %w", err)
-	}
 	args = []string{"build", "-trimpath", "-ldflags", ldflags, "-tags", t.Tags, t.Package}
 	hash := sha256.New()
 	for _, part := range []string{
-		string(gomod), string(gosum), strings.Join(args, "\x00"), string(goVersion), runtime.GOOS, runtime.GOARCH,
+		string(gomod), string(gosum), strings.Join(args, "\x00"), goVersion, runtime.GOOS, runtime.GOARCH,
 	} {
 		fmt.Fprintf(hash, "%d\x00%s", len(part), part)
 	}
