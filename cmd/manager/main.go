@@ -1,0 +1,59 @@
+// Command manager runs the elemental infrastructure provider: its reconcilers,
+// its webhooks and the API that host agents talk to.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
+	logsv1 "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+// version is set by the linker.
+var version = "v0.0.0-dev"
+
+func main() {
+	if err := run(ctrl.SetupSignalHandler(), os.Args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "Error: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	o := newOptions()
+	fs := pflag.NewFlagSet("manager", pflag.ContinueOnError)
+	fs.SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
+	o.addFlags(fs)
+	if err := fs.Parse(args); err != nil {
+		if err == pflag.ErrHelp { //nolint:errorlint // pflag returns it as it is
+			return nil
+		}
+		return fmt.Errorf("parsing flags: %w", err)
+	}
+	if o.printVersion {
+		fmt.Println(version) //nolint:forbidigo // what --version is for
+		return nil
+	}
+	if err := o.validate(); err != nil {
+		return fmt.Errorf("checking flags: %w", err)
+	}
+	if err := logsv1.ValidateAndApply(o.logs, nil); err != nil {
+		return fmt.Errorf("setting up logs: %w", err)
+	}
+	ctrl.SetLogger(klog.Background())
+	mgr, err := newManager(ctx, o)
+	if err != nil {
+		return err
+	}
+	klog.Background().Info("Starting manager", "version", version)
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("running manager: %w", err)
+	}
+	return nil
+}

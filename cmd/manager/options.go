@@ -1,0 +1,135 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/component-base/logs"
+	logsv1 "k8s.io/component-base/logs/api/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/flags"
+)
+
+// options are the manager's flags. Those that other Cluster API providers have
+// too have the same names.
+type options struct {
+	printVersion bool
+	logs         *logs.Options
+	manager      flags.ManagerOptions
+
+	leaderElection leaderElectionOptions
+	namespace      string
+	watchFilter    string
+	syncPeriod     time.Duration
+	profiler       string
+	contention     bool
+	healthAddr     string
+	qps            float32
+	burst          int
+	webhook        webhookOptions
+	concurrency    concurrencyOptions
+	agentAPI       agentAPIOptions
+}
+
+type leaderElectionOptions struct {
+	enabled                             bool
+	lease, renewDeadline, retryInterval time.Duration
+}
+
+type webhookOptions struct {
+	port                       int
+	certDir, certName, keyName string
+}
+
+type concurrencyOptions struct {
+	cluster, machine, host, registration int
+}
+
+type agentAPIOptions struct {
+	address         string
+	url             string
+	disconnectGrace time.Duration
+	pingInterval    time.Duration
+	pingTimeout     time.Duration
+}
+
+func newOptions() *options { return &options{logs: logs.NewOptions()} }
+
+func (o *options) addFlags(fs *pflag.FlagSet) {
+	logsv1.AddFlags(o.logs, fs)
+	flags.AddManagerOptions(fs, &o.manager)
+	fs.BoolVar(&o.printVersion, "version", false, "Print the version and exit.")
+
+	fs.BoolVar(&o.leaderElection.enabled, "leader-elect", false, "Elect a leader, so that of several replicas one is active.")
+	fs.DurationVar(&o.leaderElection.lease, "leader-elect-lease-duration", 15*time.Second, "How long others wait before they take over from a silent leader.")
+	fs.DurationVar(&o.leaderElection.renewDeadline, "leader-elect-renew-deadline", 10*time.Second, "How long a leader tries to renew before it gives up.")
+	fs.DurationVar(&o.leaderElection.retryInterval, "leader-elect-retry-period", 2*time.Second, "How long to wait between tries.")
+
+	fs.StringVar(&o.namespace, "namespace", "", "Namespace to watch; all when blank.")
+	fs.StringVar(&o.watchFilter, "watch-filter", "", fmt.Sprintf("Watch only objects whose label %s has this value; all when blank.", clusterv1.WatchLabel))
+	fs.DurationVar(&o.syncPeriod, "sync-period", time.Hour, "How often every object is looked at without an event. Nothing depends on it.")
+
+	fs.StringVar(&o.profiler, "profiler-address", "", "Address of a pprof server, such as localhost:6060; none when blank.")
+	fs.BoolVar(&o.contention, "contention-profiling", false, "Record blocking for the profiler.")
+	fs.StringVar(&o.healthAddr, "health-addr", ":9440", "Address of /healthz and /readyz.")
+
+	fs.Float32Var(&o.qps, "kube-api-qps", 500, "Requests per second to the kube-apiserver. The default is for thousands of hosts; API priority and fairness protects the server.")
+	fs.IntVar(&o.burst, "kube-api-burst", 1000, "Requests in one burst to the kube-apiserver.")
+
+	fs.IntVar(&o.webhook.port, "webhook-port", 9443, "Port of the webhook server; 0 for none.")
+	fs.StringVar(&o.webhook.certDir, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs/", "Folder of the webhook server's certificate; read again when it changes.")
+	fs.StringVar(&o.webhook.certName, "webhook-cert-name", "tls.crt", "File name of the certificate.")
+	fs.StringVar(&o.webhook.keyName, "webhook-key-name", "tls.key", "File name of the key.")
+
+	fs.IntVar(&o.concurrency.cluster, "elementalcluster-concurrency", 10, "ElementalClusters to process at once.")
+	fs.IntVar(&o.concurrency.machine, "elementalmachine-concurrency", 10, "ElementalMachines to process at once.")
+	fs.IntVar(&o.concurrency.host, "elementalhost-concurrency", 10, "ElementalHosts to process at once.")
+	fs.IntVar(&o.concurrency.registration, "elementalregistration-concurrency", 2, "ElementalRegistrations to process at once.")
+
+	fs.StringVar(&o.agentAPI.address, "agent-api-address", ":9444", "Address that the agent API listens on.")
+	fs.StringVar(&o.agentAPI.url, "agent-api-url", "", "URL at which hosts reach the agent API, https://host[:port]. A registration can have its own; one that has none is not Ready while this is blank.")
+	fs.DurationVar(&o.agentAPI.disconnectGrace, "agent-disconnect-grace", 120*time.Second, "How long an agent may be away before its host counts as disconnected.")
+	fs.DurationVar(&o.agentAPI.pingInterval, "agent-ping-interval", 30*time.Second, "How long a connection may be silent before it is probed.")
+	fs.DurationVar(&o.agentAPI.pingTimeout, "agent-ping-timeout", 20*time.Second, "How long a probe may take before the connection counts as dead.")
+}
+
+// validate refuses what can't work, naming the flag.
+func (o *options) validate() error {
+	for name, n := range map[string]int{
+		"elementalcluster-concurrency":      o.concurrency.cluster,
+		"elementalmachine-concurrency":      o.concurrency.machine,
+		"elementalhost-concurrency":         o.concurrency.host,
+		"elementalregistration-concurrency": o.concurrency.registration,
+		"kube-api-burst":                    o.burst,
+	} {
+		if n < 1 {
+			return fmt.Errorf("--%s must be at least 1", name)
+		}
+	}
+	if o.qps <= 0 {
+		return fmt.Errorf("--kube-api-qps must be above 0")
+	}
+	if o.webhook.port < 0 || o.webhook.port > 65535 {
+		return fmt.Errorf("--webhook-port must be between 0 and 65535")
+	}
+	for name, d := range map[string]time.Duration{
+		"agent-disconnect-grace": o.agentAPI.disconnectGrace,
+		"agent-ping-interval":    o.agentAPI.pingInterval,
+		"agent-ping-timeout":     o.agentAPI.pingTimeout,
+		"sync-period":            o.syncPeriod,
+	} {
+		if d <= 0 {
+			return fmt.Errorf("--%s must be above 0", name)
+		}
+	}
+	if o.agentAPI.url == "" {
+		return nil
+	}
+	u, err := url.Parse(o.agentAPI.url)
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || (u.Path != "" && u.Path != "/") || u.RawQuery != "" {
+		return fmt.Errorf("--agent-api-url must be https://host[:port], not %q", o.agentAPI.url)
+	}
+	return nil
+}

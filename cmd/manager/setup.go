@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	goruntime "runtime"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/flags"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/host"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/machine"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
+	elementalwebhook "github.com/capi-elemental/cluster-api-provider-elemental/internal/webhook"
+)
+
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+
+func newScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, clusterv1.AddToScheme, infrav1.AddToScheme,
+	} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("building scheme: %w", err)
+		}
+	}
+	return scheme, nil
+}
+
+func newManager(ctx context.Context, o *options) (ctrl.Manager, error) {
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return nil, fmt.Errorf("finding the management cluster: %w", err)
+	}
+	config.QPS, config.Burst = o.qps, o.burst
+	config.UserAgent = "cluster-api-provider-elemental/" + version
+	if err := refuseForeignCRDs(ctx, config, scheme); err != nil {
+		return nil, err
+	}
+	tlsOptions, metrics, err := flags.GetManagerOptions(o.manager)
+	if err != nil {
+		return nil, fmt.Errorf("checking flags: %w", err)
+	}
+	if o.contention {
+		goruntime.SetBlockProfileRate(1)
+	}
+	cacheOptions, err := cacheOptions(o)
+	if err != nil {
+		return nil, err
+	}
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:                 scheme,
+		Cache:                  cacheOptions,
+		LeaderElection:         o.leaderElection.enabled,
+		LeaderElectionID:       "elemental-manager-leader-election",
+		LeaseDuration:          &o.leaderElection.lease,
+		RenewDeadline:          &o.leaderElection.renewDeadline,
+		RetryPeriod:            &o.leaderElection.retryInterval,
+		HealthProbeBindAddress: o.healthAddr,
+		PprofBindAddress:       o.profiler,
+		Metrics:                *metrics,
+		WebhookServer: webhook.NewServer(webhook.Options{
+			Port: o.webhook.port, CertDir: o.webhook.certDir, CertName: o.webhook.certName, KeyName: o.webhook.keyName, TLSOpts: tlsOptions,
+		}),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making manager: %w", err)
+	}
+	for _, setup := range []func(context.Context, ctrl.Manager, *options) error{setupReconcilers, setupWebhooks} {
+		if err := setup(ctx, mgr, o); err != nil {
+			return nil, err
+		}
+	}
+	return mgr, nil
+}
+
+// cacheOptions keeps in memory what is used: of Secrets only registration
+// tokens, and no managed fields.
+func cacheOptions(o *options) (cache.Options, error) {
+	tokens, err := labels.NewRequirement(infrav1.RegistrationLabel, selection.Exists, nil)
+	if err != nil {
+		return cache.Options{}, fmt.Errorf("selecting token Secrets: %w", err)
+	}
+	options := cache.Options{
+		SyncPeriod:       &o.syncPeriod,
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Secret{}: {Label: labels.NewSelector().Add(*tokens)},
+		},
+	}
+	if o.namespace != "" {
+		options.DefaultNamespaces = map[string]cache.Config{o.namespace: {}}
+	}
+	return options, nil
+}
+
+func setupReconcilers(ctx context.Context, mgr ctrl.Manager, o *options) error {
+	if err := index.Register(ctx, mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
+	concurrent := func(n int) controller.Options { return controller.Options{MaxConcurrentReconciles: n} }
+	if err := (&cluster.Reconciler{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("elementalcluster"),
+		Clock: clock.RealClock{}, WatchFilter: o.watchFilter,
+	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.cluster)); err != nil {
+		return fmt.Errorf("setting up ElementalCluster: %w", err)
+	}
+	if err := (&machine.Reconciler{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("elementalmachine"),
+		Clock: clock.RealClock{}, WatchFilter: o.watchFilter,
+	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.machine)); err != nil {
+		return fmt.Errorf("setting up ElementalMachine: %w", err)
+	}
+	if err := (&host.Reconciler{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("elementalhost"),
+		Clock: clock.RealClock{}, WatchFilter: o.watchFilter,
+	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.host)); err != nil {
+		return fmt.Errorf("setting up ElementalHost: %w", err)
+	}
+	return nil
+}
+
+func setupWebhooks(_ context.Context, mgr ctrl.Manager, o *options) error {
+	if o.webhook.port == 0 {
+		return nil
+	}
+	if err := elementalwebhook.Setup(mgr); err != nil {
+		return fmt.Errorf("setting up webhooks: %w", err)
+	}
+	started := mgr.GetWebhookServer().StartedChecker()
+	if err := mgr.AddReadyzCheck("webhook", started); err != nil {
+		return fmt.Errorf("adding ready check: %w", err)
+	}
+	if err := mgr.AddHealthzCheck("webhook", started); err != nil {
+		return fmt.Errorf("adding health check: %w", err)
+	}
+	return nil
+}
+
+// refuseForeignCRDs stops where another provider of the same group and kinds is
+// or was installed: its objects would be read as ours.
+func refuseForeignCRDs(ctx context.Context, config *rest.Config, scheme *runtime.Scheme) error {
+	reader, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("connecting to the management cluster: %w", err)
+	}
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	const name = "elementalhosts.infrastructure.cluster.x-k8s.io"
+	if err := reader.Get(ctx, client.ObjectKey{Name: name}, crd); err != nil {
+		if apierrors.IsNotFound(err) {
+			return fmt.Errorf("CustomResourceDefinition %s is not there: install this provider with clusterctl init", name)
+		}
+		return fmt.Errorf("reading CustomResourceDefinition %s: %w", name, err)
+	}
+	foreign := func(v string) bool { return v != infrav1.GroupVersion.Version }
+	if slices.ContainsFunc(crd.Status.StoredVersions, foreign) {
+		return fmt.Errorf("CustomResourceDefinition %s has stored versions %v: another provider of the same kinds is or was installed here; "+
+			"delete its objects and CRDs first", name, crd.Status.StoredVersions)
+	}
+	return nil
+}
