@@ -1,0 +1,94 @@
+# Tools are pinned in Go modules of their own and run with `go tool`; nothing
+# but Go, git and make is needed for build, verify, lint, test and release.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -o errexit -o nounset -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# VERSION names a release: its folder and the tag of its image. clusterctl wants
+# a semantic version with a "v".
+VERSION ?= v0.1.0
+# IMAGE is the manager's image, without tag.
+IMAGE ?= ghcr.io/capi-elemental/cluster-api-provider-elemental-manager
+# ARCH is the architecture of images.
+ARCH ?= $(shell go env GOARCH)
+# E2E_LABELS is a Ginkgo label filter for test-e2e; empty runs everything.
+E2E_LABELS ?=
+# TESTFLAGS are further flags for go test.
+TESTFLAGS ?=
+
+# What programs say of themselves. Go's own stamp is not used: it is switched
+# off on some machines, and missing where the sources come without git.
+BUILD_VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo $(VERSION))
+LDFLAGS := -s -w -X main.version=$(BUILD_VERSION)
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
+
+CONTROLLER_GEN := go tool -modfile=hack/tools/go.mod controller-gen
+KUSTOMIZE := go tool -modfile=hack/tools/go.mod kustomize
+GOLANGCI_LINT := go tool -modfile=hack/tools/golangci-lint/go.mod golangci-lint
+
+RELEASE_DIR ?= out/release/$(VERSION)
+
+.PHONY: help
+help: ## Show this help.
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build the manager and the agent into bin/.
+	@echo "==> Building $(BUILD_VERSION)"
+	$(GO_BUILD) -o bin/ ./cmd/manager ./cmd/elemental-agent
+
+.PHONY: images
+images: ## Build the manager's container image (needs docker).
+	@echo "==> Building image $(IMAGE):$(VERSION)"
+	GOOS=linux GOARCH=$(ARCH) $(GO_BUILD) -o out/image/$(ARCH)/manager ./cmd/manager
+	docker build --platform linux/$(ARCH) --tag $(IMAGE):$(VERSION) --file hack/image/Dockerfile out/image/$(ARCH)
+
+.PHONY: generate
+generate: ## Generate deepcopy code, CRDs, RBAC roles and webhook configurations.
+	@echo "==> Generating code and manifests"
+	$(CONTROLLER_GEN) object crd:crdVersions=v1 paths=./api/... output:crd:artifacts:config=config/crd/bases
+	$(CONTROLLER_GEN) rbac:roleName=manager-role webhook paths=./internal/... paths=./cmd/... \
+		output:rbac:artifacts:config=config/rbac output:webhook:artifacts:config=config/webhook
+
+.PHONY: verify
+verify: ## Check that generated files and go.mod files are up to date and files are small.
+	@hack/verify.sh
+
+.PHONY: lint
+lint: ## Run golangci-lint.
+	@echo "==> Linting"
+	$(GOLANGCI_LINT) run --timeout 30m ./...
+	@echo "==> Linting the end-to-end tests"
+	go vet -tags e2e ./test/e2e/...
+
+.PHONY: test
+test: ## Run unit tests and tests against a real kube-apiserver. Needs no root.
+	@hack/test.sh $(TESTFLAGS)
+
+.PHONY: lab-up
+lab-up: release ## Start a lab: management cluster, hosts and a cluster on them (needs root).
+	go run ./test/lab/cmd/lab up
+
+.PHONY: lab-down
+lab-down: ## Remove the lab.
+	go run ./test/lab/cmd/lab down
+
+.PHONY: test-e2e
+test-e2e: release ## Run the end-to-end tests on a lab (needs root); E2E_LABELS filters.
+	@echo "==> Running end-to-end tests$(if $(E2E_LABELS), labelled $(E2E_LABELS))"
+	go test -tags e2e -count 1 -timeout 2h ./test/e2e/... -v -ginkgo.v -ginkgo.label-filter='$(E2E_LABELS)'
+
+.PHONY: release
+release: ## Write what clusterctl needs into out/release/VERSION.
+	@echo "==> Writing $(RELEASE_DIR)"
+	@VERSION='$(VERSION)' IMAGE='$(IMAGE)' KUSTOMIZE='$(KUSTOMIZE)' hack/release.sh '$(RELEASE_DIR)'
+
+.PHONY: ci
+ci: ## Run everything that a change has to pass.
+	@$(MAKE) --no-print-directory verify
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test-e2e E2E_LABELS=smoke
+	@echo "==> Everything passed"

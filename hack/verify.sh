@@ -1,0 +1,46 @@
+#!/bin/bash
+# Checks what a machine can check of the sources, and explains what to do.
+set -o errexit -o nounset -o pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# Longest Go file: what is longer has more than one topic.
+longest=400
+
+failed=0
+fail() {
+	echo "$1" >&2
+	failed=1
+}
+
+# state prints what differs from the last commit, content included.
+state() {
+	git diff HEAD
+	git ls-files --others --exclude-standard -z | xargs --null --no-run-if-empty sha256sum
+}
+
+echo "==> Verifying that generated files are up to date"
+before=$(state)
+make --no-print-directory generate
+if ! diff <(printf '%s\n' "$before") <(state); then
+	fail "Generated files were out of date, and now aren't: commit what make generate changed."
+fi
+
+echo "==> Verifying go.mod files"
+while IFS= read -r gomod; do
+	(cd "$(dirname "$gomod")" && go mod tidy -diff) || fail "Run go mod tidy in $(dirname "$gomod")."
+done < <(git ls-files 'go.mod' '*/go.mod')
+
+echo "==> Verifying that no Go file is longer than $longest lines"
+while IFS= read -r file; do
+	lines=$(wc -l <"$file")
+	if ((lines > longest)); then
+		fail "$file has $lines lines: split it by topic."
+	fi
+done < <(git ls-files '*.go' ':!:*/zz_generated.*')
+
+echo "==> Verifying that the release can be built"
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+make --no-print-directory release RELEASE_DIR="$folder" || fail "make release failed."
+
+exit "$failed"
