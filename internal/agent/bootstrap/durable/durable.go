@@ -3,6 +3,8 @@
 package durable
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,7 +22,11 @@ func WriteFile(path string, data []byte, mode fs.FileMode) error {
 // Write is WriteFile with the attributes left to the caller: attributes is
 // called with the temporary file, which is 0600 until then and holds data.
 func Write(path string, data []byte, attributes func(*os.File) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), ".elemental-*")
+	temporary := Temporary(path)
+	if err := ignoreMissing(os.Remove(temporary)); err != nil {
+		return fmt.Errorf("removing what an interrupted write of %s left: %w", path, err)
+	}
+	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the caller's directory
 	if err != nil {
 		return fmt.Errorf("creating a temporary file for %s: %w", path, err)
 	}
@@ -45,6 +51,14 @@ func Write(path string, data []byte, attributes func(*os.File) error) (err error
 		return fmt.Errorf("replacing %s: %w", path, err)
 	}
 	return SyncDir(filepath.Dir(path))
+}
+
+// Temporary is the name that Write uses until a file at path is complete. It
+// is always the same, so that repeating a write that a power cut ended leaves
+// nothing behind.
+func Temporary(path string) string {
+	sum := sha256.Sum256([]byte(filepath.Base(path)))
+	return filepath.Join(filepath.Dir(path), ".elemental-"+hex.EncodeToString(sum[:8]))
 }
 
 // SyncDir makes the names in a directory durable.

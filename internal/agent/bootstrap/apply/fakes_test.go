@@ -1,0 +1,296 @@
+package apply_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap/apply"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap/script"
+)
+
+// TestMain is also the runner of scripts.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == "run-script" {
+		os.Exit(script.Main(os.Args[2]))
+	}
+	// A runner built with the race detector would linger for a second.
+	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// killed is what a fake panics with where a process would die.
+type killed struct{}
+
+// machine is a host in a temporary directory.
+type machine struct {
+	t            *testing.T
+	root, op     string
+	mu           sync.Mutex
+	owners       map[uint64]string
+	journal      []byte
+	saves        int
+	commands     [][]string
+	answers      map[string]string
+	dieBefore    int
+	dieAfter     int
+	dieOnCommand int
+	observed     []string
+}
+
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	m := &machine{t: t, root: t.TempDir(), op: t.TempDir(), owners: map[uint64]string{}, answers: map[string]string{}}
+	m.file("/etc/passwd", "root:x:0:0::/root:/bin/sh\nold:x:1000:1000::/home/old:/bin/sh\n")
+	m.file("/etc/group", "root:x:0:\nold:x:1000:\nadm:x:4:\n")
+	m.file("/etc/shadow", "root:*:1\nold:$6$a$b:1\n")
+	m.file("/etc/fstab", "/dev/sda1\t/\text4\tdefaults\t0\t1\n")
+	m.file("/etc/motd", "welcome\n")
+	m.file("/proc/self/mounts", "/dev/sda1 / ext4 rw 0 0\n")
+	m.file("/proc/sys/kernel/hostname", "before\n")
+	m.file("/home/old/.profile", "")
+	m.file("/etc/hostname", "before\n")
+	for _, name := range []string{"useradd", "systemd-timesyncd", "mkfs.ext4", "sfdisk"} {
+		m.file("/usr/sbin/"+name, "")
+		if err := os.Chmod(filepath.Join(m.root, "/usr/sbin", name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
+func (m *machine) file(path, content string) {
+	m.t.Helper()
+	real := filepath.Join(m.root, path)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(real), 0o755), os.WriteFile(real, []byte(content), 0o644)); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *machine) read(path string) string {
+	m.t.Helper()
+	text, err := os.ReadFile(filepath.Join(m.root, path))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return string(text)
+}
+
+func (m *machine) options() apply.Options {
+	return apply.Options{
+		Dir: m.op, Root: m.root, System: m, Journal: m, Chown: m.chown,
+		Runner: []string{os.Args[0], "run-script"}, InstanceID: "i-1",
+		Observe: func(step string) { m.observed = append(m.observed, step) },
+	}
+}
+
+// apply runs one process's life; false when it was killed.
+func (m *machine) apply(ctx context.Context, c *bootstrap.Config) (warnings []string, err error, alive bool) {
+	defer func() {
+		if r := recover(); r != nil {
+			if _, ok := r.(killed); !ok {
+				panic(r)
+			}
+		}
+	}()
+	warnings, err = apply.Apply(ctx, c, m.options())
+	return warnings, err, true
+}
+
+func (m *machine) manifest() apply.Manifest {
+	m.t.Helper()
+	p, err := m.Load()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return p.Manifest
+}
+
+func (m *machine) Load() (apply.Progress, error) {
+	var p apply.Progress
+	if m.journal == nil {
+		return p, nil
+	}
+	return p, json.Unmarshal(m.journal, &p)
+}
+
+func (m *machine) Save(p apply.Progress) error {
+	m.saves++
+	if m.saves == m.dieBefore {
+		panic(killed{})
+	}
+	text, err := json.Marshal(p)
+	m.journal = text
+	if m.saves == m.dieAfter {
+		panic(killed{})
+	}
+	return err
+}
+
+func inode(path string) (uint64, string) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return 0, ""
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, ""
+	}
+	return stat.Ino, fmt.Sprintf("%d:%d", stat.Uid, stat.Gid)
+}
+
+func (m *machine) chown(path string, uid, gid int) error {
+	ino, _ := inode(path)
+	m.owners[ino] = fmt.Sprintf("%d:%d", uid, gid)
+	return nil
+}
+
+func (m *machine) owner(path string) string {
+	ino, real := inode(filepath.Join(m.root, path))
+	if to, ok := m.owners[ino]; ok {
+		return to
+	}
+	return real
+}
+
+// tree lists every file with mode and content, and without owner: the fake
+// has none for what useradd made.
+func (m *machine) tree() map[string]string {
+	m.t.Helper()
+	out := map[string]string{}
+	err := filepath.WalkDir(m.root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		line := info.Mode().String()
+		if info.Mode().IsRegular() {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			line += " " + strings.ReplaceAll(string(text), m.root, "ROOT")
+		}
+		out[strings.TrimPrefix(path, m.root)] = line
+		return nil
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return out
+}
+
+// Run imitates the programs of shadow-utils, util-linux and systemd.
+func (m *machine) Run(_ context.Context, c apply.Command) (string, error) {
+	m.commands = append(m.commands, c.Args)
+	out, err := m.imitate(c)
+	if len(m.commands) == m.dieOnCommand {
+		panic(killed{})
+	}
+	return out, err
+}
+
+func (m *machine) imitate(c apply.Command) (string, error) {
+	line := strings.Join(c.Args, " ")
+	if answer, ok := m.answers[line]; ok {
+		if answer == "FAIL" {
+			return "", errors.New("exit status 1")
+		}
+		return answer, nil
+	}
+	last := c.Args[len(c.Args)-1]
+	switch c.Args[0] {
+	case "useradd":
+		return "", m.useradd(c.Args[1], slices.Contains(c.Args, "-m"))
+	case "userdel":
+		if slices.Contains(c.Args, "--remove") {
+			if err := os.RemoveAll(filepath.Join(m.root, "/home", last)); err != nil {
+				return "", err
+			}
+		}
+		m.drop("/etc/group", last)
+		m.drop("/etc/shadow", last)
+		return "", m.drop("/etc/passwd", last)
+	case "groupadd":
+		return "", m.add("/etc/group", last, last+":x:2000:")
+	case "groupdel":
+		return "", m.drop("/etc/group", last)
+	case "usermod":
+		shadow := m.read("/etc/shadow")
+		switch c.Args[1] {
+		case "--lock":
+			if !strings.Contains(shadow, "\n"+last+":!") {
+				m.file("/etc/shadow", strings.Replace(shadow, "\n"+last+":", "\n"+last+":!", 1))
+			}
+		case "--unlock":
+			m.file("/etc/shadow", strings.Replace(shadow, "\n"+last+":!", "\n"+last+":", 1))
+		}
+		return "", nil
+	case "chpasswd":
+		name, password, _ := strings.Cut(strings.TrimSpace(c.Stdin), ":")
+		if err := m.drop("/etc/shadow", name); err != nil {
+			return "", err
+		}
+		return "", m.add("/etc/shadow", name, name+":"+password+":1")
+	case "mount":
+		return "", m.add("/proc/self/mounts", "nothing", "x "+last+" ext4 rw 0 0")
+	case "umount":
+		text := m.read("/proc/self/mounts")
+		m.file("/proc/self/mounts", strings.Replace(text, "x "+last+" ext4 rw 0 0\n", "", 1))
+		return "", nil
+	case "hostname":
+		m.file("/proc/sys/kernel/hostname", last+"\n")
+		return "", nil
+	case "systemctl":
+		return "", nil
+	}
+	return "", fmt.Errorf("no such program: %s", line)
+}
+
+func (m *machine) useradd(name string, home bool) error {
+	err := errors.Join(
+		m.add("/etc/passwd", name, name+":x:1500:1500::/home/"+name+":/bin/sh"),
+		m.add("/etc/group", name, name+":x:1500:"),
+		m.add("/etc/shadow", name, name+":!:1"),
+	)
+	if home && err == nil {
+		err = os.Mkdir(filepath.Join(m.root, "/home", name), 0o755)
+	}
+	return err
+}
+
+func (m *machine) add(path, name, line string) error {
+	text := m.read(path)
+	if strings.Contains("\n"+text, "\n"+name+":") {
+		return fmt.Errorf("%s exists in %s", name, path)
+	}
+	m.file(path, text+line+"\n")
+	return nil
+}
+
+func (m *machine) drop(path, name string) error {
+	lines := strings.SplitAfter(m.read(path), "\n")
+	kept := slices.DeleteFunc(slices.Clone(lines), func(l string) bool { return strings.HasPrefix(l, name+":") })
+	m.file(path, strings.Join(kept, ""))
+	if len(kept) == len(lines) {
+		return fmt.Errorf("%s is not in %s", name, path)
+	}
+	return nil
+}

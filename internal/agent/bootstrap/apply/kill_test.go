@@ -1,0 +1,212 @@
+package apply_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap/apply"
+)
+
+// everything is a document that uses each kind of step.
+const everything = `#cloud-config
+bootcmd:
+- echo "$INSTANCE_ID $HOME" >> ROOT/boot
+write_files:
+- path: /etc/kubernetes/pki/ca.key
+  permissions: '0600'
+  content: secret
+- path: /etc/motd
+  append: true
+  owner: root:adm
+  permissions: '0664'
+  content: |
+    appended
+- path: /opt/deferred
+  defer: true
+  owner: kube:kube
+  content: x
+- path: /run/cluster-api/placeholder
+  content: x
+mounts:
+- [/dev/sdb, /var/lib/etcd]
+hostname: after
+groups: [ops]
+users:
+- name: kube
+  groups: wheel
+  passwd: $6$x$y
+  sudo: ALL=(ALL) NOPASSWD:ALL
+  ssh_authorized_keys: [key-1]
+- name: old
+  ssh_authorized_keys: [key-2]
+ntp:
+  servers: [time.example]
+runcmd:
+- echo run >> ROOT/count
+- echo success > ROOT/run/cluster-api/bootstrap-success.complete
+- "false"
+`
+
+func document(t *testing.T, m *machine, text string) *bootstrap.Config {
+	t.Helper()
+	c, _, err := bootstrap.Parse([]byte(strings.ReplaceAll(text, "ROOT", m.root)), "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// made are the files that scripts leave, which Undo knows nothing of.
+func made() []string { return []string{"/boot", "/count"} }
+
+// A process killed at any point of its life is followed by another that ends
+// with the same host, having run each script once; and Undo takes it all back.
+func TestKilledAnywhere(t *testing.T) {
+	t.Parallel()
+	whole := newMachine(t)
+	before := whole.tree()
+	_, err, _ := whole.apply(t.Context(), document(t, whole, everything))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := whole.tree()
+	kills := map[string]func(*machine){}
+	for n := 1; n <= whole.saves; n++ {
+		kills[fmt.Sprintf("before save %d", n)] = func(m *machine) { m.dieBefore = n }
+		kills[fmt.Sprintf("after save %d", n)] = func(m *machine) { m.dieAfter = n }
+	}
+	for n := 1; n <= len(whole.commands); n++ {
+		kills[fmt.Sprintf("after command %d %s", n, whole.commands[n-1][0])] = func(m *machine) { m.dieOnCommand = n }
+	}
+	for name, kill := range kills {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			kill(m)
+			c := document(t, m, everything)
+			if _, err, alive := m.apply(t.Context(), c); alive {
+				t.Fatalf("it was not killed: %v", err)
+			}
+			m.dieBefore, m.dieAfter, m.dieOnCommand = 0, 0, 0
+			if _, err, _ := m.apply(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			compare(t, m.tree(), want)
+			if err := apply.Undo(t.Context(), m.manifest(), m.options()); err != nil {
+				t.Fatal(err)
+			}
+			after := m.tree()
+			for _, path := range made() {
+				delete(after, path)
+			}
+			compare(t, after, before)
+		})
+	}
+}
+
+func compare(t *testing.T, got, want map[string]string) {
+	t.Helper()
+	for path, line := range want {
+		if got[path] != line {
+			t.Errorf("%s: got %q, want %q", path, got[path], line)
+		}
+	}
+	for path, line := range got {
+		if _, ok := want[path]; !ok {
+			t.Errorf("%s: got %q, want nothing", path, line)
+		}
+	}
+}
+
+func TestEverything(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	c := document(t, m, everything)
+	warnings, err, _ := m.apply(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := os.Getenv("HOME")
+	for path, want := range map[string]string{
+		"/boot":                              "i-1 " + home + "\n",
+		"/count":                             "run\n",
+		"/etc/kubernetes/pki/ca.key":         "secret",
+		"/etc/motd":                          "welcome\nappended\n",
+		"/etc/hostname":                      "after\n",
+		"/proc/sys/kernel/hostname":          "after\n",
+		"/etc/fstab":                         "/dev/sda1\t/\text4\tdefaults\t0\t1\n/dev/sdb\t/var/lib/etcd\tauto\tdefaults,nofail,_netdev,comment=cloudconfig\t0\t2\n",
+		"/home/kube/.ssh/authorized_keys":    "key-1\n",
+		"/etc/sudoers.d/90-cloud-init-users": "# Created by elemental-agent for the users of the bootstrap data\n\n# User rules for kube\nkube ALL=(ALL) NOPASSWD:ALL\n",
+		"/etc/shadow":                        "root:*:1\nold:!$6$a$b:1\nkube:!$6$x$y:1\n",
+		"/etc/systemd/timesyncd.conf.d/cloud-init.conf": "# Written by elemental-agent, see timesyncd.conf(5).\n\n[Time]\nNTP=time.example\n",
+	} {
+		if got := m.read(path); got != want {
+			t.Errorf("%s: got %q, want %q", path, got, want)
+		}
+	}
+	for path, want := range map[string]string{
+		"/etc/motd": "0:4", "/opt/deferred": "1500:1500", "/etc/kubernetes/pki": "0:0",
+		"/home/kube/.ssh": "1500:1500", "/home/kube/.ssh/authorized_keys": "1500:1500",
+	} {
+		if got := m.owner(path); got != want {
+			t.Errorf("%s belongs to %s, want %s", path, got, want)
+		}
+	}
+	if len(warnings) != 1 || !strings.Contains(warnings[0], "status 1") {
+		t.Errorf("got warnings %q", warnings)
+	}
+	steps := []string{
+		"clear /run/cluster-api/bootstrap-success.complete", "bootcmd", "check", "write_files[0] /etc/kubernetes/pki/ca.key",
+		"write_files[1] /etc/motd", "write_files[3] /run/cluster-api/placeholder", "fstab", "fstab reload", "mount /dev/sdb /var/lib/etcd",
+		"hostname", "hostname after", "group ops", "user kube", "sudo kube", "ssh keys kube", "user old", "ssh keys old",
+		"ntp", "ntp reload", "write_files[2] /opt/deferred", "runcmd",
+	}
+	if !reflect.DeepEqual(m.observed, steps) {
+		t.Errorf("got steps %q", m.observed)
+	}
+	// Once over, nothing happens again.
+	saves, commands := m.saves, len(m.commands)
+	if _, err, _ := m.apply(t.Context(), c); err != nil || m.saves != saves || len(m.commands) != commands {
+		t.Errorf("applying again: %v, %d saves", err, m.saves-saves)
+	}
+}
+
+func TestSecretsStayPrivateAndAreShredded(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	if _, err, _ := m.apply(t.Context(), document(t, m, everything)); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(m.journal), "secret") || strings.Contains(string(m.journal), "$6$") {
+		t.Errorf("the journal holds secrets: %s", m.journal)
+	}
+	err := filepath.Walk(m.op, func(path string, info os.FileInfo, err error) error {
+		if err == nil && path != m.op && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %v", path, info.Mode())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(apply.ShredSecrets(m.op), apply.ShredSecrets(m.op)); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{"scripts/runcmd/script": false, "scripts/runcmd/spec.json": false, "scripts/runcmd/result.json": true, "backup/0000": true} {
+		if _, err := os.Stat(filepath.Join(m.op, path)); (err == nil) != want {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if err := apply.Shred(m.op); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(m.op); err == nil {
+		t.Error("the directory is still there")
+	}
+}

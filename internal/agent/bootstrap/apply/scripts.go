@@ -1,0 +1,128 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap/script"
+)
+
+// scriptStep runs commands as one script, exactly once.
+type scriptStep struct {
+	label    string
+	commands []bootstrap.Command
+	// boot is set for bootcmd, whose status does not matter.
+	boot     bool
+	sentinel string
+}
+
+// scriptError is a script that failed; output is what it printed.
+type scriptError struct {
+	error
+	output []byte
+}
+
+func (e *scriptError) Unwrap() error { return e.error }
+
+func (s scriptStep) name() string { return s.label }
+
+func (s scriptStep) dir(h *host) string { return filepath.Join(h.opts.Dir, "scripts", s.label) }
+
+func (s scriptStep) prepare(_ context.Context, h *host, _ *Intent) error {
+	if err := os.MkdirAll(filepath.Join(h.opts.Dir, "scripts"), 0o700); err != nil {
+		return fmt.Errorf("making the directory for scripts: %w", err)
+	}
+	spec := script.Spec{Body: bootstrap.Script(s.commands), WorkDir: "/", Env: environment(os.Environ())}
+	if s.boot && h.opts.InstanceID != "" {
+		spec.Env = append(spec.Env, "INSTANCE_ID="+h.opts.InstanceID)
+	}
+	if s.sentinel != "" {
+		spec.Sentinel = h.real(s.sentinel)
+	}
+	return script.Prepare(s.dir(h), spec)
+}
+
+func (s scriptStep) execute(ctx context.Context, h *host, _ *Intent) error {
+	result, err := script.Run(ctx, s.dir(h), h.opts.Runner...)
+	if err != nil && !errors.Is(err, ErrInterrupted) {
+		return err
+	}
+	output, readErr := script.Output(s.dir(h))
+	switch {
+	case err != nil:
+		return &scriptError{errors.Join(err, readErr), output}
+	case result.Problem != "":
+		return fmt.Errorf("running the script: %s", result.Problem)
+	case s.boot && result.ExitCode != 0:
+		h.warn("bootcmd ended with status %d, which does not fail the bootstrap", result.ExitCode)
+		return nil
+	case s.boot || s.sentinel == "" && result.ExitCode == 0:
+		return nil
+	case s.sentinel != "" && result.Sentinel:
+		if result.ExitCode != 0 {
+			h.warn("runcmd wrote %s but ended with status %d", s.sentinel, result.ExitCode)
+		}
+		return nil
+	case s.sentinel != "":
+		return &scriptError{fmt.Errorf("the script ended with status %d and did not write %s", result.ExitCode, s.sentinel), output}
+	}
+	return &scriptError{fmt.Errorf("the script ended with status %d", result.ExitCode), output}
+}
+
+// environment is what scripts get of the agent's environment: without what is
+// meant for the agent alone, and with HOME, which kubeadm and kubectl want.
+func environment(own []string) []string {
+	env := make([]string, 0, len(own)+2)
+	set := map[string]bool{}
+	for _, pair := range own {
+		name, value, _ := strings.Cut(pair, "=")
+		switch name {
+		case "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_USEC", "WATCHDOG_PID",
+			"INVOCATION_ID", "JOURNAL_STREAM", "MAINPID", "CREDENTIALS_DIRECTORY", "STATE_DIRECTORY",
+			"GOMEMLIMIT", "GOGC", "GOMAXPROCS", "GODEBUG", "INSTANCE_ID":
+			continue
+		}
+		set[name] = value != ""
+		env = append(env, pair)
+	}
+	if !set["HOME"] {
+		env = append(env, "HOME=/root")
+	}
+	if !set["PATH"] {
+		env = append(env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+	}
+	return env
+}
+
+// sentinelStep removes what an earlier bootstrap left, so that the file tells
+// about this one.
+type sentinelStep struct{ path string }
+
+func (s sentinelStep) name() string { return "clear " + s.path }
+
+func (s sentinelStep) prepare(_ context.Context, h *host, _ *Intent) error {
+	target, err := h.resolve(s.path)
+	if err != nil {
+		return err
+	}
+	h.keepDirs(filepath.Dir(target))
+	h.manifest().Files = add(h.manifest().Files, target)
+	return nil
+}
+
+func (s sentinelStep) execute(_ context.Context, h *host, _ *Intent) error {
+	target, err := h.resolve(s.path)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(h.real(target)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing an earlier bootstrap's %s: %w", s.path, err)
+	}
+	return nil
+}
