@@ -1,0 +1,76 @@
+package bootstrap_test
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil { //nolint:gosec // test data
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
+	}
+}
+
+// Documents as CAPI's kubeadm provider renders them, and in the shape of those
+// of the k3s and RKE2 providers.
+func TestDocumentsOfProviders(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"cabpk-init", "cabpk-join", "cabpk-worker", "k3s-server", "rke2-agent"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			text, err := os.ReadFile(filepath.Join("testdata", name+".yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			vars := bootstrap.NewVariables(map[string]any{"instance-id": "i-1", "local-hostname": "edge-7", "hostname": "edge-7"}, map[string]any{"local_hostname": "edge-7"})
+			config, warnings, err := bootstrap.Parse(text, bootstrap.FormatCloudConfig, vars)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, w := range warnings {
+				if !strings.Contains(w.Text, "inactive is a boolean") {
+					t.Errorf("unexpected warning: %s", w)
+				}
+			}
+			if config.Sentinel != bootstrap.SentinelPath {
+				t.Errorf("got sentinel %q", config.Sentinel)
+			}
+			var out bytes.Buffer
+			if err := bootstrap.Describe(&out, config); err != nil {
+				t.Fatal(err)
+			}
+			for _, secret := range []string{"hidden", "abcdef.0123456789abcdef", "BEGIN", "AAAA one"} {
+				if strings.Contains(out.String(), secret) {
+					t.Errorf("the description shows %q", secret)
+				}
+			}
+			golden(t, name+".describe", out.Bytes())
+			golden(t, name+".script", []byte(bootstrap.Script(config.Commands)))
+			var files bytes.Buffer
+			for _, f := range config.Files {
+				files.WriteString("--- " + f.Path + "\n")
+				files.Write(f.Content)
+			}
+			golden(t, name+".files", files.Bytes())
+		})
+	}
+}
