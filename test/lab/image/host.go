@@ -61,13 +61,31 @@ func (b Builder) Host(ctx context.Context) (string, error) {
 	if _, err := b.Engine.Docker(ctx, "image", "inspect", "--format", "{{.Id}}", name); err == nil {
 		return name, nil
 	}
-	return name, b.Progress.Step("Making the host image", func() error {
+	err = b.Progress.Step("Making the host image", func() error {
 		return b.importHost(ctx, name, system, archive, files)
 	})
+	if err != nil {
+		return "", err
+	}
+	return name, b.prune(ctx, name)
 }
 
 // repository is the name of host images in Docker.
 const repository = "elemental-lab-host"
+
+// prune removes host images other than the one called keep, unless a container uses them.
+func (b Builder) prune(ctx context.Context, keep string) error {
+	list, err := b.Engine.Docker(ctx, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", repository)
+	if err != nil {
+		return fmt.Errorf("listing host images: %w", err)
+	}
+	for _, name := range strings.Fields(list) {
+		if name != keep {
+			_, _ = b.Engine.Docker(ctx, "image", "rm", name)
+		}
+	}
+	return nil
+}
 
 // Remove removes all host images from Docker.
 func (b Builder) Remove(ctx context.Context) error {
@@ -127,6 +145,14 @@ func hostFiles(tools string, images map[string]string) (files, error) {
 		return files{}, fmt.Errorf("reading the files of hosts: %w", err)
 	}
 	return all, nil
+}
+
+// fileMode returns the mode of a file from memory.
+func fileMode(name string) int64 {
+	if dir := path.Base(path.Dir(name)); dir == "bin" || dir == "sbin" {
+		return 0o755
+	}
+	return 0o644
 }
 
 // importHost makes the image: Debian and files first, then with the content of containerd that a container of it makes
@@ -212,11 +238,7 @@ func writeRoot(out io.Writer, files files, tars []string) error {
 		}
 	}
 	for _, name := range sortedKeys(files.inline) {
-		var mode int64 = 0o644
-		if dir := path.Base(path.Dir(name)); dir == "bin" || dir == "sbin" {
-			mode = 0o755
-		}
-		if err := addBytes(w, name, []byte(files.inline[name]), mode); err != nil {
+		if err := addBytes(w, name, []byte(files.inline[name]), fileMode(name)); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,184 @@
+package toolset
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func names(tools []Tool) []string {
+	var all []string
+	for _, t := range tools {
+		all = append(all, t.Name)
+	}
+	return all
+}
+
+func TestSelect(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		ask  []string
+		want []string
+	}{
+		{"a tool", []string{"kube-apiserver"}, []string{"kube-apiserver"}},
+		{"twice, in build order", []string{"kube-apiserver", "etcd", "etcd"}, []string{"etcd", "kube-apiserver"}},
+		{"a set", []string{"cluster-api"}, []string{"capi-core", "capi-kubeadm-bootstrap", "capi-kubeadm-control-plane", "clusterctl"}},
+		{"a tool named as its set", []string{"containerd"}, []string{"containerd"}},
+		{"everything", []string{"all"}, names(Tools())},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := Select(tt.ask...)
+			if err != nil || !slices.Equal(names(got), tt.want) {
+				t.Errorf("got %v, %v", names(got), err)
+			}
+		})
+	}
+	if _, err := Select("etcd", "nonsense"); err == nil || !strings.Contains(err.Error(), `"nonsense"`) {
+		t.Errorf("got error %v", err)
+	}
+}
+
+// TestToolsHaveModules looks at the real modules: whatever is stamped must be required, and go.sum must be there.
+func TestToolsHaveModules(t *testing.T) {
+	for _, tool := range Tools() {
+		if _, _, err := (Builder{Modules: ".."}).plan(tool, "go version"); err != nil {
+			t.Errorf("%s: %v", tool.Name, err)
+		}
+	}
+}
+
+func TestLDFlags(t *testing.T) {
+	plain, err := Tool{}.ldflags("")
+	if err != nil || plain != "-s -w" {
+		t.Errorf("got %q, %v", plain, err)
+	}
+	stamped, err := Tool{Stamp: "example.com/version"}.ldflags("v1.36.3")
+	want := "-s -w -X example.com/version.gitVersion=v1.36.3 -X example.com/version.gitMajor=1" +
+		" -X example.com/version.gitMinor=36 -X example.com/version.gitTreeState=clean"
+	if err != nil || stamped != want {
+		t.Errorf("got %q, %v", stamped, err)
+	}
+	if _, err := (Tool{Stamp: "x"}).ldflags("v1"); err == nil {
+		t.Error("a version that can't be split was accepted")
+	}
+}
+
+func TestRequiredVersion(t *testing.T) {
+	const gomod = "module m\n\nrequire example.com/one v1.0.0\n\nrequire (\n\texample.com/two v2.0.0 // indirect\n)\n\n" +
+		"replace (\n\texample.com/three => example.com/three v3.0.0\n)\n"
+	for module, want := range map[string]string{
+		"example.com/one": "v1.0.0", "example.com/two": "v2.0.0", "example.com/three": "", "example.com": "",
+	} {
+		got, err := requiredVersion(gomod, module)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%s: got %q, %v", module, got, err)
+		}
+	}
+}
+
+// module makes a tool set of one program and returns a builder for it.
+func module(t *testing.T) (Builder, *bytes.Buffer) {
+	t.Helper()
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("go is not in PATH")
+	}
+	root := t.TempDir()
+	set := filepath.Join(root, "modules", "set")
+	if err := os.MkdirAll(set, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{
+		"go.mod":  "module example.com/set\n\ngo 1.26.0\n",
+		"go.sum":  "",
+		"main.go": "package main\n\nfunc main() { print(\"built\") }\n",
+	} {
+		if err := os.WriteFile(filepath.Join(set, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	progress := &bytes.Buffer{}
+	return Builder{Modules: filepath.Join(root, "modules"), Cache: filepath.Join(root, "cache"), Progress: progress}, progress
+}
+
+func TestFolder(t *testing.T) {
+	b, progress := module(t)
+	tool := Tool{Name: "program", Set: "set", Package: "example.com/set"}
+	folder, err := b.Folder(t.Context(), tool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), filepath.Join(folder, "program")).CombinedOutput()
+	if err != nil || string(out) != "built" {
+		t.Fatalf("got %q, %v", out, err)
+	}
+	if !strings.HasPrefix(progress.String(), "building program\n") {
+		t.Errorf("got progress %q", progress)
+	}
+
+	progress.Reset()
+	again, err := b.Folder(t.Context(), tool)
+	if err != nil || again != folder || progress.Len() > 0 {
+		t.Errorf("a second call was not served from the cache: %s, %v, %q", again, err, progress)
+	}
+	tool.Tags = "other"
+	if other, err := b.Folder(t.Context(), tool); err != nil || other == folder {
+		t.Errorf("a changed input gave the same folder: %v", err)
+	}
+}
+
+func TestFolderAtOnce(t *testing.T) {
+	b, progress := module(t)
+	tool := Tool{Name: "program", Set: "set", Package: "example.com/set"}
+	folders, errs := make([]string, 4), make([]error, 4)
+	var group sync.WaitGroup
+	for i := range folders {
+		group.Go(func() { folders[i], errs[i] = b.Folder(t.Context(), tool) })
+	}
+	group.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	if len(slices.Compact(folders)) != 1 {
+		t.Errorf("got folders %v", folders)
+	}
+	if strings.Count(progress.String(), "took") != 1 {
+		t.Errorf("built more than once:\n%s", progress)
+	}
+}
+
+func TestBuildFailure(t *testing.T) {
+	b, _ := module(t)
+	_, err := b.Folder(t.Context(), Tool{Name: "program", Set: "set", Package: "example.com/set/missing"})
+	if err == nil || !strings.Contains(err.Error(), "building program") {
+		t.Errorf("got %v", err)
+	}
+	left, err := filepath.Glob(filepath.Join(b.Cache, "tools", "store", "*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind %v, %v", left, err)
+	}
+}
+
+func TestLockHonoursContext(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "lock")
+	unlock, err := lock(t.Context(), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := lock(ctx, file); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	unlock()
+	if _, err := lock(t.Context(), file); err != nil {
+		t.Error(err)
+	}
+}
