@@ -1,0 +1,152 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalmachines,verbs=get;list;watch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
+
+const (
+	bootstrapDataKey   = "value"
+	bootstrapFormatKey = "format"
+)
+
+// bootstrap returns the bootstrap data of the host's machine.
+//
+// The host object names no Secret, so who may edit hosts can't have foreign
+// Secrets served: the data is found through the claim, whose other half is on
+// the ElementalMachine, and each link of the chain must point both ways.
+func (s *Server) bootstrap(w http.ResponseWriter, r *http.Request, who caller) error {
+	if after, ok := s.presence.allowReport(client.ObjectKeyFromObject(who.host)); !ok {
+		return errTooMany(after)
+	}
+	operation, err := parameter(r, "operation")
+	if err != nil {
+		return err
+	}
+	// The cache may lag behind a release or the end of an earlier bootstrap.
+	host, err := s.hosts.read(r.Context(), client.ObjectKeyFromObject(who.host))
+	if err != nil {
+		return err
+	}
+	if !holds(host, who.fingerprint) {
+		return errUnknownHost()
+	}
+	secret, err := s.bootstrapSecret(r.Context(), host, operation)
+	if err != nil {
+		return err
+	}
+	data := secret.Data[bootstrapDataKey]
+	if len(data) == 0 || len(data) > protocol.MaxBootstrapBytes {
+		return errNoOperation(http.StatusNotFound)
+	}
+	format := string(secret.Data[bootstrapFormatKey])
+	if format == "" {
+		format = protocol.FormatCloudConfig
+	}
+	audit(r, "bootstrap data served", host, "operation", operation, "clusterName", host.Spec.Claim.ClusterName,
+		"machineName", host.Spec.Claim.MachineName)
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set(protocol.HeaderBootstrapFormat, format)
+	w.WriteHeader(http.StatusOK)
+	// A caller that has gone away asks again.
+	_, _ = w.Write(data)
+	return nil
+}
+
+// bootstrapSecret follows host, claim, ElementalMachine, Machine to the Secret.
+func (s *Server) bootstrapSecret(ctx context.Context, host *infrav1.ElementalHost, operation string) (*corev1.Secret, error) {
+	none := errNoOperation(http.StatusNotFound)
+	claim := host.Spec.Claim
+	if claim == nil || claim.Phase != infrav1.ClaimBound || claim.ID == "" || claim.ID != operation ||
+		host.Spec.Approval != infrav1.ApprovalApproved || !host.DeletionTimestamp.IsZero() {
+		return nil, none
+	}
+	if op := host.Operation(infrav1.OperationBootstrap, claim.ID); op != nil && ended(*op) {
+		return nil, none
+	}
+	elementalMachine, err := s.claimant(ctx, host)
+	if err != nil || elementalMachine == nil {
+		return nil, orNone(err, none)
+	}
+	owner := ownerMachine(elementalMachine)
+	if owner == nil {
+		return nil, none
+	}
+	machine := &clusterv1.Machine{}
+	if err := s.client.Get(ctx, client.ObjectKey{Namespace: host.Namespace, Name: owner.Name}, machine); err != nil {
+		return nil, orNone(client.IgnoreNotFound(err), none)
+	}
+	infra := machine.Spec.InfrastructureRef
+	if machine.UID != owner.UID || machine.Name != claim.MachineName || machine.Spec.ClusterName != claim.ClusterName ||
+		infra.APIGroup != infrav1.GroupVersion.Group || infra.Kind != "ElementalMachine" || infra.Name != elementalMachine.Name ||
+		machine.Spec.Bootstrap.DataSecretName == nil {
+		return nil, none
+	}
+	secret := &corev1.Secret{}
+	key := client.ObjectKey{Namespace: host.Namespace, Name: *machine.Spec.Bootstrap.DataSecretName}
+	if err := s.live.Get(ctx, key, secret); err != nil {
+		return nil, orNone(client.IgnoreNotFound(err), none)
+	}
+	if secret.Type != clusterv1.ClusterSecretType || secret.Labels[clusterv1.ClusterNameLabel] != claim.ClusterName {
+		return nil, none
+	}
+	return secret, nil
+}
+
+// claimant returns the ElementalMachine that has the host's claim, or nil. The
+// cache may not have it yet, as the host's watch was quicker.
+func (s *Server) claimant(ctx context.Context, host *infrav1.ElementalHost) (*infrav1.ElementalMachine, error) {
+	id := host.Spec.Claim.ID
+	var machines infrav1.ElementalMachineList
+	if err := s.client.List(ctx, &machines, client.InNamespace(host.Namespace), client.MatchingFields{index.MachineByClaim: id}); err != nil {
+		return nil, fmt.Errorf("looking up ElementalMachine: %w", err)
+	}
+	if len(machines.Items) == 0 {
+		if err := s.live.List(ctx, &machines, client.InNamespace(host.Namespace)); err != nil {
+			return nil, fmt.Errorf("listing ElementalMachines: %w", err)
+		}
+	}
+	for i := range machines.Items {
+		m := &machines.Items[i]
+		if m.Spec.HostRef != nil && m.Spec.HostRef.ClaimID == id && m.Spec.HostRef.Name == host.Name && m.DeletionTimestamp.IsZero() {
+			return m, nil
+		}
+	}
+	return nil, nil //nolint:nilnil // documented
+}
+
+func ownerMachine(m *infrav1.ElementalMachine) *metav1.OwnerReference {
+	for i := range m.OwnerReferences {
+		ref := &m.OwnerReferences[i]
+		gv, err := schema.ParseGroupVersion(ref.APIVersion)
+		if err == nil && gv.Group == clusterv1.GroupVersion.Group && ref.Kind == "Machine" {
+			return ref
+		}
+	}
+	return nil
+}
+
+// orNone returns err if there is one: what is missing is told apart from what
+// could not be found out.
+func orNone(err, none error) error {
+	if err == nil || apierrors.IsNotFound(err) {
+		return none
+	}
+	return fmt.Errorf("finding bootstrap data: %w", err)
+}

@@ -1,0 +1,19 @@
+// Package server is the agent API: what hosts enrol at, learn their plan from
+// and report to (package protocol).
+//
+// A request passes one chain (routes.go): the route is looked up and an unlisted
+// one refused, the source is rate-limited where anybody may call, the host is
+// found by the key of its TLS connection, and only then does a handler look at
+// an object, always the caller's own. A handler returns an error; the chain
+// makes the answer of it.
+//
+// The API server is the only store. What hosts report is written in one request
+// together with the conditions that follow from it (package hoststatus), and
+// nothing is written when nothing changes. Three things are kept in memory, all
+// of which a restart may lose: the own writes that the cache has not seen yet
+// (hosts.go), who is connected (presence.go), and progress that waits for its
+// turn (progress.go).
+//
+// The API runs on the leader alone, so there is one process to know who is
+// connected (leader.go).
+package server

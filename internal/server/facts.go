@@ -1,0 +1,138 @@
+package server
+
+import (
+	"math"
+	"net/netip"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+// Limits of what a host may say about itself. Everything beyond is cut off: a
+// host with odd hardware is to be shown, not to be kept out.
+const (
+	maxText         = 256
+	maxCapabilities = 32
+	maxCapability   = 63
+)
+
+// inventoryOf converts and bounds an inventory.
+func inventoryOf(in protocol.Inventory) *infrav1.HostInventory {
+	out := &infrav1.HostInventory{
+		MachineID:    text(in.MachineID),
+		Architecture: text(in.Architecture),
+		SMBIOS: infrav1.HostSMBIOS{
+			Manufacturer: text(in.SMBIOS.Manufacturer),
+			ProductName:  text(in.SMBIOS.ProductName),
+			SerialNumber: text(in.SMBIOS.SerialNumber),
+			UUID:         text(in.SMBIOS.UUID),
+		},
+		CPU:         infrav1.HostCPU{Model: text(in.CPU.Model), Cores: max(in.CPU.Cores, 0)},
+		MemoryBytes: max(in.MemoryBytes, 0),
+		OS: infrav1.HostOS{
+			ID:            text(in.OS.ID),
+			VersionID:     text(in.OS.VersionID),
+			PrettyName:    text(in.OS.PrettyName),
+			KernelVersion: text(in.OS.KernelVersion),
+		},
+	}
+	for _, d := range in.Disks {
+		if name := text(d.Name); name != "" && len(out.Disks) < protocol.MaxDevices {
+			out.Disks = append(out.Disks, infrav1.HostDisk{
+				Name: name, SizeBytes: max(d.SizeBytes, 0), Rotational: d.Rotational, Model: text(d.Model), Serial: text(d.Serial),
+			})
+		}
+	}
+	for _, n := range in.NICs {
+		if name := text(n.Name); name != "" && len(out.NICs) < protocol.MaxDevices {
+			out.NICs = append(out.NICs, infrav1.HostNIC{
+				Name: name, MAC: text(n.MAC), SpeedMbps: max(n.SpeedMbps, 0), DefaultRoute: n.DefaultRoute,
+				Addresses: texts(n.Addresses, protocol.MaxDevices, maxText),
+			})
+		}
+	}
+	return out
+}
+
+// addressesOf converts addresses and leaves out those that are none.
+func addressesOf(in []protocol.Address) []clusterv1.MachineAddress {
+	var out []clusterv1.MachineAddress
+	for _, a := range in {
+		if len(out) == protocol.MaxDevices {
+			break
+		}
+		switch a.Type {
+		case protocol.AddressHostname:
+			if name := text(a.Address); name != "" {
+				out = append(out, clusterv1.MachineAddress{Type: clusterv1.MachineHostName, Address: name})
+			}
+		case protocol.AddressInternalIP, protocol.AddressExternalIP:
+			if ip, err := netip.ParseAddr(a.Address); err == nil {
+				out = append(out, clusterv1.MachineAddress{Type: clusterv1.MachineAddressType(a.Type), Address: ip.String()})
+			}
+		}
+	}
+	return out
+}
+
+// agentOf converts what an agent says of itself.
+func agentOf(in protocol.Hello) *infrav1.HostAgent {
+	out := &infrav1.HostAgent{
+		Version:  text(in.AgentVersion),
+		Protocol: int32(min(max(in.Protocol, 0), math.MaxInt32)), //nolint:gosec // bounded
+		BootID:   text(in.BootID),
+	}
+	for _, c := range in.Capabilities {
+		if name := bounded(string(c), maxCapability); name != "" && len(out.Capabilities) < maxCapabilities {
+			out.Capabilities = append(out.Capabilities, name)
+		}
+	}
+	return out
+}
+
+// cleanlinessOf converts what an agent found of former nodes.
+func cleanlinessOf(in protocol.Cleanliness) *infrav1.HostCleanliness {
+	if in.Clean {
+		return &infrav1.HostCleanliness{State: infrav1.CleanlinessClean}
+	}
+	return &infrav1.HostCleanliness{
+		State:     infrav1.CleanlinessDirty,
+		Leftovers: texts(in.Leftovers, protocol.MaxLeftovers, maxText),
+	}
+}
+
+func texts(in []string, count, length int) []string {
+	var out []string
+	for _, t := range in {
+		if t = bounded(t, length); t != "" && len(out) < count {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+func text(in string) string { return bounded(in, maxText) }
+
+// bounded returns valid, printable UTF-8 of at most limit bytes. Line breaks and
+// tabs stay.
+func bounded(in string, limit int) string {
+	in = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(in, "\uFFFD"))
+	in = strings.TrimSpace(in)
+	if len(in) <= limit {
+		return in
+	}
+	for limit > 0 && !utf8.RuneStart(in[limit]) {
+		limit--
+	}
+	return strings.TrimSpace(in[:limit])
+}

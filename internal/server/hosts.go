@@ -1,0 +1,210 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
+)
+
+const (
+	// updateAttempts bounds retries after conflicts; the only other writer of a
+	// host's status is controller/host.
+	updateAttempts = 8
+	// ownWriteLifetime bounds how long an own write is preferred to the cache. It
+	// is seen within milliseconds; but if the host was deleted at once, nothing
+	// will ever be seen of it.
+	ownWriteLifetime = 30 * time.Second
+)
+
+// errGone tells that a host was deleted.
+var errGone = errors.New("host is gone")
+
+// hosts reads and writes ElementalHosts. Reads come from the cache, except that
+// own writes are seen at once: a host polls right after it enrolled, and a
+// report must not be compared with a state that an earlier one has replaced.
+type hosts struct {
+	client   client.Client
+	live     client.Reader
+	clock    clock.PassiveClock
+	schedule *schedule
+	recorder events.EventRecorder
+
+	mu  sync.Mutex
+	own map[types.NamespacedName]*infrav1.ElementalHost
+}
+
+// get returns the newest known state of a host, not to be changed; errGone if
+// there is none.
+func (h *hosts) get(ctx context.Context, key types.NamespacedName) (*infrav1.ElementalHost, error) {
+	cached := &infrav1.ElementalHost{}
+	err := h.client.Get(ctx, key, cached, client.UnsafeDisableDeepCopy)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("getting host: %w", err)
+	}
+	h.mu.Lock()
+	own := h.own[key]
+	h.mu.Unlock()
+	switch {
+	case own != nil && (err != nil || newer(own, cached)):
+		return own, nil
+	case err != nil:
+		return nil, errGone
+	default:
+		return cached, nil
+	}
+}
+
+// byKey returns the host that has the key, not to be changed, or nil. If a key
+// is in two hosts, which only a person can have done, it is nobody's.
+func (h *hosts) byKey(ctx context.Context, fingerprint string) (*infrav1.ElementalHost, error) {
+	var list infrav1.ElementalHostList
+	if err := h.client.List(ctx, &list, client.MatchingFields{index.HostByKey: fingerprint}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("looking up host: %w", err)
+	}
+	var found *infrav1.ElementalHost
+	count := 0
+	consider := func(host *infrav1.ElementalHost) {
+		if host.Spec.Identity != nil && host.Spec.Identity.KeyFingerprint == fingerprint {
+			found = host
+			count++
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range list.Items {
+		cached := &list.Items[i]
+		if own := h.own[client.ObjectKeyFromObject(cached)]; own == nil || !newer(own, cached) {
+			consider(cached)
+		}
+	}
+	for _, own := range h.own {
+		if !contains(list.Items, own) {
+			consider(own)
+		}
+	}
+	if count != 1 {
+		return nil, nil //nolint:nilnil // nobody has this key, which is no error
+	}
+	return found, nil
+}
+
+// contains tells whether one of the hosts is that host in the same or a newer state.
+func contains(items []infrav1.ElementalHost, host *infrav1.ElementalHost) bool {
+	for i := range items {
+		if items[i].Name == host.Name && items[i].Namespace == host.Namespace && !newer(host, &items[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// remember keeps an own write until the cache has it.
+func (h *hosts) remember(host *infrav1.ElementalHost) {
+	key := client.ObjectKeyFromObject(host)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if before := h.own[key]; before != nil && newer(before, host) {
+		return
+	}
+	h.own[key] = host
+	h.schedule.at(h.clock.Now().Add(ownWriteLifetime), func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.own[key] == host {
+			delete(h.own, key)
+		}
+	})
+}
+
+// seen takes note of what the cache has.
+func (h *hosts) seen(host *infrav1.ElementalHost, deleted bool) {
+	key := client.ObjectKeyFromObject(host)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if own := h.own[key]; own != nil && (deleted || !newer(own, host)) {
+		delete(h.own, key)
+	}
+}
+
+// update changes facts in a host's status, derives the conditions and writes
+// both at once, or nothing if nothing changed. It returns when the write is
+// durable. change may be called several times, each time with a newer state; its
+// error ends the update.
+func (h *hosts) update(ctx context.Context, key types.NamespacedName, change func(*infrav1.ElementalHost) error) (*infrav1.ElementalHost, error) {
+	before, err := h.get(ctx, key)
+	for range updateAttempts {
+		if err != nil {
+			return nil, err
+		}
+		after := before.DeepCopy()
+		if err := change(after); err != nil {
+			return nil, err
+		}
+		hoststatus.Update(after, metav1.NewTime(h.clock.Now()))
+		if equality.Semantic.DeepEqual(before.Status, after.Status) {
+			return before, nil
+		}
+		changed := after.DeepCopy()
+		err = h.client.Status().Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		if err == nil {
+			h.remember(after)
+			h.tell(before, changed)
+			return after, nil
+		}
+		if apierrors.IsConflict(err) {
+			before, err = h.read(ctx, key)
+			continue
+		}
+		if apierrors.IsNotFound(err) {
+			return nil, errGone
+		}
+		return nil, fmt.Errorf("writing host status: %w", err)
+	}
+	return nil, errBusy(time.Second)
+}
+
+// read reads past the cache.
+func (h *hosts) read(ctx context.Context, key types.NamespacedName) (*infrav1.ElementalHost, error) {
+	host := &infrav1.ElementalHost{}
+	err := h.live.Get(ctx, key, host)
+	if apierrors.IsNotFound(err) {
+		return nil, errGone
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading host: %w", err)
+	}
+	return host, nil
+}
+
+// tell records Events of what changed. A host's first status is told by the
+// host's existence.
+func (h *hosts) tell(before, after *infrav1.ElementalHost) {
+	if before.Status.Connection == nil && before.Status.Inventory == nil {
+		return
+	}
+	for _, e := range hoststatus.Events(before, after) {
+		h.recorder.Eventf(after, nil, e.Type, e.Reason, "Report", "%s", e.Message)
+	}
+}
+
+// newer tells whether a is a later state than b, or b is a different object of
+// the same name that a can't be compared with.
+func newer(a, b *infrav1.ElementalHost) bool {
+	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
+	return err == nil && order > 0
+}

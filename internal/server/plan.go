@@ -1,0 +1,106 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/enrolment"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/plan"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+// maxDrainDelay spreads the return of all hosts after an orderly end.
+const maxDrainDelay = 5 * time.Second
+
+// plan is the long-poll: it answers as soon as the plan's revision is not the
+// one the host has. While it waits it holds next to nothing, and it looks at the
+// host, and at whether the key still is the host's, after every event.
+func (s *Server) plan(w http.ResponseWriter, r *http.Request, who caller) error {
+	after, err := parameter(r, "after")
+	if err != nil {
+		return err
+	}
+	key := client.ObjectKeyFromObject(who.host)
+	who.host = nil
+	open := s.presence.open(key)
+	defer s.presence.close(key, open)
+	s.schedule.at(s.clock.Now().Add(protocol.PollTimeout), open.expire)
+	for {
+		p, err := s.changedPlan(r.Context(), who.fingerprint, key, after)
+		if err != nil {
+			return err
+		}
+		if p != nil {
+			return writeJSON(w, p)
+		}
+		select {
+		case <-open.signal:
+			if open.expired.Load() {
+				w.WriteHeader(http.StatusNoContent)
+				return nil
+			}
+		case <-s.draining:
+			return errBusy(time.Second + rand.N(maxDrainDelay)) //nolint:gosec // no secret
+		case <-r.Context().Done():
+			return nil
+		}
+	}
+}
+
+// changedPlan returns the host's plan, or nil if the host has it. The key must
+// still be that host's.
+func (s *Server) changedPlan(ctx context.Context, fingerprint string, key types.NamespacedName, after string) (*protocol.Plan, error) {
+	host, err := s.authenticate(ctx, fingerprint)
+	if err != nil {
+		return nil, err
+	}
+	if client.ObjectKeyFromObject(host) != key {
+		return nil, errUnknownHost()
+	}
+	site, err := s.site(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	p := plan.For(host, site)
+	if p.Revision == after {
+		return nil, nil //nolint:nilnil // documented
+	}
+	p.ServerTime = s.clock.Now().UTC()
+	return &p, nil
+}
+
+// site is where the host's registration says the agent API is, and then where
+// the manager says it is.
+func (s *Server) site(ctx context.Context, host *infrav1.ElementalHost) (plan.Site, error) {
+	bundle, err := s.authority.Bundle(ctx)
+	if err != nil {
+		return plan.Site{}, err
+	}
+	site := plan.Site{TrustBundle: bundle}
+	var registration *infrav1.ElementalRegistration
+	if ref := host.Spec.RegistrationRef; ref != nil {
+		registration = &infrav1.ElementalRegistration{}
+		err := s.client.Get(ctx, client.ObjectKey{Namespace: host.Namespace, Name: ref.Name}, registration, client.UnsafeDisableDeepCopy)
+		if client.IgnoreNotFound(err) != nil {
+			return plan.Site{}, fmt.Errorf("getting registration: %w", err)
+		}
+		if apierrors.IsNotFound(err) {
+			registration = nil
+		}
+	}
+	for _, url := range []string{enrolment.URL(registration, s.url), enrolment.URL(nil, s.url)} {
+		if url != "" && !slices.Contains(site.Servers, url) {
+			site.Servers = append(site.Servers, url)
+		}
+	}
+	return site, nil
+}

@@ -1,0 +1,91 @@
+package server
+
+import (
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+// report records facts. It answers when they are durable, but for progress,
+// which may wait and whose loss does no harm.
+func (s *Server) report(w http.ResponseWriter, r *http.Request, who caller) error {
+	key := client.ObjectKeyFromObject(who.host)
+	if after, ok := s.presence.allowReport(key); !ok {
+		return errTooMany(after)
+	}
+	begin := s.clock.Now()
+	in, err := decode[protocol.Report](w, r)
+	if err != nil {
+		return err
+	}
+	ops, err := operationsOf(in.Operations)
+	if err != nil {
+		return err
+	}
+	var recorded []infrav1.HostOperation
+	_, err = s.hosts.update(r.Context(), key, func(host *infrav1.ElementalHost) error {
+		if !holds(host, who.fingerprint) {
+			return errUnknownHost()
+		}
+		setFacts(host, &in)
+		recorded, err = s.setOperations(host, key, ops)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, op := range recorded {
+		s.presence.progressWritten(key, op)
+	}
+	s.metrics.reportSeconds.Observe(s.clock.Since(begin).Seconds())
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// setFacts sets what the report has; nil and empty mean unchanged.
+func setFacts(host *infrav1.ElementalHost, in *protocol.Report) {
+	if in.Hello != nil {
+		host.Status.Agent = agentOf(*in.Hello)
+	}
+	if in.Inventory != nil {
+		host.Status.Inventory = inventoryOf(*in.Inventory)
+	}
+	if addresses := addressesOf(in.Addresses); len(addresses) > 0 {
+		host.Status.Addresses = addresses
+	}
+	if in.Cleanliness != nil {
+		host.Status.Cleanliness = cleanlinessOf(*in.Cleanliness)
+	}
+}
+
+// setOperations records operations, except for progress that has to wait.
+func (s *Server) setOperations(host *infrav1.ElementalHost, key types.NamespacedName, ops []infrav1.HostOperation) ([]infrav1.HostOperation, error) {
+	var recorded []infrav1.HostOperation
+	for _, op := range ops {
+		before := host.DeepCopy()
+		if err := record(host, op); err != nil {
+			return nil, err
+		}
+		if equality.Semantic.DeepEqual(before.Status.Operations, host.Status.Operations) {
+			continue
+		}
+		if op.State == infrav1.OperationRunning && s.presence.deferProgress(key, op) {
+			host.Status.Operations = before.Status.Operations
+			continue
+		}
+		recorded = append(recorded, op)
+	}
+	return recorded, nil
+}
+
+// holds tells whether the host still has the key and is not shut out. It is
+// asked with the state that a write is made against.
+func holds(host *infrav1.ElementalHost, fingerprint string) bool {
+	return host.Spec.Identity != nil && host.Spec.Identity.KeyFingerprint == fingerprint &&
+		host.Spec.Approval != infrav1.ApprovalRejected
+}
