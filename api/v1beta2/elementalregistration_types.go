@@ -43,6 +43,7 @@ type HostTemplate struct {
 	// annotations of the ElementalHost.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="keys must be annotation keys"
 	Annotations map[string]string `json:"annotations,omitempty"`
 	// namePattern makes the ElementalHost's name. {{ .HostID }} and
 	// {{ .Inventory… }} are available, with the fields of status.inventory as in
@@ -77,7 +78,7 @@ type RegistrationEndpoint struct {
 	// url of the agent API.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule="isURL(self) && self.startsWith('https://') && url(self).getHost() != '' && url(self).getEscapedPath() in ['', '/']",message="url must be https://host[:port] without a path"
+	// +kubebuilder:validation:XValidation:rule="isURL(self) && url(self).getHostname() != '' && self.matches('^https://[^/?#@]+/?$')",message="url must be https://host[:port] without a path"
 	URL string `json:"url,omitempty"`
 }
 

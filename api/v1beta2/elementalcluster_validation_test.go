@@ -1,0 +1,43 @@
+package v1beta2_test
+
+import "testing"
+
+func TestElementalClusterCreate(t *testing.T) {
+	testCreations(t, "ElementalCluster", []creation{
+		{name: "no spec"},
+		{name: "empty spec", spec: `spec: {}`},
+		{name: "blank host", spec: `spec: {controlPlaneEndpoint: {host: "", port: 6443}}`},
+		{name: "port only", spec: `spec: {controlPlaneEndpoint: {port: 16443}}`},
+		{name: "IPv4 host", spec: `spec: {controlPlaneEndpoint: {host: 10.0.0.1, port: 6443}}`},
+		{name: "IPv6 host", spec: `spec: {controlPlaneEndpoint: {host: "fd00::1", port: 6443}}`},
+		{name: "DNS host", spec: `spec: {controlPlaneEndpoint: {host: api.example.com}}`},
+		{name: "external", spec: `spec: {controlPlaneEndpointPolicy: {type: External}}`},
+		{name: "filled by the provider", spec: `spec: {controlPlaneEndpoint: {host: 10.0.0.1, port: 6443}, controlPlaneEndpointPolicy: {type: Host, hostRef: {name: a, chosenAt: "2026-01-01T00:00:00Z"}}}`},
+		{name: "failure domain label", spec: `spec: {failureDomains: {hostLabel: example.com/rack}}`},
+
+		{name: "port too high", spec: `spec: {controlPlaneEndpoint: {port: 65536}}`, err: "should be less than or equal to 65535"},
+		{name: "port negative", spec: `spec: {controlPlaneEndpoint: {port: -1}}`, err: "should be greater than or equal to 0"},
+		{name: "port not a number", spec: `spec: {controlPlaneEndpoint: {port: https}}`, err: "must be of type integer"},
+		{name: "host with scheme", spec: `spec: {controlPlaneEndpoint: {host: "https://api.example.com"}}`, err: "without scheme and port"},
+		{name: "host with port", spec: `spec: {controlPlaneEndpoint: {host: "api.example.com:6443"}}`, err: "without scheme and port"},
+		{name: "host with blanks", spec: `spec: {controlPlaneEndpoint: {host: "a b"}}`, err: "without scheme and port"},
+		{name: "host too long", spec: `spec: {controlPlaneEndpoint: {host: ` + long(513) + `}}`, err: "Too long"},
+		{name: "unknown type", spec: `spec: {controlPlaneEndpointPolicy: {type: LoadBalancer}}`, err: `Unsupported value: "LoadBalancer"`},
+		{name: "external with a host", spec: `spec: {controlPlaneEndpointPolicy: {type: External, hostRef: {name: a, chosenAt: "2026-01-01T00:00:00Z"}}}`, err: "hostRef belongs to type Host"},
+		{name: "nameless host", spec: `spec: {controlPlaneEndpointPolicy: {hostRef: {}}}`, err: "hostRef.name: Required value"},
+		{name: "failure domain label blank", spec: `spec: {failureDomains: {hostLabel: ""}}`, err: "should be at least 1 chars long"},
+		{name: "unknown field", spec: `spec: {controlPlaneEndpont: {host: a}}`, err: `unknown field "spec.controlPlaneEndpont"`},
+	})
+}
+
+func TestElementalClusterTemplateCreate(t *testing.T) {
+	testCreations(t, "ElementalClusterTemplate", []creation{
+		{name: "empty", spec: `spec: {template: {spec: {}}}`},
+		{name: "complete", spec: `spec: {template: {metadata: {labels: {a: b}}, spec: {controlPlaneEndpointPolicy: {type: Host}, failureDomains: {hostLabel: a}}}}`},
+
+		{name: "no spec", err: "spec: Required value"},
+		{name: "no spec in the template", spec: `spec: {template: {}}`, err: "spec.template.spec: Required value"},
+		{name: "host chosen", spec: `spec: {template: {spec: {controlPlaneEndpointPolicy: {hostRef: {name: a, chosenAt: "2026-01-01T00:00:00Z"}}}}}`, err: "hostRef is chosen per cluster"},
+		{name: "port too high", spec: `spec: {template: {spec: {controlPlaneEndpoint: {port: 99999}}}}`, err: "should be less than or equal to 65535"},
+	})
+}

@@ -1,0 +1,95 @@
+package v1beta2_test
+
+import (
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+)
+
+func TestElementalHostCreate(t *testing.T) {
+	fingerprint := "sha256:" + strings.Repeat("0a", 32)
+	testCreations(t, "ElementalHost", []creation{
+		{name: "no spec"},
+		{name: "pre-declared", spec: `spec: {approval: Approved, hostname: edge-1.example.com}`},
+		{name: "enrolled", spec: `spec: {hostID: h1, identity: {keyFingerprint: "` + fingerprint + `", generation: 2}, registrationRef: {name: r}}`},
+		{name: "reserved", spec: `spec: {claim: {clusterName: c, phase: Reserved}}`},
+		{name: "bound", spec: `spec: {claim: {id: "1", clusterName: c, machineName: m, phase: Bound}}`},
+		{name: "releasing", spec: `spec: {claim: {id: "1", clusterName: c, machineName: m, phase: Releasing}}`},
+		{name: "cordoned", spec: `spec: {cordon: {reason: fan broken}}`},
+
+		{name: "unknown approval", spec: `spec: {approval: Yes}`, err: "spec.approval"},
+		{name: "fingerprint without algorithm", spec: `spec: {identity: {keyFingerprint: ` + long(64) + `}}`, err: "should match '^sha256:"},
+		{name: "fingerprint too short", spec: `spec: {identity: {keyFingerprint: "sha256:00"}}`, err: "should match '^sha256:"},
+		{name: "identity without key", spec: `spec: {identity: {generation: 1}}`, err: "keyFingerprint: Required value"},
+		{name: "generation 0", spec: `spec: {identity: {keyFingerprint: "` + fingerprint + `", generation: 0}}`, err: "should be greater than or equal to 1"},
+		{name: "bound to no machine", spec: `spec: {claim: {id: "1", clusterName: c, phase: Bound}}`, err: "names its machine and id"},
+		{name: "bound without id", spec: `spec: {claim: {clusterName: c, machineName: m, phase: Bound}}`, err: "names its machine and id"},
+		{name: "releasing without id", spec: `spec: {claim: {clusterName: c, machineName: m, phase: Releasing}}`, err: "names its machine and id"},
+		{name: "claim of no cluster", spec: `spec: {claim: {phase: Reserved}}`, err: "clusterName: Required value"},
+		{name: "claim without phase", spec: `spec: {claim: {clusterName: c}}`, err: "phase: Required value"},
+		{name: "claim of unknown phase", spec: `spec: {claim: {clusterName: c, phase: Free}}`, err: `Unsupported value: "Free"`},
+		{name: "cordon without reason", spec: `spec: {cordon: {}}`, err: "cordon.reason: Required value"},
+		{name: "hostname in capitals", spec: `spec: {hostname: Edge1}`, err: "should match"},
+		{name: "hostname ends in a dash", spec: `spec: {hostname: edge-}`, err: "should match"},
+		{name: "unknown field", spec: `spec: {unschedulable: true}`, err: `unknown field "spec.unschedulable"`},
+	})
+}
+
+func TestElementalHostUpdate(t *testing.T) {
+	const bound = `claim: {id: "1", clusterName: c, machineName: m, phase: Bound}`
+	testChanges(t, "ElementalHost", []change{
+		{name: "first ID", from: `spec: {}`, to: `spec: {hostID: h1}`},
+		{name: "hostname of a free host", from: `spec: {hostname: a}`, to: `spec: {hostname: b}`},
+		{name: "claim", from: `spec: {hostname: a}`, to: `spec: {hostname: a, ` + bound + `}`},
+		{name: "claim given up", from: `spec: {hostname: a, ` + bound + `}`, to: `spec: {hostname: a}`},
+		{name: "re-imaged", from: `spec: {hostID: h1, identity: {keyFingerprint: "sha256:` + strings.Repeat("0", 64) + `"}}`, to: `spec: {hostID: h1}`},
+
+		{name: "ID changed", from: `spec: {hostID: h1}`, to: `spec: {hostID: h2}`, err: "hostID is the host's for ever"},
+		{name: "ID removed", from: `spec: {hostID: h1}`, to: `spec: {}`, err: "hostID is the host's for ever"},
+		{name: "hostname of a claimed host", from: `spec: {hostname: a, ` + bound + `}`, to: `spec: {hostname: b, ` + bound + `}`, err: "hostname can't change while the host is claimed"},
+		{name: "hostname added to a claimed host", from: `spec: {` + bound + `}`, to: `spec: {hostname: b, ` + bound + `}`, err: "hostname can't change while the host is claimed"},
+	})
+}
+
+func TestElementalHostDefaults(t *testing.T) {
+	g := NewWithT(t)
+	host := &infrav1.ElementalHost{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Namespace: env.Namespace(t)}}
+	host.Spec.HostID = "h1"
+	g.Expect(env.Client(t).Create(t.Context(), host)).To(Succeed())
+	g.Expect(host.Spec.Approval).To(Equal(infrav1.ApprovalPending), "nobody is let in by leaving a field out")
+}
+
+func TestElementalHostStatusIsBounded(t *testing.T) {
+	c, namespace := env.Client(t), env.Namespace(t)
+	for _, tc := range []struct {
+		name string
+		set  func(*infrav1.ElementalHostStatus)
+		err  string
+	}{
+		{name: "long message", err: "Too long", set: func(s *infrav1.ElementalHostStatus) {
+			s.Operations = []infrav1.HostOperation{{Type: infrav1.OperationBootstrap, ID: "1", State: infrav1.OperationFailed, Message: long(1025)}}
+		}},
+		{name: "two operations of a type", err: "Duplicate value", set: func(s *infrav1.ElementalHostStatus) {
+			op := infrav1.HostOperation{Type: infrav1.OperationReset, ID: "1", State: infrav1.OperationRunning}
+			s.Operations = []infrav1.HostOperation{op, op}
+		}},
+		{name: "many leftovers", err: "must have at most 16 items", set: func(s *infrav1.ElementalHostStatus) {
+			s.Cleanliness = &infrav1.HostCleanliness{State: infrav1.CleanlinessDirty, Leftovers: make([]string, 17)}
+		}},
+		{name: "unknown operation", err: "Unsupported value", set: func(s *infrav1.ElementalHostStatus) {
+			s.Operations = []infrav1.HostOperation{{Type: "Upgrade", ID: "1", State: infrav1.OperationRunning}}
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			g := NewWithT(t)
+			host := &infrav1.ElementalHost{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Namespace: namespace}}
+			g.Expect(c.Create(t.Context(), host)).To(Succeed())
+			tc.set(&host.Status)
+			g.Expect(c.Status().Update(t.Context(), host)).To(MatchError(ContainSubstring(tc.err)))
+		})
+	}
+}
