@@ -113,6 +113,7 @@ func TestParseRefuses(t *testing.T) {
 		"ntp server":            {header + "ntp:\n  servers: ['a b']\n", "", 3, "neither a host name"},
 		"ntp client":            {header + "ntp:\n  ntp_client: sundial\n", "", 3, "unknown"},
 		"alias bomb":            {header + "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f]\n", "", 0, "more than"},
+		"plain equals sign":     {header + "runcmd:\n- [a, =]\n", "", 3, "in quotes"},
 		"alias loop":            {header + "a: &a [*a]\n", "", 0, "itself"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -187,7 +188,7 @@ func TestScript(t *testing.T) {
 	config, _ := parse(t, header+`
 runcmd:
 - cd /tmp
-- [echo, "it's", $HOME, yes, 0640, 12:30, 1.0, ~, 2024-01-01, "", -x, 1_000]
+- [echo, "it's", $HOME, yes, 0640, 12:30, 1.0, ~, 2024-01-01, "", -x, 1_000, 123456.0e+2, 1.0e+16]
 -
 - "printf 'a\nb' > x"
 - []
@@ -195,7 +196,7 @@ runcmd:
 `)
 	want := `#!/bin/sh
 cd /tmp
-'echo' 'it'\''s' '$HOME' 'True' '416' '750' '1.0' 'None' '2024-01-01' '' '-x' '1000'
+'echo' 'it'\''s' '$HOME' 'True' '416' '750' '1.0' 'None' '2024-01-01' '' '-x' '1000' '12345600.0' '1e+16'
 printf 'a
 b' > x
 

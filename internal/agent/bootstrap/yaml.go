@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"io"
+	"math"
 	"regexp"
 	"sort"
 	"strconv"
@@ -243,8 +244,12 @@ func (v *value) python() string {
 	case kindInt:
 		return strconv.FormatInt(v.number, 10)
 	case kindFloat:
-		text := strconv.FormatFloat(v.float, 'g', -1, 64)
-		if !strings.ContainsAny(text, ".eEIN") {
+		form := byte('f')
+		if abs := math.Abs(v.float); abs >= 1e16 || abs < 1e-4 && abs > 0 {
+			form = 'e' // where Python changes over
+		}
+		text := strconv.FormatFloat(v.float, form, -1, 64)
+		if !strings.ContainsAny(text, ".eIN") {
 			text += ".0"
 		}
 		return strings.NewReplacer("+Inf", "inf", "-Inf", "-inf", "NaN", "nan").Replace(text)
@@ -287,6 +292,9 @@ func scalar(n *yaml.Node) (*value, error) {
 	v := &value{kind: kindString, line: n.Line, text: n.Value}
 	if n.Style&yaml.TaggedStyle == 0 {
 		if n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0 {
+			if v.text == "=" {
+				return nil, failure(n.Line, "a plain = has no meaning in YAML; put it in quotes")
+			}
 			v.resolve()
 		}
 		return v, v.check()

@@ -46,6 +46,7 @@ type machine struct {
 	saves        int
 	commands     [][]string
 	answers      map[string]string
+	stdin        map[string]string
 	dieBefore    int
 	dieAfter     int
 	dieOnCommand int
@@ -54,7 +55,7 @@ type machine struct {
 
 func newMachine(t *testing.T) *machine {
 	t.Helper()
-	m := &machine{t: t, root: t.TempDir(), op: t.TempDir(), owners: map[uint64]string{}, answers: map[string]string{}}
+	m := &machine{t: t, root: t.TempDir(), op: t.TempDir(), owners: map[uint64]string{}, answers: map[string]string{}, stdin: map[string]string{}}
 	m.file("/etc/passwd", "root:x:0:0::/root:/bin/sh\nold:x:1000:1000::/home/old:/bin/sh\n")
 	m.file("/etc/group", "root:x:0:\nold:x:1000:\nadm:x:4:\n")
 	m.file("/etc/shadow", "root:*:1\nold:$6$a$b:1\n")
@@ -65,10 +66,7 @@ func newMachine(t *testing.T) *machine {
 	m.file("/home/old/.profile", "")
 	m.file("/etc/hostname", "before\n")
 	for _, name := range []string{"useradd", "systemd-timesyncd", "mkfs.ext4", "sfdisk"} {
-		m.file("/usr/sbin/"+name, "")
-		if err := os.Chmod(filepath.Join(m.root, "/usr/sbin", name), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		m.program(name)
 	}
 	return m
 }
@@ -77,6 +75,14 @@ func (m *machine) file(path, content string) {
 	m.t.Helper()
 	real := filepath.Join(m.root, path)
 	if err := errors.Join(os.MkdirAll(filepath.Dir(real), 0o755), os.WriteFile(real, []byte(content), 0o644)); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *machine) program(name string) {
+	m.t.Helper()
+	m.file("/usr/sbin/"+name, "")
+	if err := os.Chmod(filepath.Join(m.root, "/usr/sbin", name), 0o755); err != nil {
 		m.t.Fatal(err)
 	}
 }
@@ -209,6 +215,7 @@ func (m *machine) Run(_ context.Context, c apply.Command) (string, error) {
 
 func (m *machine) imitate(c apply.Command) (string, error) {
 	line := strings.Join(c.Args, " ")
+	m.stdin[line] = c.Stdin
 	if answer, ok := m.answers[line]; ok {
 		if answer == "FAIL" {
 			return "", errors.New("exit status 1")

@@ -76,6 +76,7 @@ func TestRender(t *testing.T) {
 		"test argument":          {"{{ 4 is divisibleby 2 }} {{ 4 is eq(4) }} {{ 1 is string or 2 is number }}", "True True True"},
 		"repr with quotes":       {`{{ ["it's"] }}`, `["it's"]`},
 		"line break in the tag":  {"{{ 1 +\n 2 }}", "3"},
+		"floats":                 {"{{ 1234567.5 }} {{ 0.00001 }}", "1234567.5 1e-05"},
 		"attributes of a number": {"{{ ds.meta_data.rack.foo }}", "CI_MISSING_JINJA_VAR/foo"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -26,10 +26,15 @@ func str(v any) string {
 	case int64:
 		return strconv.FormatInt(v, 10)
 	case float64:
-		if v == math.Trunc(v) && math.Abs(v) < 1e16 {
-			return strconv.FormatFloat(v, 'f', 1, 64)
+		form := byte('f')
+		if abs := math.Abs(v); abs >= 1e16 || abs < 1e-4 && abs > 0 {
+			form = 'e' // where Python changes over
 		}
-		return strconv.FormatFloat(v, 'g', -1, 64)
+		text := strconv.FormatFloat(v, form, -1, 64)
+		if !strings.ContainsAny(text, ".eIN") {
+			text += ".0"
+		}
+		return text
 	case []any:
 		parts := make([]string, len(v))
 		for i, item := range v {
