@@ -1,0 +1,140 @@
+package webhook_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/webhook"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/envtest"
+)
+
+// start serves the webhooks the way the manager does, to a real API server.
+func start(t *testing.T) *envtest.Environment {
+	t.Helper()
+	g := NewWithT(t)
+	env := envtest.Start(t, envtest.WithWebhooks())
+	mgr, err := ctrl.NewManager(env.Config, ctrl.Options{
+		Scheme: env.Scheme, WebhookServer: env.WebhookServer(), Metrics: server.Options{BindAddress: "0"},
+	})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(webhook.Setup(mgr)).To(Succeed())
+
+	ctx, cancel := context.WithCancel(context.Background())
+	stopped := make(chan error, 1)
+	go func() { stopped <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-stopped; err != nil {
+			t.Errorf("running the manager: %v", err)
+		}
+	})
+	started := mgr.GetWebhookServer().StartedChecker()
+	g.Eventually(func() error { return started(nil) }).WithTimeout(time.Minute).Should(Succeed())
+	return env
+}
+
+func TestWebhooks(t *testing.T) {
+	env := start(t)
+	t.Run("template is immutable", func(t *testing.T) { testTemplateIsImmutable(t, env) })
+	t.Run("template in a dry run of the topology", func(t *testing.T) { testTopologyDryRun(t, env) })
+	t.Run("deleted template", func(t *testing.T) { testDeletedTemplate(t, env) })
+	t.Run("name pattern", func(t *testing.T) { testNamePattern(t, env) })
+	t.Run("deleted registration", func(t *testing.T) { testDeletedRegistration(t, env) })
+}
+
+func newTemplate(namespace string) *infrav1.ElementalMachineTemplate {
+	return &infrav1.ElementalMachineTemplate{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Namespace: namespace},
+		Spec: infrav1.ElementalMachineTemplateSpec{Template: infrav1.ElementalMachineTemplateResource{
+			Spec: &infrav1.ElementalMachineSpec{HostSelector: &infrav1.HostSelector{MatchLabels: map[string]string{"a": "b"}}},
+		}},
+	}
+}
+
+func testTemplateIsImmutable(t *testing.T, env *envtest.Environment) {
+	g := NewWithT(t)
+	c := env.Client(t)
+	template := newTemplate(env.Namespace(t))
+	g.Expect(c.Create(t.Context(), template)).To(Succeed())
+
+	template.Labels = map[string]string{"metadata": "may-change"}
+	g.Expect(c.Update(t.Context(), template)).To(Succeed())
+
+	template.Spec.Template.Spec.HostSelector.MatchLabels["a"] = "c"
+	g.Expect(c.Update(t.Context(), template)).To(MatchError(ContainSubstring("a template is immutable; create another")))
+}
+
+func testTopologyDryRun(t *testing.T, env *envtest.Environment) {
+	g := NewWithT(t)
+	c := env.Client(t)
+	template := newTemplate(env.Namespace(t))
+	g.Expect(c.Create(t.Context(), template)).To(Succeed())
+
+	template.Spec.Template.Spec.HostSelector.MatchLabels["a"] = "c"
+	g.Expect(c.Update(t.Context(), template.DeepCopy(), client.DryRunAll)).NotTo(Succeed(), "somebody else's dry run")
+	template.Annotations = map[string]string{clusterv1.TopologyDryRunAnnotation: ""}
+	g.Expect(c.Update(t.Context(), template.DeepCopy(), client.DryRunAll)).To(Succeed())
+	g.Expect(c.Update(t.Context(), template)).NotTo(Succeed(), "with the annotation alone")
+}
+
+func testDeletedTemplate(t *testing.T, env *envtest.Environment) {
+	g := NewWithT(t)
+	c := env.Client(t)
+	template := newTemplate(env.Namespace(t))
+	template.Finalizers = []string{"test/hold"}
+	g.Expect(c.Create(t.Context(), template)).To(Succeed())
+	g.Expect(c.Delete(t.Context(), template)).To(Succeed())
+	g.Expect(c.Get(t.Context(), client.ObjectKeyFromObject(template), template)).To(Succeed())
+
+	template.Finalizers = nil
+	template.Spec.Template.Spec.HostSelector.MatchLabels["a"] = "c"
+	g.Expect(c.Update(t.Context(), template)).To(Succeed())
+}
+
+func newRegistration(namespace, pattern string) *infrav1.ElementalRegistration {
+	return &infrav1.ElementalRegistration{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Namespace: namespace},
+		Spec:       infrav1.ElementalRegistrationSpec{HostTemplate: infrav1.HostTemplate{NamePattern: pattern}},
+	}
+}
+
+func testNamePattern(t *testing.T, env *envtest.Environment) {
+	g := NewWithT(t)
+	c, namespace := env.Client(t), env.Namespace(t)
+	for pattern, message := range map[string]string{
+		"edge-{{ .HostID":        "spec.hostTemplate.namePattern: Invalid value: \"edge-{{ .HostID\": parsing the pattern",
+		"{{ .Serial }}":          "can't evaluate field Serial",
+		"{{ range 5 }}{{ end }}": "may not use range",
+	} {
+		g.Expect(c.Create(t.Context(), newRegistration(namespace, pattern))).To(MatchError(ContainSubstring(message)))
+	}
+	registration := newRegistration(namespace, "edge-{{ .Inventory.SMBIOS.SerialNumber }}")
+	g.Expect(c.Create(t.Context(), registration)).To(Succeed())
+	g.Expect(c.Create(t.Context(), newRegistration(namespace, ""))).To(Succeed(), "without a pattern")
+
+	registration.Spec.HostTemplate.NamePattern = "{{"
+	g.Expect(c.Update(t.Context(), registration)).To(MatchError(ContainSubstring("parsing the pattern")))
+}
+
+func testDeletedRegistration(t *testing.T, env *envtest.Environment) {
+	g := NewWithT(t)
+	c := env.Client(t)
+	registration := newRegistration(env.Namespace(t), "edge")
+	registration.Finalizers = []string{"test/hold"}
+	g.Expect(c.Create(t.Context(), registration)).To(Succeed())
+	g.Expect(c.Delete(t.Context(), registration)).To(Succeed())
+	g.Expect(c.Get(t.Context(), client.ObjectKeyFromObject(registration), registration)).To(Succeed())
+
+	registration.Finalizers = nil
+	registration.Spec.HostTemplate.NamePattern = "{{"
+	g.Expect(c.Update(t.Context(), registration)).To(Succeed())
+}
