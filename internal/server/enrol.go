@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -187,6 +188,9 @@ func (s *Server) newHost(ctx context.Context, invited *invitation, fingerprint s
 	labels := map[string]string{}
 	maps.Copy(labels, template.Labels)
 	labels[infrav1.RegistrationLabel] = registration.Name
+	if filter, ok := registration.Labels[clusterv1.WatchLabel]; ok {
+		labels[clusterv1.WatchLabel] = filter // else nobody would care for the host
+	}
 	return &infrav1.ElementalHost{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: registration.Namespace, Name: name, Labels: labels, Annotations: maps.Clone(template.Annotations),
