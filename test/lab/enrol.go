@@ -77,7 +77,11 @@ func (l *Lab) enrol(ctx context.Context, e Enrolment) error {
 
 // agentFiles builds the agent and returns it with its unit, each where the unit expects it.
 func (l *Lab) agentFiles(ctx context.Context) ([]engine.File, error) {
-	program, err := l.images.Build(ctx, image.Program{Package: "./cmd/elemental-agent"})
+	version, err := l.Release()
+	if err != nil {
+		return nil, err
+	}
+	program, err := l.images.Build(ctx, image.Program{Package: "./cmd/elemental-agent", LDFlags: versionFlags(version)})
 	if err != nil {
 		return nil, err
 	}

@@ -125,6 +125,12 @@ func (l *Lab) startHost(ctx context.Context, host *engine.Host, number int, host
 // Down removes everything the lab has on this machine but for caches: the host images stay in Docker unless images is
 // set. It works after a crash too, and does nothing when nothing is left.
 func (l *Lab) Down(ctx context.Context, images bool) error {
+	// After a crash of the machine the hosts are there, but the dockerd that the lab started is not.
+	if _, err := os.Stat(l.options.State); err == nil {
+		if err := l.engine.Prepare(ctx); err != nil {
+			return fmt.Errorf("preparing Docker: %w", err)
+		}
+	}
 	if l.engine.Answers(ctx) {
 		if err := l.progress.Step("Removing hosts and network", func() error { return l.clean(ctx, images) }); err != nil {
 			return err

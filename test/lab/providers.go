@@ -70,6 +70,12 @@ type release struct {
 	version, folder string
 }
 
+// Release returns the version of this provider that Up installs, or nothing when none was released.
+func (l *Lab) Release() (version string, err error) {
+	release, err := l.findRelease()
+	return release.version, err
+}
+
 // findRelease returns the release that the options name, or else the newest that was made.
 func (l *Lab) findRelease() (release, error) {
 	if folder := l.options.Release; folder != "" {
@@ -117,7 +123,7 @@ func (l *Lab) providerImages(ctx context.Context, tools string, module capiModul
 		own = append(own, struct{ pkg, image string }{"./cmd/manager", name})
 	}
 	for _, program := range own {
-		file, err := l.images.Build(ctx, image.Program{Package: program.pkg})
+		file, err := l.images.Build(ctx, image.Program{Package: program.pkg, LDFlags: versionFlags(release.version)})
 		if err != nil {
 			return "", err
 		}
@@ -126,6 +132,14 @@ func (l *Lab) providerImages(ctx context.Context, tools string, module capiModul
 		})
 	}
 	return l.images.Archive("providers", workloads...)
+}
+
+// versionFlags makes a program of this repository say that it is of a version.
+func versionFlags(version string) string {
+	if version == "" {
+		return ""
+	}
+	return "-X main.version=" + version
 }
 
 // managerImage returns the image of the container called manager in a file of manifests.

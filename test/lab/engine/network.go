@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -22,7 +24,7 @@ func (e *Engine) CreateNetwork(ctx context.Context, subnet string) error {
 	return nil
 }
 
-// Hosts returns the names and addresses of the hosts that exist, on or off.
+// Hosts returns the hosts that exist, on or off, by name.
 func (e *Engine) Hosts(ctx context.Context) ([]*Host, error) {
 	ids, err := e.ids(ctx, "ps", "--all")
 	if err != nil || len(ids) == 0 {
@@ -41,6 +43,7 @@ func (e *Engine) Hosts(ctx context.Context) ([]*Host, error) {
 		}
 		hosts = append(hosts, e.Host(strings.TrimPrefix(fields[0], "/"+e.Lab+"-"), fields[1]))
 	}
+	slices.SortFunc(hosts, func(a, b *Host) int { return cmp.Compare(a.Name, b.Name) })
 	return hosts, nil
 }
 

@@ -19,7 +19,7 @@ import (
 const usage = `Usage: lab COMMAND [flags]
 
 Commands:
-  up                  make everything that is missing, then enrol all hosts; with --cluster make a cluster too
+  up                  make everything that is missing, enrol all hosts and make a cluster on them
   down                remove everything but caches; with --images the host images in Docker as well
   hosts               make Docker, the host image, the network and the hosts only
   enrol               install the agent on all hosts, or the newest one again, and wait until they are connected
@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string) error {
 	set.StringVar(&f.options.Release, "release", "", "folder of this provider's release (LAB_RELEASE, default the newest in out/release)")
 	set.StringVar(&f.options.State, "state", "", "folder for what the lab keeps (LAB_STATE)")
 	set.StringToStringVar(&f.labels, "labels", nil, "labels of the ElementalHosts")
-	set.StringVar(&f.cluster, "cluster", "", "name of a cluster to make")
+	set.StringVar(&f.cluster, "cluster", "demo", "name of the cluster that up makes; empty for none")
 	set.IntVar(&f.controlPlanes, "control-planes", 1, "control-plane machines of the cluster")
 	set.IntVar(&f.workers, "workers", 1, "worker machines of the cluster")
 	set.BoolVar(&f.images, "images", false, "with down: remove host images too")
@@ -127,17 +127,23 @@ func (f flags) up(ctx context.Context, l *lab.Lab) error {
 	if err := l.Up(ctx); err != nil {
 		return err
 	}
-	if err := f.enrol(ctx, l); err != nil {
+	version, err := l.Release()
+	if err != nil {
 		return err
 	}
-	if f.cluster != "" {
+	if version != "" {
+		if err := f.enrol(ctx, l); err != nil {
+			return err
+		}
+	}
+	if version != "" && f.cluster != "" {
 		kubeconfig, err := l.CreateCluster(ctx, lab.Cluster{
 			Name: f.cluster, ControlPlanes: f.controlPlanes, Workers: f.workers,
 		})
 		if err != nil {
 			return err
 		}
-		fmt.Printf("The cluster:  kubectl --kubeconfig %s get nodes\n", kubeconfig)
+		fmt.Printf("Cluster %s:\nexport KUBECONFIG=%s\n\n", f.cluster, kubeconfig)
 	}
 	status, err := l.Status(ctx)
 	if err != nil {
