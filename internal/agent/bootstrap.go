@@ -44,7 +44,7 @@ type Executor interface {
 	Begun(job Job) (bool, error)
 	// Execute begins or resumes. A *Failure is final; after any other error it
 	// may be called again.
-	Execute(ctx context.Context, job Job, progress func(step string)) error
+	Execute(ctx context.Context, job Job, progress func(step string)) (warnings []string, err error)
 	// Settle drops the secrets that Execute kept.
 	Settle(folder string) error
 }
@@ -59,12 +59,19 @@ func (f *Failure) Error() string { return f.Step + ": " + f.Err.Error() }
 
 func (f *Failure) Unwrap() error { return f.Err }
 
+// Surveyor finds out what a bootstrap may add to.
+type Surveyor interface {
+	// CNIConfigs are the paths of the CNI configurations on the host.
+	CNIConfigs() ([]string, error)
+}
+
 // Bootstrap runs Bootstrap operations.
 type Bootstrap struct {
 	Source    func() Source
 	Documents state.Files
 	Executor  Executor
 	Observer  Observer
+	Surveyor  Surveyor
 	Namer     Namer
 	Linker    Linker
 	Log       *slog.Logger
@@ -90,11 +97,14 @@ func (b *Bootstrap) Run(ctx context.Context, op state.Operation, progress func(s
 		return deref(result), err
 	}
 	var failure *Failure
-	if err := b.Executor.Execute(ctx, job, progress); errors.As(err, &failure) {
+	executing, err := b.Executor.Execute(ctx, job, progress)
+	if errors.As(err, &failure) {
 		return failed(failure.Step, failure.Err), nil
-	} else if err != nil {
+	}
+	if err != nil {
 		return Result{}, err
 	}
+	warnings = append(warnings, executing...)
 	return b.link(ctx, op, warnings, progress)
 }
 
@@ -119,11 +129,13 @@ func (b *Bootstrap) job(ctx context.Context, op state.Operation) (Job, error) {
 		return Job{}, fmt.Errorf("%w: %w", ErrNothingDone, err)
 	}
 	// The data comes last: where it is, the format is.
-	if err := b.Documents.Write(op.Folder()+"/format", []byte(job.Format)); err != nil {
-		return Job{}, &stateError{err}
-	}
-	if err := b.Documents.Write(op.Folder()+"/data", job.Data); err != nil {
-		return Job{}, &stateError{err}
+	for _, part := range []struct {
+		name    string
+		content []byte
+	}{{"/format", []byte(job.Format)}, {"/data", job.Data}} {
+		if err := b.Documents.Write(op.Folder()+part.name, part.content); err != nil {
+			return Job{}, &state.WriteError{Name: "the bootstrap data", Err: err}
+		}
 	}
 	return job, nil
 }
@@ -142,6 +154,13 @@ func (b *Bootstrap) prepare(ctx context.Context, op state.Operation, job Job, pr
 	if !found.Clean {
 		result := failed(stepCheck, fmt.Errorf("the host is not clean, reset it first: %s", strings.Join(found.Leftovers, ", ")))
 		return &result, nil
+	}
+	configs, err := b.Surveyor.CNIConfigs()
+	if err != nil {
+		return nil, err
+	}
+	if err := snapshot(b.Documents, job.Folder).Save(&before{CNIConfigs: append([]string{}, configs...)}); err != nil {
+		return nil, err
 	}
 	if op.Hostname == "" {
 		return nil, nil

@@ -3,6 +3,8 @@ package agent
 import (
 	"errors"
 	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 )
 
 // Connection is how the agent stands with its manager; for people.
@@ -26,15 +28,9 @@ const (
 	Disconnected = "Disconnected"
 )
 
-// stateError is a failure to remember something, after which the agent doesn't
-// go on.
-type stateError struct{ err error }
-
-func (e *stateError) Error() string { return e.err.Error() }
-
-func (e *stateError) Unwrap() error { return e.err }
-
+// isStateError reports whether the agent could not remember something, after
+// which it doesn't go on.
 func isStateError(err error) bool {
-	var failure *stateError
+	var failure *state.WriteError
 	return errors.As(err, &failure)
 }

@@ -25,7 +25,7 @@ func (a *Agent) Enrol(ctx context.Context) error {
 		}
 	})
 	if err != nil {
-		return &stateError{err}
+		return err
 	}
 	return nil
 }

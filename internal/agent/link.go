@@ -145,7 +145,7 @@ func (l *Link) learn(ctx context.Context, desired protocol.Desired) error {
 	}
 	if err := l.o.Store.SetTrust(next); err != nil {
 		candidate.Close()
-		return &stateError{err}
+		return err
 	}
 	l.use(candidate)
 	return nil

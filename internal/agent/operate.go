@@ -69,6 +69,24 @@ func (a *Agent) wanted(op state.Operation) bool {
 	return want != nil && want.Type == op.Type && want.ID == op.ID
 }
 
+// Execute runs an operation that no plan asked for, and records its result.
+func (a *Agent) Execute(ctx context.Context, op state.Operation) (Result, error) {
+	op, err := a.Store.Begin(op)
+	if err != nil {
+		return Result{}, err
+	}
+	runner := a.Runners[op.Type]
+	result, err := a.watched(ctx, runner, op)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := a.finish(op, result); err != nil {
+		return Result{}, err
+	}
+	a.settle(op, runner)
+	return result, nil
+}
+
 // execute runs an operation and records its result. again is true when there
 // is none yet.
 func (a *Agent) execute(ctx context.Context, op state.Operation) (again bool, err error) {
@@ -152,7 +170,11 @@ func (a *Agent) settleAll() {
 	}
 }
 
+// settle drops what an operation needs no longer, if it is over.
 func (a *Agent) settle(op state.Operation, runner Runner) {
+	if recorded, _ := a.Store.Operation(op.Type, op.ID); !recorded.Done() {
+		return
+	}
 	if err := runner.Settle(op); err != nil {
 		a.Log.Error("Could not tidy up after an operation", "operation", op.Type, "id", op.ID, "error", err)
 	}

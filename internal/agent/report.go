@@ -117,7 +117,7 @@ func (a *Agent) tellOnce(ctx context.Context) (sent bool, err error) {
 	a.facts.acknowledge(next)
 	for _, op := range results {
 		if err := a.Store.Acknowledge(op); err != nil {
-			return true, &stateError{err}
+			return true, err
 		}
 	}
 	a.forgetRepeats(len(repeated))

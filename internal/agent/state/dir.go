@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap/durable"
 )
 
 // DefaultDir is where the agent keeps its state.
@@ -66,13 +68,7 @@ func (d *Dir) Write(name string, data []byte) error {
 	if err := mkdirDurable(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("making a folder for %s: %w", path, err)
 	}
-	if err := writeSynced(path+".new", data); err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return fmt.Errorf("replacing %s: %w", path, err)
-	}
-	return syncDir(filepath.Dir(path))
+	return durable.WriteFile(path, data, 0o600)
 }
 
 // Remove deletes a document or a folder. The content of files is overwritten
@@ -95,16 +91,7 @@ func (d *Dir) Remove(name string) error {
 	if err := os.RemoveAll(path); err != nil {
 		return fmt.Errorf("removing %s: %w", path, err)
 	}
-	return syncDir(filepath.Dir(path))
-}
-
-func writeSynced(path string, data []byte) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	return errors.Join(err, f.Sync(), f.Close())
+	return durable.SyncDir(filepath.Dir(path))
 }
 
 func overwrite(path string) error {
@@ -131,13 +118,5 @@ func mkdirDurable(path string) error {
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
+	return durable.SyncDir(filepath.Dir(path))
 }

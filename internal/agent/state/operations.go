@@ -12,6 +12,10 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
+// LocalPrefix begins the ID of an operation that a person began on the host;
+// the manager knows nothing of it.
+const LocalPrefix = "local-"
+
 // maxOperations bounds how many ended operations are remembered.
 const maxOperations = 128
 
@@ -42,7 +46,9 @@ func (o Operation) Done() bool {
 }
 
 // Reportable reports whether the manager has yet to hear the result.
-func (o Operation) Reportable() bool { return o.State.Final() && !o.Acknowledged }
+func (o Operation) Reportable() bool {
+	return o.State.Final() && !o.Acknowledged && !strings.HasPrefix(o.ID, LocalPrefix)
+}
 
 // Report says it in the protocol's words.
 func (o Operation) Report() protocol.OperationReport {

@@ -30,6 +30,33 @@ func (e *CorruptError) Error() string {
 
 func (e *CorruptError) Unwrap() error { return e.Err }
 
+// WriteError is something that could not be made durable. The agent stops
+// rather than act on what it may forget.
+type WriteError struct {
+	Name string
+	Err  error
+}
+
+func (e *WriteError) Error() string { return fmt.Sprintf("remembering %s: %v", e.Name, e.Err) }
+
+func (e *WriteError) Unwrap() error { return e.Err }
+
+// Document is one document of type T, for a package that keeps its own.
+type Document[T any] struct {
+	Files Files
+	Name  string
+}
+
+// Load returns what was saved last, or the zero T.
+func (d Document[T]) Load() (T, error) {
+	var content T
+	_, err := read(d.Files, d.Name, &content)
+	return content, err
+}
+
+// Save makes content durable before it returns.
+func (d Document[T]) Save(content T) error { return write(d.Files, d.Name, content) }
+
 // Store is the agent's memory. It is safe for concurrent use.
 type Store struct {
 	files Files
@@ -93,7 +120,7 @@ func write(files Files, name string, document any) error {
 		return fmt.Errorf("encoding %s: %w", name, err)
 	}
 	if err := files.Write(name, append(data, '\n')); err != nil {
-		return fmt.Errorf("remembering %s: %w", name, err)
+		return &WriteError{Name: name, Err: err}
 	}
 	return nil
 }

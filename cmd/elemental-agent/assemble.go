@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap/apply"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/config"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/executor"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/host"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/node"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+func configFlag(flags *pflag.FlagSet) *string {
+	return flags.String("config", config.DefaultPath, "the agent's configuration")
+}
+
+func logger(s streams, level slog.Level) *slog.Logger {
+	return slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: level}))
+}
+
+// assembly is everything that runs on a host, put together.
+type assembly struct {
+	config config.Config
+	store  *state.Store
+	agent  *agent.Agent
+	reset  *agent.Reset
+	close  func() error
+}
+
+// assemble reads the configuration and the state, which it locks.
+func assemble(path string, log *slog.Logger) (_ *assembly, err error) {
+	settings, err := config.Load(path)
+	if err != nil {
+		return nil, &usageError{err}
+	}
+	if os.Geteuid() != 0 {
+		return nil, errors.New("the agent changes the whole system and has to be run as root")
+	}
+	dir, err := state.NewDir(settings.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := dir.Lock()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, unlock())
+		}
+	}()
+	store, err := state.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	machine := host.New(host.Options{})
+	boot, err := machine.BootID()
+	if err != nil {
+		return nil, err
+	}
+	link, err := agent.NewLink(agent.LinkOptions{
+		Store: store, Servers: settings.Servers, TrustBundle: settings.TrustBundle, Source: settings.Source(),
+		Built: built(), Now: time.Now, UserAgent: "elemental-agent/" + agentVersion(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	execute, err := newExecutor(dir, settings.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	linker := &node.Linker{Clock: retry.System{}}
+	reset := &agent.Reset{Store: store, Host: machine, Undoer: execute, Observer: machine, BootID: boot, Log: log}
+	bootstrap := &agent.Bootstrap{
+		Source:    func() agent.Source { return link.Client() },
+		Documents: store.Documents(), Executor: execute, Observer: machine, Surveyor: machine, Namer: machine, Linker: linker, Log: log,
+	}
+	return &assembly{
+		config: settings, store: store, close: unlock, reset: reset,
+		agent: agent.New(agent.Options{
+			Store: store, Link: link, Token: settings.Token, Observer: machine, Namer: machine, Watcher: machine, Linker: linker,
+			Runners: map[protocol.OperationType]agent.Runner{
+				protocol.OperationBootstrap: bootstrap, protocol.OperationReset: reset,
+			},
+			RotateAfter: settings.RotateAfter, ReadoptAfter: settings.ReadoptAfter, Status: connectionFile(log).write,
+			Clock: retry.System{}, Log: log, Version: agentVersion(), BootID: boot,
+		}),
+	}, nil
+}
+
+func newExecutor(files state.Files, dir string) (*executor.Executor, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding this program: %w", err)
+	}
+	return &executor.Executor{
+		Files: files, Dir: dir, Root: "/", System: apply.LocalSystem{}, Runner: []string{self, scriptCommand},
+	}, nil
+}
+
+func runCommand() command {
+	return command{
+		name: "run", summary: "Enrol if need be, then do what the manager wants; the service runs this",
+		details: "Runs until it is told to stop. Scripts of a bootstrap that are running then go on, and the\nnext start picks them up again.",
+		setUp: func(flags *pflag.FlagSet) func(context.Context, streams, []string) error {
+			path := configFlag(flags)
+			verbose := flags.Bool("verbose", false, "log more")
+			return func(ctx context.Context, s streams, args []string) (err error) {
+				if err := noArguments(args); err != nil {
+					return err
+				}
+				level := slog.LevelInfo
+				if *verbose {
+					level = slog.LevelDebug
+				}
+				log := logger(s, level)
+				parts, err := assemble(*path, log)
+				if err != nil {
+					return err
+				}
+				defer func() { err = errors.Join(err, parts.close()) }()
+				log.Info("Starting", "version", agentVersion(), "config", parts.config.String())
+				return parts.agent.Run(ctx)
+			}
+		},
+	}
+}
+
+func enrolCommand() command {
+	return command{
+		name: "enrol", summary: "Enrol this host once and print its name",
+		details: "Makes the host's key if it has none and asks the manager for a place in the fleet. Enrolling\nagain changes nothing. \"run\" does this by itself.",
+		setUp: func(flags *pflag.FlagSet) func(context.Context, streams, []string) error {
+			path := configFlag(flags)
+			return func(ctx context.Context, s streams, args []string) (err error) {
+				if err := noArguments(args); err != nil {
+					return err
+				}
+				parts, err := assemble(*path, logger(s, slog.LevelWarn))
+				if err != nil {
+					return err
+				}
+				defer func() { err = errors.Join(err, parts.close()) }()
+				if err := parts.agent.Enrol(ctx); err != nil {
+					return err
+				}
+				who := parts.store.Identity()
+				if _, err := fmt.Fprintln(s.out, who.Namespace+"/"+who.Name); err != nil {
+					return err
+				}
+				if !who.Approved {
+					_, err = fmt.Fprintln(s.err, "An administrator has to approve this host before it is used.")
+				}
+				return err
+			}
+		},
+	}
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+func resetCommand() command {
+	return command{
+		name: "reset", summary: "Make this host what it was before it became a node",
+		details: "Stops Kubernetes, reboots the host and removes what the node left behind. The host stays\n" +
+			"enrolled. The agent's service has to be stopped meanwhile and enabled, because it goes on\n" +
+			"after the reboot. Deleting the Machine in the management cluster does the same and is the\n" +
+			"usual way.",
+		setUp: func(flags *pflag.FlagSet) func(context.Context, streams, []string) error {
+			path := configFlag(flags)
+			yes := flags.Bool("yes", false, "really do it: all data of the node is lost")
+			force := flags.Bool("force", false, "also when the manager uses this host")
+			return func(ctx context.Context, s streams, args []string) error {
+				if err := noArguments(args); err != nil {
+					return err
+				}
+				if !*yes {
+					return &usageError{errors.New("a reset destroys all data of the node on this host; add --yes to go ahead")}
+				}
+				return resetHost(ctx, s, *path, *force)
+			}
+		},
+	}
+}
+
+func resetHost(ctx context.Context, s streams, path string, force bool) (err error) {
+	parts, err := assemble(path, logger(s, slog.LevelInfo))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, parts.close()) }()
+	plan := parts.store.Plan()
+	claimed := plan.Desired.ProviderID != "" || plan.Operation != nil && plan.Operation.Type == protocol.OperationBootstrap
+	if claimed && !force {
+		return errors.New("the manager uses this host for a Machine: delete the Machine, or add --force to break it")
+	}
+	op := state.Operation{
+		Operation: protocol.Operation{Type: protocol.OperationReset, ID: state.LocalPrefix + time.Now().UTC().Format("20060102T150405")},
+		StartedAt: time.Now().UTC(),
+	}
+	result, err := parts.agent.Execute(ctx, op)
+	if err != nil {
+		return err
+	}
+	if result.State != protocol.StateSucceeded {
+		return fmt.Errorf("the host is not clean yet: %s; the agent tries again when it runs", result.Message)
+	}
+	_, err = fmt.Fprintln(s.out, "The host is clean.", result.Message)
+	return err
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/config"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/host"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+// status is what the status command shows.
+type status struct {
+	Version     string               `json:"version"`
+	HostID      string               `json:"hostID,omitempty"`
+	Host        string               `json:"host,omitempty"`
+	Approved    bool                 `json:"approved"`
+	Key         string               `json:"key,omitempty"`
+	Generation  int64                `json:"generation"`
+	Servers     []string             `json:"servers"`
+	Connection  *agent.Connection    `json:"connection,omitempty"`
+	ServerTime  *time.Time           `json:"serverTime,omitempty"`
+	ClockSkew   string               `json:"clockSkew,omitempty"`
+	ProviderID  string               `json:"providerID,omitempty"`
+	Cleanliness protocol.Cleanliness `json:"cleanliness"`
+	Operations  []protocolOperation  `json:"operations"`
+	Wanted      *protocol.Operation  `json:"wanted,omitempty"`
+}
+
+// protocolOperation is an operation as the agent remembers it.
+type protocolOperation struct {
+	protocol.OperationReport
+	Acknowledged bool   `json:"acknowledged"`
+	Machine      string `json:"machine,omitempty"`
+}
+
+func statusCommand() command {
+	return command{
+		name: "status", summary: "Show who this host is and what it did",
+		details: "Shows what the agent remembers and how the connection to the manager is. It can be used\nwhile the agent runs.",
+		setUp: func(flags *pflag.FlagSet) func(context.Context, streams, []string) error {
+			path := configFlag(flags)
+			output := flags.StringP("output", "o", "text", "text or json")
+			return func(ctx context.Context, s streams, args []string) error {
+				if err := noArguments(args); err != nil {
+					return err
+				}
+				if *output != "text" && *output != "json" {
+					return &usageError{fmt.Errorf("--output is text or json, not %q", *output)}
+				}
+				settings, err := config.Load(*path)
+				if err != nil {
+					return &usageError{err}
+				}
+				shown, err := readStatus(ctx, settings, logger(s, slog.LevelWarn))
+				if err != nil {
+					return err
+				}
+				if *output == "json" {
+					encoder := json.NewEncoder(s.out)
+					encoder.SetIndent("", "  ")
+					return encoder.Encode(shown)
+				}
+				return shown.print(s.out)
+			}
+		},
+	}
+}
+
+func readStatus(ctx context.Context, settings config.Config, log *slog.Logger) (status, error) {
+	shown := status{Version: agentVersion(), Servers: settings.Servers, Operations: []protocolOperation{}}
+	found, err := host.New(host.Options{}).Cleanliness(ctx)
+	if err != nil {
+		return status{}, err
+	}
+	shown.Cleanliness = found
+	if _, err := os.Stat(settings.StateDir); errors.Is(err, fs.ErrNotExist) {
+		return shown, nil
+	}
+	dir, err := state.NewDir(settings.StateDir)
+	if err != nil {
+		return status{}, err
+	}
+	store, err := state.Open(dir)
+	if err != nil {
+		return status{}, err
+	}
+	shown.Connection = connectionFile(log).read()
+	who, plan, clock := store.Identity(), store.Plan(), store.Clock()
+	if who.Enrolled() {
+		shown.HostID, shown.Host, shown.Approved = who.HostID, who.Namespace+"/"+who.Name, who.Approved
+	}
+	if shown.Key, err = fingerprint(who); err != nil {
+		return status{}, err
+	}
+	shown.Generation, shown.ProviderID, shown.Wanted = who.Generation, plan.Desired.ProviderID, plan.Operation
+	if trust := store.Trust(); len(trust.Servers) > 0 {
+		shown.Servers = trust.Servers
+	}
+	if !clock.ServerTime.IsZero() {
+		shown.ServerTime = &clock.ServerTime
+		if clock.Skew.Abs() > time.Minute {
+			shown.ClockSkew = clock.Skew.String()
+		}
+	}
+	for _, op := range store.Operations() {
+		shown.Operations = append(shown.Operations, protocolOperation{
+			OperationReport: op.Report(), Acknowledged: op.Acknowledged, Machine: op.MachineName,
+		})
+	}
+	return shown, nil
+}
+
+func fingerprint(who state.Identity) (string, error) {
+	if who.Key == "" {
+		return "", nil
+	}
+	key, err := identity.DecodeKey([]byte(who.Key))
+	if err != nil {
+		return "", err
+	}
+	public, err := identity.PublicKeyBytes(key)
+	if err != nil {
+		return "", err
+	}
+	return identity.Fingerprint(public), nil
+}
+
+func (s status) print(w io.Writer) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(name string, value any) {
+		if text := fmt.Sprint(value); text != "" {
+			_, _ = fmt.Fprintf(table, "%s:\t%s\n", name, text)
+		}
+	}
+	row("Version", s.Version)
+	switch {
+	case s.Host == "":
+		row("Host", "not enrolled")
+	case !s.Approved:
+		row("Host", s.Host+" (waiting for an administrator's approval)")
+	default:
+		row("Host", s.Host)
+	}
+	row("Host ID", s.HostID)
+	row("Key", s.Key)
+	row("Servers", strings.Join(s.Servers, " "))
+	if s.Connection == nil {
+		row("Connection", "the agent has not run since the host was started")
+	} else {
+		row("Connection", s.Connection.State+" since "+s.Connection.Since.Format(time.RFC3339))
+		row("Reason", s.Connection.Error)
+	}
+	if s.ClockSkew != "" {
+		row("Clock", "this host's clock differs from the manager's by "+s.ClockSkew)
+	}
+	row("Provider ID", s.ProviderID)
+	if s.Cleanliness.Clean {
+		row("Clean", "yes")
+	} else {
+		row("Clean", "no: "+strings.Join(s.Cleanliness.Leftovers, ", "))
+	}
+	for _, op := range s.Operations {
+		text := fmt.Sprintf("%s of %s since %s", op.State, op.ID, op.StartedAt.Format(time.RFC3339))
+		if op.Machine != "" {
+			text += ", Machine " + op.Machine
+		}
+		if op.Step != "" {
+			text += ", in step " + op.Step
+		}
+		if op.State.Final() && !op.Acknowledged {
+			text += ", not yet reported"
+		}
+		row(string(op.Type), text)
+		row("", op.Message)
+	}
+	return table.Flush()
+}

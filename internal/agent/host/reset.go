@@ -1,0 +1,219 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Limits of the parts of a reset.
+const (
+	stopTimeout      = 90 * time.Second
+	rebootWait       = 2 * time.Minute
+	forcedRebootWait = time.Minute
+	runtimeWait      = 30 * time.Second
+	runtimeLook      = 500 * time.Millisecond
+	kubeadmTimeout   = 3 * time.Minute
+	uninstallTimeout = 5 * time.Minute
+	commandTimeout   = 30 * time.Second
+)
+
+// kubeletUnit is stopped, and left enabled if it was: without a configuration
+// it starts nothing, and the next bootstrap expects it like that.
+const kubeletUnit = "kubelet.service"
+
+// distributionUnits start a whole node without any configuration, so they are
+// disabled; the bootstrap of k3s and RKE2 enables them again.
+func distributionUnits() []string {
+	return []string{"k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service"}
+}
+
+// startingFiles are what would start the node again.
+func startingFiles() []string {
+	return []string{
+		"/etc/kubernetes/manifests/*", "/etc/kubernetes/*.conf",
+		"/var/lib/kubelet/config.yaml", "/var/lib/kubelet/instance-config.yaml", "/var/lib/kubelet/kubeadm-flags.env",
+	}
+}
+
+// CNIConfigs are the paths of the CNI configurations on the host.
+func (l *Linux) CNIConfigs() ([]string, error) {
+	entries, err := os.ReadDir(l.path("/etc/cni/net.d"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("listing the CNI configurations: %w", err)
+	}
+	var paths []string
+	for _, entry := range entries {
+		paths = append(paths, "/etc/cni/net.d/"+entry.Name())
+	}
+	return paths, nil
+}
+
+// Stop stops the node and removes what would start it at the next boot.
+func (l *Linux) Stop(ctx context.Context) error {
+	var failures []error
+	for _, unit := range append([]string{kubeletUnit}, distributionUnits()...) {
+		if !l.isLoaded(ctx, unit) {
+			continue
+		}
+		failures = append(failures, l.run(ctx, stopTimeout, "systemctl", "stop", unit))
+		if unit != kubeletUnit {
+			failures = append(failures, l.run(ctx, commandTimeout, "systemctl", "disable", unit))
+		}
+	}
+	for _, pattern := range startingFiles() {
+		failures = append(failures, l.removeAll(pattern))
+	}
+	if err := errors.Join(failures...); err != nil {
+		return fmt.Errorf("stopping the node: %w", err)
+	}
+	return nil
+}
+
+// isLoaded reports whether systemd knows a unit.
+func (l *Linux) isLoaded(ctx context.Context, unit string) bool {
+	state, err := l.output(ctx, commandTimeout, "systemctl", "show", "--property", "LoadState", "--value", unit)
+	return err == nil && strings.TrimSpace(state) == "loaded"
+}
+
+// Reboot reboots the host, by force if it doesn't go down by itself.
+func (l *Linux) Reboot(ctx context.Context) error {
+	for _, attempt := range []struct {
+		args []string
+		wait time.Duration
+	}{
+		{[]string{"systemctl", "--no-wall", "reboot"}, rebootWait},
+		{[]string{"systemctl", "--no-wall", "--force", "reboot"}, forcedRebootWait},
+	} {
+		if err := l.run(ctx, commandTimeout, attempt.args...); err != nil {
+			return err
+		}
+		if err := l.clock.Wait(ctx, attempt.wait); err != nil {
+			return err
+		}
+	}
+	return errors.New("the host accepted the reboot and is still running")
+}
+
+// Clean removes what a node leaves behind. It goes on after a failure, because
+// the next part may make up for it, and returns those that still matter.
+func (l *Linux) Clean(ctx context.Context, keep []string) error {
+	var failures []error
+	for _, unit := range append([]string{kubeletUnit}, distributionUnits()...) {
+		if l.isLoaded(ctx, unit) {
+			failures = append(failures, l.run(ctx, stopTimeout, "systemctl", "stop", unit))
+		}
+	}
+	failures = append(failures, l.uninstallDistributions(ctx), l.kubeadmReset(ctx))
+	l.killContainers(ctx)
+	failures = append(failures, l.unmountPods(), l.wipe(), l.removeCNIConfigs(keep))
+	l.removeInterfaces(ctx)
+	l.cleanFilter(ctx)
+	return errors.Join(failures...)
+}
+
+// uninstallDistributions runs what the installers of k3s and RKE2 left.
+func (l *Linux) uninstallDistributions(ctx context.Context) error {
+	var failures []error
+	for _, name := range []string{
+		"k3s-uninstall.sh", "k3s-agent-uninstall.sh", "rke2-uninstall.sh",
+	} {
+		if script := l.program(name); script != "" {
+			failures = append(failures, l.run(ctx, uninstallTimeout, script))
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// kubeadmReset has kubeadm remove the pods, for which it needs the container
+// runtime. What it can't do is done by the rest of Clean, so it doesn't fail.
+func (l *Linux) kubeadmReset(ctx context.Context) error {
+	kubeadm := l.program("kubeadm")
+	if kubeadm == "" {
+		return nil
+	}
+	sockets := []string{"/run/containerd/containerd.sock", "/run/crio/crio.sock"}
+	if l.isLoaded(ctx, "containerd.service") || l.isLoaded(ctx, "crio.service") {
+		deadline := l.clock.Now().Add(runtimeWait)
+		for !l.anyExists(sockets) && l.clock.Now().Before(deadline) {
+			if err := l.clock.Wait(ctx, runtimeLook); err != nil {
+				return err
+			}
+		}
+	}
+	_ = l.run(ctx, kubeadmTimeout, kubeadm, "reset", "--force", "--skip-phases=remove-etcd-member")
+	return ctx.Err()
+}
+
+func (l *Linux) anyExists(names []string) bool {
+	for _, name := range names {
+		if l.exists(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// program finds a program of the host, or returns "".
+func (l *Linux) program(name string) string {
+	for _, dir := range []string{"/usr/local/bin", "/usr/local/sbin", "/usr/bin", "/usr/sbin", "/bin", "/sbin", "/opt/bin", "/opt/rke2/bin"} {
+		info, err := os.Stat(l.path(dir + "/" + name))
+		if err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return dir + "/" + name
+		}
+	}
+	return ""
+}
+
+// removeCNIConfigs removes those that came after the bootstrap began, as
+// network plugins that run as pods install them.
+func (l *Linux) removeCNIConfigs(keep []string) error {
+	if keep == nil {
+		return nil
+	}
+	now, err := l.CNIConfigs()
+	if err != nil {
+		return err
+	}
+	kept := map[string]bool{}
+	for _, path := range keep {
+		kept[path] = true
+	}
+	for _, path := range now {
+		if !kept[path] {
+			if err := os.RemoveAll(l.path(path)); err != nil {
+				return fmt.Errorf("removing a CNI configuration: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// removeAll removes everything that a pattern matches.
+func (l *Linux) removeAll(pattern string) error {
+	paths, err := filepath.Glob(l.path(pattern))
+	if err != nil {
+		return err
+	}
+	var failures []error
+	for _, path := range paths {
+		failures = append(failures, os.RemoveAll(path))
+	}
+	return errors.Join(failures...)
+}
+
+func (l *Linux) run(ctx context.Context, timeout time.Duration, args ...string) error {
+	_, err := l.output(ctx, timeout, args...)
+	return err
+}
+
+func (l *Linux) output(ctx context.Context, timeout time.Duration, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return l.commands.Run(ctx, "", args...)
+}

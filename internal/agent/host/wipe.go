@@ -1,0 +1,168 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// nodeData are the patterns of all that a node writes. Container images,
+// programs and the directories themselves stay.
+func nodeData() []string {
+	return []string{
+		"/etc/kubernetes/*.conf", "/etc/kubernetes/manifests/*", "/etc/kubernetes/pki", "/etc/kubernetes/tmp",
+		"/var/lib/kubelet/*", "/var/lib/etcd/*",
+		"/var/lib/cni/*", "/var/lib/calico", "/var/lib/weave", "/var/lib/cilium", "/run/flannel", "/run/calico", "/run/cilium",
+		"/var/log/pods/*", "/var/log/containers/*",
+		"/var/lib/rancher/k3s/server", "/var/lib/rancher/k3s/data", "/var/lib/rancher/rke2/server", "/var/lib/rancher/rke2/data",
+		"/etc/rancher/node", "/etc/rancher/k3s/k3s.yaml", "/etc/rancher/rke2/rke2.yaml", "/run/k3s",
+	}
+}
+
+// agentData are the directories of which k3s and RKE2 want only the images
+// kept, which were put there for hosts without a registry.
+func agentData() []string {
+	return []string{"/var/lib/rancher/k3s/agent", "/var/lib/rancher/rke2/agent"}
+}
+
+// imagesDir is what is kept of agentData.
+const imagesDir = "images"
+
+func (l *Linux) wipe() error {
+	var failures []error
+	for _, pattern := range nodeData() {
+		failures = append(failures, l.removeAll(pattern))
+	}
+	for _, dir := range agentData() {
+		entries, err := os.ReadDir(l.path(dir))
+		if err != nil {
+			continue // there is none
+		}
+		for _, entry := range entries {
+			if entry.Name() != imagesDir {
+				failures = append(failures, os.RemoveAll(filepath.Join(l.path(dir), entry.Name())))
+			}
+		}
+	}
+	if err := errors.Join(failures...); err != nil {
+		return fmt.Errorf("wiping the node's data: %w", err)
+	}
+	return nil
+}
+
+// unmountPods detaches the innermost mounts first.
+func (l *Linux) unmountPods() error {
+	var failures []error
+	for _, mount := range slices.Backward(l.podMounts()) {
+		if err := l.kernel.Unmount(l.path(mount)); err != nil {
+			failures = append(failures, fmt.Errorf("unmounting %s: %w", mount, err))
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// killContainers ends the containers that kubeadm left, on a host that didn't
+// reboot or whose runtime doesn't answer: their shims and all below.
+func (l *Linux) killContainers(ctx context.Context) {
+	children, shims := l.processTree()
+	var doomed []int
+	for next := shims; len(next) > 0; {
+		doomed = append(doomed, next...)
+		var below []int
+		for _, pid := range next {
+			below = append(below, children[pid]...)
+		}
+		next = below
+	}
+	for _, pid := range doomed {
+		if ctx.Err() != nil {
+			return
+		}
+		// One that ended meanwhile is as good.
+		_ = l.kernel.Kill(pid)
+	}
+}
+
+func (l *Linux) processTree() (children map[int][]int, shims []int) {
+	children = map[int][]int{}
+	entries, err := os.ReadDir(l.path("/proc"))
+	if err != nil {
+		return children, nil
+	}
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		base := "/proc/" + entry.Name()
+		if _, rest, ok := lastCut(l.text(base+"/stat"), ")"); ok {
+			if fields := strings.Fields(rest); len(fields) > 1 {
+				if parent, err := strconv.Atoi(fields[1]); err == nil {
+					children[parent] = append(children[parent], pid)
+				}
+			}
+		}
+		if l.isKubernetesShim(base) {
+			shims = append(shims, pid)
+		}
+	}
+	return children, shims
+}
+
+func (l *Linux) isKubernetesShim(base string) bool {
+	if !strings.HasPrefix(l.text(base+"/comm"), "containerd-shim") {
+		return false
+	}
+	command, _ := os.ReadFile(l.path(base + "/cmdline"))
+	return bytes.Contains(command, []byte("\x00k8s.io\x00"))
+}
+
+// removeInterfaces deletes what CNI plugins made; what is left shows when the
+// host is looked at again.
+func (l *Linux) removeInterfaces(ctx context.Context) {
+	interfaces, err := l.interfaces()
+	if err != nil {
+		return
+	}
+	for _, nic := range interfaces {
+		if isMadeByCNI(nic.Name) {
+			_ = l.run(ctx, commandTimeout, "ip", "link", "delete", nic.Name)
+		}
+	}
+}
+
+// leftoverRule is a line of iptables-save that belongs to Kubernetes.
+var leftoverRule = regexp.MustCompile(`(^:|\s)(KUBE|CNI|FLANNEL)-|(^:|\s)cali-|CILIUM_`)
+
+// cleanFilter removes the rules of Kubernetes and leaves everybody else's.
+func (l *Linux) cleanFilter(ctx context.Context) {
+	for _, program := range []string{"iptables", "ip6tables"} {
+		saved, err := l.output(ctx, commandTimeout, program+"-save")
+		if err != nil || !leftoverRule.MatchString(saved) {
+			continue
+		}
+		var kept strings.Builder
+		for line := range strings.Lines(saved) {
+			if !leftoverRule.MatchString(line) {
+				kept.WriteString(line)
+			}
+		}
+		_, _ = l.commands.Run(ctx, kept.String(), program+"-restore")
+	}
+	tables, err := l.output(ctx, commandTimeout, "nft", "list", "tables")
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(tables) {
+		if leftoverChains.MatchString(line) {
+			_ = l.run(ctx, commandTimeout, append([]string{"nft", "delete"}, strings.Fields(line)...)...)
+		}
+	}
+}
