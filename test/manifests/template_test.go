@@ -1,0 +1,83 @@
+package manifests_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+)
+
+func TestClusterTemplate(t *testing.T) {
+	file := filepath.Join(release(t), "cluster-template.yaml")
+	for name, tc := range map[string]struct {
+		values map[string]string
+		// labels of control-plane hosts.
+		labels map[string]string
+	}{
+		"defaults": {labels: map[string]string{}},
+		"labels": {
+			values: map[string]string{"CONTROL_PLANE_HOST_LABELS": "role: control-plane, zone: a", "WORKER_HOST_LABELS": `"role":"worker"`},
+			labels: map[string]string{"role": "control-plane", "zone": "a"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			c, ns := env.Client(t), env.Namespace(t)
+			values := map[string]string{
+				"CLUSTER_NAME": "c", "NAMESPACE": ns, "KUBERNETES_VERSION": "v1.36.3",
+				"CONTROL_PLANE_MACHINE_COUNT": "3", "WORKER_MACHINE_COUNT": "2",
+			}
+			for key, value := range tc.values {
+				values[key] = value
+			}
+			all := objects(t, file, values)
+			g.Expect(apply(t.Context(), c, all)).To(Succeed())
+
+			cluster := &clusterv1.Cluster{}
+			g.Expect(c.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "c"}, cluster)).To(Succeed())
+			g.Expect(cluster.Spec.ControlPlaneEndpoint.IsZero()).To(BeTrue(), "the provider fills it")
+			expectReferences(g, all, cluster)
+
+			template := &infrav1.ElementalMachineTemplate{}
+			g.Expect(c.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "c-control-plane"}, template)).To(Succeed())
+			g.Expect(map[string]string(template.Spec.Template.Spec.HostSelector.MatchLabels)).To(BeEquivalentTo(tc.labels))
+
+			g.Expect(apply(t.Context(), c, all)).To(Succeed(), "a second time")
+			again := &infrav1.ElementalMachineTemplate{}
+			g.Expect(c.Get(t.Context(), client.ObjectKeyFromObject(template), again)).To(Succeed())
+			g.Expect(again.Generation).To(Equal(template.Generation))
+		})
+	}
+}
+
+// expectReferences checks that objects refer to what is there, of which Cluster
+// API only says so when it reconciles them.
+func expectReferences(g Gomega, all []*unstructured.Unstructured, cluster *clusterv1.Cluster) {
+	refs := []clusterv1.ContractVersionedObjectReference{cluster.Spec.InfrastructureRef, cluster.Spec.ControlPlaneRef}
+	for _, obj := range all {
+		switch obj.GetKind() {
+		case "KubeadmControlPlane":
+			kcp := &controlplanev1.KubeadmControlPlane{}
+			convert(g, obj, kcp)
+			refs = append(refs, kcp.Spec.MachineTemplate.Spec.InfrastructureRef)
+			g.Expect(kcp.Spec.MachineTemplate.Spec.Deletion.NodeDeletionTimeoutSeconds).To(HaveValue(Equal(int32(300))))
+		case "MachineDeployment":
+			md := &clusterv1.MachineDeployment{}
+			convert(g, obj, md)
+			refs = append(refs, md.Spec.Template.Spec.InfrastructureRef, md.Spec.Template.Spec.Bootstrap.ConfigRef)
+			g.Expect(md.Spec.Template.Spec.Deletion.NodeDeletionTimeoutSeconds).To(HaveValue(Equal(int32(300))))
+		}
+	}
+	g.Expect(refs).To(HaveLen(5))
+	for _, ref := range refs {
+		g.Expect(all).To(ContainElement(WithTransform(func(obj *unstructured.Unstructured) clusterv1.ContractVersionedObjectReference {
+			return clusterv1.ContractVersionedObjectReference{APIGroup: obj.GroupVersionKind().Group, Kind: obj.GetKind(), Name: obj.GetName()}
+		}, Equal(ref))))
+	}
+}
