@@ -89,7 +89,7 @@ func newManager(ctx context.Context, o *options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making manager: %w", err)
 	}
-	for _, setup := range []func(context.Context, ctrl.Manager, *options) error{setupReconcilers, setupWebhooks} {
+	for _, setup := range []func(context.Context, ctrl.Manager, *options) error{setupReconcilers, setupAgentAPI, setupWebhooks} {
 		if err := setup(ctx, mgr, o); err != nil {
 			return nil, err
 		}
@@ -121,7 +121,6 @@ func setupReconcilers(ctx context.Context, mgr ctrl.Manager, o *options) error {
 	if err := index.Register(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	concurrent := func(n int) controller.Options { return controller.Options{MaxConcurrentReconciles: n} }
 	if err := (&cluster.Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("elementalcluster"),
 		Clock: clock.RealClock{}, WatchFilter: o.watchFilter,
@@ -142,6 +141,8 @@ func setupReconcilers(ctx context.Context, mgr ctrl.Manager, o *options) error {
 	}
 	return nil
 }
+
+func concurrent(n int) controller.Options { return controller.Options{MaxConcurrentReconciles: n} }
 
 func setupWebhooks(_ context.Context, mgr ctrl.Manager, o *options) error {
 	if o.webhook.port == 0 {

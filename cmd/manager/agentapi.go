@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/registration"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/authority"
+)
+
+// defaultNamespace holds the agent API's authority where the manager does not
+// run in a Pod.
+const defaultNamespace = "elemental-system"
+
+// setupAgentAPI adds the API that agents talk to, and the registrations that
+// tell them where it is.
+func setupAgentAPI(ctx context.Context, mgr ctrl.Manager, o *options) error {
+	pod := types.NamespacedName{Namespace: os.Getenv("POD_NAMESPACE"), Name: os.Getenv("POD_NAME")}
+	namespace := pod.Namespace
+	if namespace == "" {
+		namespace = defaultNamespace
+	}
+	ca := authority.New(mgr.GetAPIReader(), mgr.GetClient(), namespace, clock.RealClock{})
+	if err := (&registration.Reconciler{
+		Client: mgr.GetClient(), Authority: ca,
+		Clock: clock.RealClock{}, URL: o.agentAPI.url, WatchFilter: o.watchFilter,
+	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.registration)); err != nil {
+		return fmt.Errorf("setting up ElementalRegistration: %w", err)
+	}
+	api, err := server.New(server.Options{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Informers: mgr.GetCache(),
+		Authority: ca, Recorder: mgr.GetEventRecorder("elemental-agent-api"), Metrics: metrics.Registry,
+		Clock: clock.RealClock{}, Address: o.agentAPI.address, URL: o.agentAPI.url, Namespace: namespace, Pod: pod,
+		DisconnectGrace: o.agentAPI.disconnectGrace, PingAfter: o.agentAPI.pingInterval, PingTimeout: o.agentAPI.pingTimeout,
+	})
+	if err != nil {
+		return fmt.Errorf("setting up agent API: %w", err)
+	}
+	return api.SetupWithManager(mgr)
+}
