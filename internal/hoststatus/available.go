@@ -13,10 +13,7 @@ import (
 // not. It looks at spec and facts rather than at conditions, so it holds for an
 // object whose status was not restored.
 func Available(host *infrav1.ElementalHost) Verdict {
-	if !host.DeletionTimestamp.IsZero() {
-		return no(infrav1.DeletingReason, "The host is being deleted")
-	}
-	if v := approved(host); v.status != metav1.ConditionTrue {
+	if v := admitted(host); !v.IsTrue() {
 		return v
 	}
 	if claim := host.Spec.Claim; claim != nil {
@@ -27,7 +24,7 @@ func Available(host *infrav1.ElementalHost) Verdict {
 
 // Usable judges a host apart from who has claimed it.
 func Usable(host *infrav1.ElementalHost) Verdict {
-	if v := approved(host); v.status != metav1.ConditionTrue {
+	if v := admitted(host); !v.IsTrue() {
 		return v
 	}
 	if v := connected(host); v.status != metav1.ConditionTrue {
@@ -43,6 +40,14 @@ func Usable(host *infrav1.ElementalHost) Verdict {
 		return no(clusterv1.PausedReason, "The host is paused")
 	}
 	return yes(infrav1.AvailableReason)
+}
+
+// admitted judges whether the host is and stays part of the fleet.
+func admitted(host *infrav1.ElementalHost) Verdict {
+	if !host.DeletionTimestamp.IsZero() {
+		return no(infrav1.DeletingReason, "The host is being deleted")
+	}
+	return approved(host)
 }
 
 // claimed says what a claimed host is for.
@@ -62,10 +67,7 @@ func claimed(host *infrav1.ElementalHost, claim *infrav1.HostClaim) Verdict {
 
 // ready sums the host up; its reason is the State column of kubectl get.
 func ready(host *infrav1.ElementalHost) Verdict {
-	if !host.DeletionTimestamp.IsZero() {
-		return no(infrav1.DeletingReason, "The host is being deleted")
-	}
-	if v := approved(host); v.status != metav1.ConditionTrue {
+	if v := admitted(host); !v.IsTrue() {
 		return v
 	}
 	claim := host.Spec.Claim

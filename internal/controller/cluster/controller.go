@@ -13,6 +13,7 @@ import (
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/cluster-api/util/labels"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -77,6 +78,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	infraCluster := &infrav1.ElementalCluster{}
 	if err := r.Client.Get(ctx, req.NamespacedName, infraCluster); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if r.WatchFilter != "" && !labels.HasWatchLabel(infraCluster, r.WatchFilter) {
+		return ctrl.Result{}, nil
 	}
 	// Somebody else manages it: neither spec nor status is ours (contract
 	// InfraCluster, "externally managed").

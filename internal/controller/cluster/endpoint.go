@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -87,21 +88,27 @@ func (r *Reconciler) clusterHosts(ctx context.Context, namespace, cluster string
 func (r *Reconciler) keepHost(ctx context.Context, s *scope, hosts map[string]*infrav1.ElementalHost) (bool, error) {
 	name := s.infraCluster.Spec.ControlPlaneEndpointPolicy.HostRef.Name
 	host := hosts[name]
-	if ptr.Deref(s.cluster.Status.Initialization.ControlPlaneInitialized, false) ||
-		(host != nil && host.Spec.Claim.Phase == infrav1.ClaimBound) {
+	if host == nil {
+		// Not reserved yet, or the cache is behind.
+		host = &infrav1.ElementalHost{}
+		err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: s.infraCluster.Namespace, Name: name}, host)
+		if client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("reading host %s: %w", name, err)
+		}
+		if err != nil {
+			host = nil
+		}
+	}
+	inUse, err := r.inUse(ctx, s, host)
+	if err != nil {
+		return false, err
+	}
+	if inUse {
 		s.endpoint = fromHost(name)
 		return true, r.publish(ctx, s)
 	}
 	if host == nil {
-		// Not reserved yet, or the cache is behind.
-		live := &infrav1.ElementalHost{}
-		if err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: s.infraCluster.Namespace, Name: name}, live); err != nil {
-			if apierrors.IsNotFound(err) {
-				return false, nil
-			}
-			return false, fmt.Errorf("reading host %s: %w", name, err)
-		}
-		host = live
+		return false, nil
 	}
 	request, ok, err := r.request(ctx, s)
 	if err != nil {
@@ -126,6 +133,24 @@ func (r *Reconciler) keepHost(ctx context.Context, s *scope, hosts map[string]*i
 	}
 	s.endpoint = fromHost(name)
 	return true, nil
+}
+
+// inUse reports whether the endpoint is beyond exchanging: the control plane is
+// up, or one of its machines has the host. A worker may have got the host first
+// if it was not yet reserved; that does not make it the endpoint.
+func (r *Reconciler) inUse(ctx context.Context, s *scope, host *infrav1.ElementalHost) (bool, error) {
+	if ptr.Deref(s.cluster.Status.Initialization.ControlPlaneInitialized, false) {
+		return true, nil
+	}
+	if host == nil || host.Spec.Claim == nil || host.Spec.Claim.Phase != infrav1.ClaimBound || host.Spec.Claim.ClusterName != s.cluster.Name {
+		return false, nil
+	}
+	machine := &clusterv1.Machine{}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: host.Namespace, Name: host.Spec.Claim.MachineName}, machine)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("getting Machine of host %s: %w", host.Name, err)
+	}
+	return err != nil || util.IsControlPlaneMachine(machine), nil
 }
 
 // chooseHost records a suitable host and its address, and reserves it.
@@ -186,13 +211,19 @@ func fromHost(name string) endpointState {
 // record writes the choice and its address to the ElementalCluster.
 func (r *Reconciler) record(ctx context.Context, s *scope, host *infrav1.ElementalHost) error {
 	ctrl.LoggerFrom(ctx).Info("Choosing the endpoint's host", "ElementalHost", klog.KObj(host))
+	chosenAt := r.Clock.Now()
+	if s.infraCluster.Spec.ControlPlaneEndpointPolicy.HostRef != nil {
+		// Times of objects are whole seconds: a Machine made earlier in this one
+		// must count as older than the exchange.
+		chosenAt = chosenAt.Add(time.Second)
+	}
 	return r.patchSpec(ctx, s, "recording the choice of host "+host.Name, func(c *infrav1.ElementalCluster) {
 		c.Spec.ControlPlaneEndpoint.Host = address(host)
 		if c.Spec.ControlPlaneEndpoint.Port == 0 {
 			c.Spec.ControlPlaneEndpoint.Port = infrav1.DefaultControlPlanePort
 		}
 		c.Spec.ControlPlaneEndpointPolicy.Type = infrav1.EndpointTypeHost
-		c.Spec.ControlPlaneEndpointPolicy.HostRef = &infrav1.EndpointHostReference{Name: host.Name, ChosenAt: metav1.NewTime(r.Clock.Now())}
+		c.Spec.ControlPlaneEndpointPolicy.HostRef = &infrav1.EndpointHostReference{Name: host.Name, ChosenAt: metav1.NewTime(chosenAt)}
 	})
 }
 
@@ -256,7 +287,12 @@ func address(host *infrav1.ElementalHost) string {
 
 func (r *Reconciler) namespaceHosts(ctx context.Context, s *scope) ([]*infrav1.ElementalHost, error) {
 	list := &infrav1.ElementalHostList{}
-	if err := r.Client.List(ctx, list, client.InNamespace(s.infraCluster.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	options := []client.ListOption{client.InNamespace(s.infraCluster.Namespace), client.UnsafeDisableDeepCopy}
+	if r.WatchFilter != "" {
+		// Of other hosts this manager would hear nothing.
+		options = append(options, client.MatchingLabels{clusterv1.WatchLabel: r.WatchFilter})
+	}
+	if err := r.Client.List(ctx, list, options...); err != nil {
 		return nil, fmt.Errorf("listing hosts: %w", err)
 	}
 	hosts := make([]*infrav1.ElementalHost, len(list.Items))
@@ -278,6 +314,17 @@ func (r *Reconciler) unreserve(ctx context.Context, s *scope) error {
 	hosts, err := r.clusterHosts(ctx, s.infraCluster.Namespace, name)
 	if err != nil {
 		return err
+	}
+	// The newest choice may have been reserved a moment ago, unseen by the cache.
+	if ref := s.infraCluster.Spec.ControlPlaneEndpointPolicy.HostRef; ref != nil && hosts[ref.Name] == nil {
+		live := &infrav1.ElementalHost{}
+		err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: s.infraCluster.Namespace, Name: ref.Name}, live)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("reading host %s: %w", ref.Name, err)
+		}
+		if err == nil && live.Spec.Claim != nil && live.Spec.Claim.ClusterName == name {
+			hosts[ref.Name] = live
+		}
 	}
 	for _, host := range hosts {
 		if host.Spec.Claim.Phase != infrav1.ClaimReserved {

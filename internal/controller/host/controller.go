@@ -18,6 +18,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/cluster-api/util/labels"
 	"sigs.k8s.io/cluster-api/util/predicates"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -31,6 +32,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/claim"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/plan"
 )
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalhosts,verbs=get;list;watch;patch
@@ -58,6 +60,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	host := &infrav1.ElementalHost{}
 	if err := r.Client.Get(ctx, req.NamespacedName, host); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if r.WatchFilter != "" && !labels.HasWatchLabel(host, r.WatchFilter) {
+		return ctrl.Result{}, nil
 	}
 	err := r.reconcile(ctx, host)
 	if apierrors.IsConflict(err) {
@@ -119,17 +124,20 @@ func (r *Reconciler) completeRelease(ctx context.Context, host *infrav1.Elementa
 	return nil
 }
 
-// machineGone asks the cache first, which is right nearly always, and the API
+// machineGone reports whether the Machine that the host was released by is gone.
+// A new one of the same name is another: it is neither being deleted nor on this
+// host. The cache is asked first, which is right nearly always, and the API
 // server before anything is concluded from an absence.
 func (r *Reconciler) machineGone(ctx context.Context, host *infrav1.ElementalHost) (bool, error) {
 	key := client.ObjectKey{Namespace: host.Namespace, Name: host.Spec.Claim.MachineName}
 	for _, reader := range []client.Reader{r.Client, r.APIReader} {
-		err := reader.Get(ctx, key, &clusterv1.Machine{})
-		if err == nil {
-			return false, nil
-		}
-		if !apierrors.IsNotFound(err) {
+		machine := &clusterv1.Machine{}
+		err := reader.Get(ctx, key, machine)
+		if client.IgnoreNotFound(err) != nil {
 			return false, fmt.Errorf("getting Machine %s: %w", key.Name, err)
+		}
+		if err == nil && (!machine.DeletionTimestamp.IsZero() || machine.Spec.ProviderID == plan.ProviderID(host)) {
+			return false, nil
 		}
 	}
 	return true, nil

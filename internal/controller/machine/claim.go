@@ -12,7 +12,9 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/annotations"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -91,15 +93,21 @@ func (r *Reconciler) keepChoice(ctx context.Context, s *scope) (bool, error) {
 			return true, nil
 		}
 	}
-	switch started := s.machine.Spec.ProviderID != ""; {
-	case gone && started:
+	switch {
+	case gone:
+		// It may have run the bootstrap data, and still be at it: the same data on
+		// a second host would make two Nodes, or two clusters, of one Machine.
 		s.hostLost = fmt.Sprintf("ElementalHost %s does not exist any more; delete the Machine to have it replaced", ref.Name)
 		return false, nil
-	case started:
+	case s.machine.Spec.ProviderID != "":
 		s.hostLost = fmt.Sprintf("ElementalHost %s is not this machine's any more; delete the Machine to have it replaced", ref.Name)
 		return false, nil
-	case gone:
+	case !mayClaim(s):
 		return false, nil
+	}
+	chosen, err := r.chosen(ctx, s)
+	if err != nil || !chosen {
+		return false, err
 	}
 	switch err := r.bind(ctx, s, live); {
 	case errors.Is(err, claim.ErrTaken):
@@ -108,6 +116,21 @@ func (r *Reconciler) keepChoice(ctx context.Context, s *scope) (bool, error) {
 		return false, err
 	}
 	return true, nil
+}
+
+// chosen reports whether the machine still has the choice we know of. While it
+// was being made another manager may have made another, or let the machine go;
+// a host bound nevertheless would be nobody's.
+func (r *Reconciler) chosen(ctx context.Context, s *scope) (bool, error) {
+	live := &infrav1.ElementalMachine{}
+	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(s.machine), live); err != nil {
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return false, fmt.Errorf("reading machine %s again: %w", s.machine.Name, err)
+	}
+	ref := live.Spec.HostRef
+	return live.DeletionTimestamp.IsZero() && ref != nil && *ref == *s.machine.Spec.HostRef, nil
 }
 
 func isBoundTo(host *infrav1.ElementalHost, ref *infrav1.HostReference) bool {
@@ -211,6 +234,10 @@ func (r *Reconciler) list(ctx context.Context, s *scope, claimedBy string) ([]*i
 	if claimedBy != "" {
 		options = append(options, client.MatchingFields{index.HostByCluster: claimedBy})
 	}
+	if r.WatchFilter != "" {
+		// Of other hosts this manager would hear nothing.
+		options = append(options, client.MatchingLabels{clusterv1.WatchLabel: r.WatchFilter})
+	}
 	hosts := &infrav1.ElementalHostList{}
 	if err := r.Client.List(ctx, hosts, options...); err != nil {
 		return nil, fmt.Errorf("listing hosts: %w", err)
@@ -238,6 +265,7 @@ func (r *Reconciler) take(ctx context.Context, s *scope, host *infrav1.Elemental
 	ctrl.LoggerFrom(ctx).Info("Claiming host", "ElementalHost", klog.KObj(host))
 	err := r.patchSpec(ctx, s, "recording the choice of host "+host.Name, func(m *infrav1.ElementalMachine) {
 		m.Spec.HostRef = &infrav1.HostReference{Name: host.Name, ClaimID: string(uuid.NewUUID())}
+		blockMove(m)
 	})
 	if err != nil {
 		return err
@@ -248,17 +276,15 @@ func (r *Reconciler) take(ctx context.Context, s *scope, host *infrav1.Elemental
 // bind binds the host to the recorded choice. Conflicts with writes that do not
 // concern the claim, such as an agent's report, are tried again.
 func (r *Reconciler) bind(ctx context.Context, s *scope, host *infrav1.ElementalHost) error {
-	request := requestFor(s)
+	request, ref := requestFor(s), s.machine.Spec.HostRef
 	var err error
 	for range bindAttempts {
-		if why, ok := request.Suits(host); !ok && !isBoundTo(host, s.machine.Spec.HostRef) {
+		if why, ok := request.Suits(host); !ok && !isBoundTo(host, ref) {
 			return fmt.Errorf("claiming host %s, which is %s by now: %w", host.Name, why, claim.ErrTaken)
 		}
-		err = claim.Bind(ctx, r.Client, host, s.cluster.Name, machineName(s), s.machine.Spec.HostRef.ClaimID)
+		err = claim.Bind(ctx, r.Client, host, s.cluster.Name, machineName(s), ref.ClaimID)
 		if err == nil {
-			s.host = host
-			r.Recorder.Eventf(s.machine, host, corev1.EventTypeNormal, infrav1.HostClaimedReason, "Claim", "Claimed host %s", host.Name)
-			return nil
+			return r.confirm(ctx, s, host)
 		}
 		if !apierrors.IsConflict(err) {
 			return err
@@ -266,8 +292,52 @@ func (r *Reconciler) bind(ctx context.Context, s *scope, host *infrav1.Elemental
 		if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(host), host); err != nil {
 			return fmt.Errorf("reading host %s again: %w", host.Name, err)
 		}
+		// In this order: a choice that was replaced before this look at the
+		// machine is seen by it, and the host's resourceVersion is older.
+		if chosen, err := r.chosen(ctx, s); err != nil {
+			return err
+		} else if !chosen {
+			return fmt.Errorf("claiming host %s, which another was chosen instead of: %w", host.Name, claim.ErrTaken)
+		}
 	}
 	return err
+}
+
+// confirm takes over a host that was just bound, unless the machine is not its
+// any more: another manager may have let the machine go in between, and did not
+// see this host.
+func (r *Reconciler) confirm(ctx context.Context, s *scope, host *infrav1.ElementalHost) error {
+	chosen, err := r.chosen(ctx, s)
+	if err != nil {
+		return err
+	}
+	if !chosen {
+		if err := claim.Release(ctx, r.Client, host, s.machine.Spec.HostRef.ClaimID); err != nil {
+			return err
+		}
+		return fmt.Errorf("claiming host %s for a machine that is being deleted or has another: %w", host.Name, claim.ErrTaken)
+	}
+	s.host = host
+	r.Recorder.Eventf(s.machine, host, corev1.EventTypeNormal, infrav1.HostClaimedReason, "Claim", "Claimed host %s", host.Name)
+	return nil
+}
+
+// moveBlock is the value of Cluster API's block-move annotation on a machine
+// whose host is being bootstrapped; values of others are theirs.
+const moveBlock = "elemental-bootstrap"
+
+// blockMove has `clusterctl move` wait until the host is bootstrapped. It is put
+// on the machine rather than on the host because it costs no write there.
+func blockMove(m *infrav1.ElementalMachine) {
+	if _, blocked := m.Annotations[clusterctlv1.BlockMoveAnnotation]; !blocked {
+		annotations.AddAnnotations(m, map[string]string{clusterctlv1.BlockMoveAnnotation: moveBlock})
+	}
+}
+
+func allowMove(m *infrav1.ElementalMachine) {
+	if m.Annotations[clusterctlv1.BlockMoveAnnotation] == moveBlock {
+		delete(m.Annotations, clusterctlv1.BlockMoveAnnotation)
+	}
 }
 
 func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) error {

@@ -10,6 +10,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/cluster-api/util/labels"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -70,6 +71,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	if err := r.Client.Get(ctx, req.NamespacedName, machine); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
+	if r.WatchFilter != "" && !labels.HasWatchLabel(machine, r.WatchFilter) {
+		return ctrl.Result{}, nil
+	}
 	s := &scope{machine: machine}
 	before := machine.Status.DeepCopy()
 	if err := r.read(ctx, s); err != nil {
@@ -111,6 +115,7 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, s *scope) (ctrl.Result
 	if s.machine.Spec.HostRef == nil && !mayClaim(s) {
 		return ctrl.Result{}, nil
 	}
+	r.markProvisioned(s)
 	bound, result, err := r.claim(ctx, s)
 	if err != nil || !bound {
 		return result, err

@@ -14,22 +14,17 @@ import (
 // observe takes over what became of the host: its addresses and, once it is
 // bootstrapped, the providerID.
 func (r *Reconciler) observe(ctx context.Context, s *scope) error {
-	// A providerID that is there already was written when the host was
-	// bootstrapped. After a move or restore it is all that tells so, because
-	// neither brings status back.
 	if s.machine.Spec.ProviderID == "" && succeeded(s) {
 		err := r.patchSpec(ctx, s, "setting providerID", func(m *infrav1.ElementalMachine) {
 			m.Spec.ProviderID = plan.ProviderID(s.host)
+			allowMove(m)
 		})
 		if err != nil {
 			return err
 		}
 	}
+	r.markProvisioned(s)
 	status := &s.machine.Status
-	if s.machine.Spec.ProviderID != "" && !ptr.Deref(status.Initialization.Provisioned, false) {
-		status.Initialization.Provisioned = ptr.To(true)
-		r.Recorder.Eventf(s.machine, s.host, corev1.EventTypeNormal, infrav1.ProvisionedReason, "Bootstrap", "Host %s is bootstrapped", s.host.Name)
-	}
 	if domain := s.host.Labels[failureDomainLabel(s.infraCluster)]; domain != "" {
 		status.FailureDomain = domain
 	}
@@ -37,6 +32,18 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 		status.Addresses = addresses(s.host)
 	}
 	return nil
+}
+
+// markProvisioned tells Cluster API of a providerID. One that is there already
+// was written when the host was bootstrapped; after a move or restore it is all
+// that tells so, because neither brings status back.
+func (r *Reconciler) markProvisioned(s *scope) {
+	initialization := &s.machine.Status.Initialization
+	if s.machine.Spec.ProviderID == "" || ptr.Deref(initialization.Provisioned, false) {
+		return
+	}
+	initialization.Provisioned = ptr.To(true)
+	r.Recorder.Eventf(s.machine, nil, corev1.EventTypeNormal, infrav1.ProvisionedReason, "Bootstrap", "%s is bootstrapped", s.machine.Spec.ProviderID)
 }
 
 func succeeded(s *scope) bool {

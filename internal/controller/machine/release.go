@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
@@ -32,10 +33,13 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result
 	if _, moved := s.machine.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moved {
 		return ctrl.Result{}, r.letGo(ctx, s)
 	}
+	if err := r.lookAgain(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
 	if err := r.releaseHosts(ctx, s); err != nil {
 		return ctrl.Result{}, err
 	}
-	if s.host == nil || s.host.Spec.Claim == nil || s.host.Spec.Claim.ID != s.machine.Spec.HostRef.ClaimID {
+	if !isOf(s.host, s.machine.Spec.HostRef) {
 		return ctrl.Result{}, r.letGo(ctx, s)
 	}
 	if hoststatus.IsReset(s.host) {
@@ -56,6 +60,31 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result
 		return ctrl.Result{}, nil
 	}
 	return ctrl.Result{RequeueAfter: wait}, nil
+}
+
+// lookAgain reads the machine's host past the cache where the cache does not show
+// it as the machine's: it may have been bound a moment ago, and a machine let go
+// now would leave it bound for ever.
+func (r *Reconciler) lookAgain(ctx context.Context, s *scope) error {
+	ref := s.machine.Spec.HostRef
+	if ref == nil || isOf(s.host, ref) {
+		return nil
+	}
+	live := &infrav1.ElementalHost{}
+	switch err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: s.machine.Namespace, Name: ref.Name}, live); {
+	case err == nil:
+		s.host = live
+	case apierrors.IsNotFound(err):
+		s.host = nil
+	default:
+		return fmt.Errorf("reading host %s: %w", ref.Name, err)
+	}
+	return nil
+}
+
+// isOf reports whether the host's claim is the machine's, in any phase.
+func isOf(host *infrav1.ElementalHost, ref *infrav1.HostReference) bool {
+	return host != nil && ref != nil && host.Spec.Claim != nil && host.Spec.Claim.ID == ref.ClaimID
 }
 
 // releaseHosts releases the machine's host, and any other that is bound in the

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/util/workqueue"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -32,8 +33,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	if err != nil {
 		return fmt.Errorf("mapping Clusters to ElementalMachines: %w", err)
 	}
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &infrav1.ElementalMachine{}, waitingIndex, waiting); err != nil {
-		return fmt.Errorf("adding index %s: %w", waitingIndex, err)
+	if err := addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
+		return err
 	}
 	err = ctrl.NewControllerManagedBy(mgr).
 		Named("elementalmachine").
@@ -52,9 +53,28 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 }
 
 const (
+	// waitingIndex finds machines that could not be given a host.
 	waitingIndex = "elementalmachine.waiting"
 	isWaiting    = "true"
+	// deletingIndex finds machines that are being deleted, by their Cluster.
+	deletingIndex = "elementalmachine.deleting"
 )
+
+func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
+	for name, values := range map[string]client.IndexerFunc{waitingIndex: waiting, deletingIndex: deletingOf} {
+		if err := indexer.IndexField(ctx, &infrav1.ElementalMachine{}, name, values); err != nil {
+			return fmt.Errorf("adding index %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func deletingOf(o client.Object) []string {
+	if o.GetDeletionTimestamp().IsZero() {
+		return nil
+	}
+	return []string{o.GetLabels()[clusterv1.ClusterNameLabel]}
+}
 
 // waiting indexes the machines that could not be given a host.
 func waiting(o client.Object) []string {
@@ -90,7 +110,10 @@ func (r *Reconciler) hostHandler() handler.EventHandler {
 				return
 			}
 			r.wakeOwner(ctx, after, q)
-			if offered(after) && (!offered(before) || !maps.Equal(before.Labels, after.Labels)) {
+			if connected(after) && !connected(before) {
+				r.wakeDeleting(ctx, after, q)
+			}
+			if offered(after) && (!offered(before) || offeredToOthers(before, after)) {
 				r.wakeWaiting(ctx, after, q)
 			}
 		},
@@ -109,6 +132,36 @@ func offered(host *infrav1.ElementalHost) bool {
 		return hoststatus.Available(host).IsTrue()
 	}
 	return host.Spec.Claim.Phase == infrav1.ClaimReserved && hoststatus.Usable(host).IsTrue()
+}
+
+// offeredToOthers reports whether a change brings an offered host to machines
+// that could not have it before: it was relabelled, or reserved for a cluster.
+func offeredToOthers(before, after *infrav1.ElementalHost) bool {
+	return !maps.Equal(before.Labels, after.Labels) || !equality.Semantic.DeepEqual(before.Spec.Claim, after.Spec.Claim)
+}
+
+func connected(host *infrav1.ElementalHost) bool {
+	c := host.Status.Connection
+	return c != nil && c.State == infrav1.ConnectionConnected
+}
+
+// wakeDeleting wakes the machines of the host's cluster that are being deleted:
+// the host may be the first of a dark site to return, from when on a silent host
+// has to answer within its time.
+func (r *Reconciler) wakeDeleting(ctx context.Context, host *infrav1.ElementalHost, q queue) {
+	if host.Spec.Claim == nil {
+		return
+	}
+	machines := &infrav1.ElementalMachineList{}
+	err := r.Client.List(ctx, machines, client.InNamespace(host.Namespace),
+		client.MatchingFields{deletingIndex: host.Spec.Claim.ClusterName}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing machines that are being deleted")
+		return
+	}
+	for i := range machines.Items {
+		q.Add(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&machines.Items[i])})
+	}
 }
 
 func (r *Reconciler) wakeOwner(ctx context.Context, host *infrav1.ElementalHost, q queue) {
@@ -149,6 +202,9 @@ func (r *Reconciler) wakeWaiting(ctx context.Context, host *infrav1.ElementalHos
 		s := &scope{machine: &machines.Items[i]}
 		if err := r.read(ctx, s); err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "Reading waiting machine")
+			continue
+		}
+		if s.owner == nil || s.cluster == nil || paused(s) || !mayClaim(s) {
 			continue
 		}
 		request := requestFor(s)
