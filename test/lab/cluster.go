@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 )
 
 // Cluster is a workload cluster made from one of this provider's templates.
@@ -57,8 +56,7 @@ func (l *Lab) CreateCluster(ctx context.Context, c Cluster) (kubeconfig string, 
 	if err := writeFile(filepath.Join(l.options.State, c.Name+".yaml"), []byte(manifests)); err != nil {
 		return "", err
 	}
-	_, err = l.KubectlInput(ctx, strings.NewReader(manifests), "apply", "--server-side", "--filename", "-")
-	if err != nil {
+	if err := l.applyRetrying(ctx, manifests); err != nil {
 		return "", fmt.Errorf("making cluster %s: %w", c.Name, err)
 	}
 	err = l.progress.Step("Waiting for cluster "+c.Name, func() error { return l.waitCluster(ctx, c) })

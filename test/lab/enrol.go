@@ -55,7 +55,7 @@ func (l *Lab) enrol(ctx context.Context, e Enrolment) error {
 	if err != nil {
 		return fmt.Errorf("writing the registration: %w", err)
 	}
-	if _, err := l.KubectlInput(ctx, strings.NewReader(manifest), "apply", "--server-side", "--filename", "-"); err != nil {
+	if err := l.applyRetrying(ctx, manifest); err != nil {
 		return fmt.Errorf("making the registration: %w", err)
 	}
 	config, err := l.registrationConfig(ctx, e)
@@ -73,6 +73,17 @@ func (l *Lab) enrol(ctx context.Context, e Enrolment) error {
 		return err
 	}
 	return l.waitConnected(ctx, e)
+}
+
+// applyRetrying applies a manifest. A webhook that has just become ready can't be reached through its Service for a
+// second or so, until kube-proxy knows.
+func (l *Lab) applyRetrying(ctx context.Context, manifest string) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	return poll(ctx, time.Second, func() (string, bool) {
+		_, err := l.KubectlInput(ctx, strings.NewReader(manifest), "apply", "--server-side", "--filename", "-")
+		return fmt.Sprint(err), err == nil
+	})
 }
 
 // agentFiles builds the agent and returns it with its unit, each where the unit expects it.
