@@ -1,0 +1,201 @@
+package agent_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+var errMalformed = errors.New("line 3: malformed")
+
+func bootstrapOf(id string) *protocol.Operation {
+	return &protocol.Operation{Type: protocol.OperationBootstrap, ID: id, ClusterName: "c", MachineName: "m"}
+}
+
+func resetOf(id string) *protocol.Operation {
+	return &protocol.Operation{Type: protocol.OperationReset, ID: id}
+}
+
+func TestEnrolsBootstrapsAndReports(t *testing.T) {
+	r := newRig(t)
+	stop := r.start()
+	r.manager.await(t, "the host is enrolled and has told its facts", func(m *manager) bool {
+		return m.enrolments == 1 && m.cleanliness != nil && m.cleanliness.Clean
+	})
+	first := r.manager.reports[0]
+	if first.Hello == nil || !slices.Equal(first.Hello.Capabilities, []protocol.Capability{
+		protocol.CapabilityBootstrap, protocol.CapabilityReset, protocol.CapabilityRotate,
+	}) {
+		t.Errorf("says of itself %+v", first.Hello)
+	}
+	if first.Inventory == nil || first.Inventory.MachineID != "m" || len(first.Addresses) != 1 {
+		t.Errorf("the first report lacks facts: %+v", first)
+	}
+	r.manager.want(bootstrapOf("a"), protocol.Desired{Hostname: "node-1", ProviderID: "elemental://1"})
+	r.manager.await(t, "the bootstrap succeeded", ended("a", protocol.StateSucceeded))
+	r.manager.await(t, "the host is known to be in use", func(m *manager) bool { return !m.cleanliness.Clean })
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if r.hostname != "node-1" || !slices.Equal(r.linked, []string{"elemental://1"}) {
+		t.Errorf("hostname %q, linked %q", r.hostname, r.linked)
+	}
+	if r.scripts["operations/bootstrap-a"] != 1 {
+		t.Errorf("scripts ran: %v", r.scripts)
+	}
+	if _, err := r.disk.Read("operations/bootstrap-a/data"); err == nil {
+		t.Error("the bootstrap data is still on the disk")
+	}
+}
+
+func TestRestartRunsNothingAgain(t *testing.T) {
+	r := newRig(t)
+	stop := r.start()
+	r.manager.want(bootstrapOf("a"), protocol.Desired{ProviderID: "elemental://1"})
+	r.manager.await(t, "the bootstrap succeeded", ended("a", protocol.StateSucceeded))
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	// A manager that was restored from a backup has forgotten the result.
+	r.manager.set(func(m *manager) { m.operations = map[string]protocol.OperationReport{} })
+	r.start()
+	r.manager.await(t, "the result is told again", ended("a", protocol.StateSucceeded))
+	if r.scripts["operations/bootstrap-a"] != 1 || r.manager.enrolments != 1 {
+		t.Errorf("ran %v, enrolled %d times", r.scripts, r.manager.enrolments)
+	}
+}
+
+func TestStopLeavesTheScriptRunning(t *testing.T) {
+	r := newRig(t)
+	r.hold = make(chan struct{})
+	stop := r.start()
+	r.manager.want(bootstrapOf("a"), protocol.Desired{})
+	<-r.started
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	// Meanwhile the plan vanished: what was begun is finished nevertheless.
+	r.manager.want(nil, protocol.Desired{})
+	close(r.hold)
+	r.start()
+	r.manager.await(t, "the bootstrap succeeded", ended("a", protocol.StateSucceeded))
+	if r.scripts["operations/bootstrap-a"] != 1 || r.manager.fetches != 1 {
+		t.Errorf("ran %v, fetched %d times", r.scripts, r.manager.fetches)
+	}
+}
+
+func TestFailureIsReportedAtOnce(t *testing.T) {
+	r := newRig(t)
+	r.fail = errors.New("exit status 1")
+	r.start()
+	r.manager.await(t, "connected", func(m *manager) bool { return m.polls > 0 })
+	begin := time.Now()
+	r.manager.want(bootstrapOf("a"), protocol.Desired{})
+	r.manager.await(t, "the bootstrap failed", ended("a", protocol.StateFailed))
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("the failure was known after %s", took)
+	}
+	if report := r.manager.operations["a"]; report.Step != "runcmd" || report.Message != "exit status 1" || report.FinishedAt == nil {
+		t.Errorf("reported %+v", report)
+	}
+}
+
+func TestRefusesWhatCannotBeExecuted(t *testing.T) {
+	for name, prepare := range map[string]func(*rig){
+		"malformed data":       func(r *rig) { r.manager.data = []byte("malformed") },
+		"a host in use before": func(r *rig) { r.dirty = []string{"process kubelet"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			prepare(r)
+			r.start()
+			r.manager.want(bootstrapOf("a"), protocol.Desired{})
+			r.manager.await(t, "the bootstrap failed", ended("a", protocol.StateFailed))
+			if len(r.scripts) > 0 || len(r.linked) > 0 {
+				t.Errorf("something was done: %v %v", r.scripts, r.linked)
+			}
+			if report := r.manager.operations["a"]; report.Step != "check" {
+				t.Errorf("reported %+v", report)
+			}
+		})
+	}
+}
+
+func TestUnknownOperationIsUnsupported(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.manager.want(&protocol.Operation{Type: "Fly", ID: "a"}, protocol.Desired{})
+	r.manager.await(t, "the operation is refused", ended("a", protocol.StateUnsupported))
+}
+
+func TestProgressIsReportedNowAndThen(t *testing.T) {
+	r := newRig(t)
+	r.clock.ticks = make(chan struct{})
+	r.hold = make(chan struct{})
+	r.start()
+	r.manager.want(bootstrapOf("a"), protocol.Desired{})
+	<-r.started
+	if state := r.manager.heard("a"); state != "" {
+		t.Errorf("reported %s before ten seconds", state)
+	}
+	for r.manager.heard("a") == "" {
+		r.clock.ticks <- struct{}{}
+		if r.manager.heard("a") == "" {
+			r.manager.await(t, "it is running", ended("a", protocol.StateRunning))
+		}
+	}
+	close(r.hold)
+	r.manager.await(t, "the bootstrap succeeded", ended("a", protocol.StateSucceeded))
+}
+
+func TestUnknownHostDoesNothing(t *testing.T) {
+	r := newRig(t)
+	stop := r.start()
+	r.manager.await(t, "connected", func(m *manager) bool { return m.polls > 0 && m.cleanliness != nil })
+	key := r.manager.key
+	before := 0
+	r.manager.set(func(m *manager) {
+		m.key, before = "somebody else", m.polls
+		m.plan.Operation, m.plan.Revision = resetOf("x"), "unknown"
+	})
+	for state := range r.statuses {
+		if state == "Unknown" {
+			break
+		}
+	}
+	r.manager.set(func(m *manager) { m.key, m.plan = key, protocol.Plan{Revision: "back"} })
+	r.manager.await(t, "it is connected with the same key again", func(m *manager) bool { return m.polls > before })
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if r.manager.enrolments != 1 || r.reboots != 0 || len(r.manager.operations) != 0 {
+		t.Errorf("enrolled %d times, rebooted %d times, reported %v", r.manager.enrolments, r.reboots, r.manager.operations)
+	}
+}
+
+func TestIsAdoptedAfterLongIgnorance(t *testing.T) {
+	r := newRig(t)
+	r.readopt = time.Minute // of the clock that takes no time
+	r.start()
+	r.manager.await(t, "connected", func(m *manager) bool { return m.polls > 0 })
+	r.manager.set(func(m *manager) { m.key = "" })
+	r.manager.await(t, "it asked again", func(m *manager) bool { return m.enrolments == 2 })
+}
+
+func TestAddressesAreReportedWhenTheyChange(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.manager.await(t, "the facts are told", func(m *manager) bool { return m.cleanliness != nil })
+	r.mu.Lock()
+	r.addresses = []protocol.Address{{Type: protocol.AddressInternalIP, Address: "192.0.2.2"}}
+	changed := r.changed
+	r.mu.Unlock()
+	changed()
+	r.manager.await(t, "the new address is told", func(m *manager) bool {
+		last := m.reports[len(m.reports)-1]
+		return len(last.Addresses) == 1 && last.Addresses[0].Address == "192.0.2.2" && last.Inventory == nil
+	})
+}

@@ -1,0 +1,101 @@
+package agent_test
+
+import (
+	"context"
+	"strings"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+)
+
+// executor runs one "script" per job, exactly once as the real one does: a
+// script that was started is waited for.
+type executor struct {
+	machine *machine
+	files   state.Files
+}
+
+type journal struct{ Begun, Started, Ended bool }
+
+func (e *executor) journal(folder string) state.Document[journal] {
+	return state.Document[journal]{Files: e.files, Name: folder + "/journal.json"}
+}
+
+func (e *executor) Check(job agent.Job) ([]string, error) {
+	if strings.Contains(string(job.Data), "malformed") {
+		return nil, errMalformed
+	}
+	return nil, nil
+}
+
+func (e *executor) Begun(job agent.Job) (bool, error) {
+	j, err := e.journal(job.Folder).Load()
+	return j.Begun, err
+}
+
+func (e *executor) Execute(ctx context.Context, job agent.Job, progress func(string)) ([]string, error) {
+	document := e.journal(job.Folder)
+	j, err := document.Load()
+	if err != nil {
+		return nil, err
+	}
+	j.Begun = true
+	if err := document.Save(j); err != nil {
+		return nil, err
+	}
+	progress("runcmd")
+	if !j.Started {
+		j.Started = true
+		if err := document.Save(j); err != nil {
+			return nil, err
+		}
+		e.machine.mu.Lock()
+		e.machine.scripts[job.Folder]++
+		e.machine.dirty = []string{"file /etc/kubernetes/kubelet.conf"}
+		e.machine.mu.Unlock()
+		e.machine.started <- struct{}{}
+	}
+	e.machine.mu.Lock()
+	hold, fail := e.machine.hold, e.machine.fail
+	e.machine.mu.Unlock()
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	j.Ended = true
+	if err := document.Save(j); err != nil {
+		return nil, err
+	}
+	if fail != nil {
+		return nil, &agent.Failure{Step: "runcmd", Err: fail}
+	}
+	return nil, nil
+}
+
+func (e *executor) Settle(folder string) error { return e.files.Remove(folder + "/script") }
+
+func (e *executor) Executed() ([]string, error) {
+	d, ok := e.files.(*disk)
+	if !ok {
+		return nil, nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var folders []string
+	for name := range d.content {
+		if folder, isJournal := strings.CutSuffix(name, "/journal.json"); isJournal {
+			folders = append(folders, folder)
+		}
+	}
+	return folders, nil
+}
+
+func (e *executor) Undo(context.Context, string) error {
+	e.machine.mu.Lock()
+	defer e.machine.mu.Unlock()
+	e.machine.undone++
+	return nil
+}

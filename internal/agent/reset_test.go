@@ -1,0 +1,63 @@
+package agent_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+func TestResetOfAnUnusedHostIsQuick(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.manager.want(resetOf("b"), protocol.Desired{})
+	r.manager.await(t, "the reset succeeded", ended("b", protocol.StateSucceeded))
+	if r.reboots != 0 {
+		t.Errorf("rebooted %d times", r.reboots)
+	}
+}
+
+func TestResetGoesOnAfterTheReboot(t *testing.T) {
+	r := newRig(t)
+	stop := r.start()
+	r.manager.want(bootstrapOf("a"), protocol.Desired{})
+	r.manager.await(t, "the bootstrap succeeded", ended("a", protocol.StateSucceeded))
+	down := make(chan struct{})
+	r.mu.Lock()
+	r.goesDown = func() { close(down) }
+	r.mu.Unlock()
+	r.manager.want(resetOf("b"), protocol.Desired{})
+	<-down
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if r.undone != 0 || r.manager.heard("b").Final() {
+		t.Fatal("cleaned before the reboot")
+	}
+	r.bootID = "boot-2"
+	r.start()
+	r.manager.await(t, "the reset succeeded", ended("b", protocol.StateSucceeded))
+	r.manager.await(t, "the host is clean", func(m *manager) bool { return m.cleanliness.Clean })
+	if r.reboots != 1 || r.undone != 1 {
+		t.Errorf("rebooted %d times, undone %d times", r.reboots, r.undone)
+	}
+	// The host can be used again.
+	r.manager.want(bootstrapOf("c"), protocol.Desired{})
+	r.manager.await(t, "the next bootstrap succeeded", ended("c", protocol.StateSucceeded))
+}
+
+func TestFailedResetIsReportedAndTriedAgain(t *testing.T) {
+	r := newRig(t)
+	r.cannotClean = []string{"interface cni0"}
+	r.dirty = []string{"interface cni0"}
+	r.start()
+	r.manager.want(resetOf("b"), protocol.Desired{})
+	r.manager.await(t, "the reset failed", ended("b", protocol.StateFailed))
+	if message := r.manager.operations["b"].Message; !strings.Contains(message, "cni0") || !strings.Contains(message, "without a reboot") {
+		t.Errorf("says %q", message)
+	}
+	r.mu.Lock()
+	r.cannotClean = nil
+	r.mu.Unlock()
+	r.manager.await(t, "the reset succeeded", ended("b", protocol.StateSucceeded))
+}
