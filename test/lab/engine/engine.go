@@ -39,9 +39,12 @@ func (e *Engine) Answers(ctx context.Context) bool {
 	return err == nil
 }
 
-// Prepare makes sure that Docker answers: it installs Debian's package when there is none and this is root, and starts
-// dockerd when none runs.
+// Prepare makes sure that Docker answers and the kernel's limits suffice: it installs Debian's package when there is none
+// and this is root, and starts dockerd when none runs.
 func (e *Engine) Prepare(ctx context.Context) error {
+	if err := raiseLimits("/proc/sys/fs/inotify"); err != nil {
+		return err
+	}
 	if e.Answers(ctx) {
 		return nil
 	}
