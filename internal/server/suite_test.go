@@ -1,0 +1,442 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/enrolment"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/authority"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/envtest"
+)
+
+var env *envtest.Environment
+
+func TestMain(m *testing.M) {
+	os.Exit(envtest.Main(m, func(e *envtest.Environment) { env = e }))
+}
+
+const (
+	eventually = 20 * time.Second
+	often      = 5 * time.Millisecond
+)
+
+// harness is a manager that runs nothing but the agent API, on a real listener
+// and a real API server, with a clock of its own.
+type harness struct {
+	tb        testing.TB
+	namespace string
+	// admin reads and writes past everything.
+	admin client.Client
+	// cached is what the API reads.
+	cached client.Client
+	server *server.Server
+	url    string
+	clock  *clocktesting.FakeClock
+	writes *record
+	logs   *buffer
+	// metrics has the API's metrics.
+	metrics *prometheus.Registry
+	roots   *x509.CertPool
+	stop    func()
+}
+
+// start starts the API in a new namespace.
+func start(tb testing.TB, change ...func(*server.Options)) *harness {
+	tb.Helper()
+	return startIn(tb, env.Namespace(tb), clocktesting.NewFakeClock(time.Now()), change...)
+}
+
+func startIn(tb testing.TB, namespace string, clock *clocktesting.FakeClock, change ...func(*server.Options)) *harness {
+	tb.Helper()
+	leaks := goleak.IgnoreCurrent()
+	h := &harness{
+		tb: tb, namespace: namespace, admin: env.Client(tb), clock: clock,
+		writes: &record{}, logs: &buffer{}, metrics: prometheus.NewRegistry(),
+	}
+	tokens, err := labels.NewRequirement(infrav1.RegistrationLabel, selection.Exists, nil)
+	h.must(err)
+	off := false
+	skip := true
+	mgr, err := ctrl.NewManager(env.Config, ctrl.Options{
+		Scheme: env.Scheme,
+		BaseContext: func() context.Context {
+			return ctrl.LoggerInto(context.Background(), funcr.NewJSON(h.logs.line, funcr.Options{Verbosity: 10}))
+		},
+		Metrics: metricsserver.Options{BindAddress: "0"},
+		Cache: cache.Options{
+			DefaultNamespaces: map[string]cache.Config{namespace: {}},
+			ByObject:          map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: labels.NewSelector().Add(*tokens)}},
+		},
+		Controller: config.Controller{SkipNameValidation: &skip, UsePriorityQueue: &off},
+		NewClient: func(config *rest.Config, options client.Options) (client.Client, error) {
+			c, err := client.NewWithWatch(config, options)
+			if err != nil {
+				return nil, err
+			}
+			return interceptor.NewClient(c, h.writes.funcs()), nil
+		},
+	})
+	h.must(err)
+	h.must(index.Register(tb.Context(), mgr.GetFieldIndexer()))
+	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	h.must(err)
+	h.url = "https://" + listener.Addr().String()
+	h.cached = mgr.GetClient()
+	ca := authority.New(mgr.GetAPIReader(), h.admin, namespace, h.clock)
+	options := server.Options{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Informers: mgr.GetCache(), Authority: ca,
+		Recorder: events.NewFakeRecorder(10000), Metrics: h.metrics, Clock: h.clock,
+		Listener: listener, URL: h.url, Namespace: namespace,
+	}
+	for _, f := range change {
+		f(&options)
+	}
+	h.server, err = server.New(options)
+	h.must(err)
+	h.must(h.server.SetupWithManager(mgr))
+
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- mgr.Start(ctx) }()
+	var once sync.Once
+	h.stop = func() {
+		once.Do(func() {
+			cancel()
+			select {
+			case err := <-done:
+				h.must(err)
+			case <-time.After(time.Minute):
+				tb.Error("the manager did not stop")
+			}
+			if err := goleak.Find(leaks, goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+				goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
+				goleak.IgnoreAnyFunction("net/http.(*http2clientConnReadLoop).run"),
+				goleak.IgnoreAnyFunction("net/http.(*http2ClientConn).readLoop"),
+				goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*ClientConn).readLoop"),
+				goleak.IgnoreTopFunction("k8s.io/client-go/util/workqueue.(*Typed[...]).updateUnfinishedWorkLoop")); err != nil {
+				tb.Error(err)
+			}
+		})
+	}
+	tb.Cleanup(h.stop)
+	bundle, err := ca.Bundle(tb.Context())
+	h.must(err)
+	h.roots = x509.NewCertPool()
+	h.roots.AppendCertsFromPEM([]byte(bundle))
+	return h
+}
+
+func (h *harness) must(err error) {
+	h.tb.Helper()
+	if err != nil {
+		h.tb.Fatal(err)
+	}
+}
+
+// registration creates an ElementalRegistration and waits until the API knows it.
+func (h *harness) registration(name string, change ...func(*infrav1.ElementalRegistration)) *infrav1.ElementalRegistration {
+	h.tb.Helper()
+	r := &infrav1.ElementalRegistration{ObjectMeta: metav1.ObjectMeta{Namespace: h.namespace, Name: name}}
+	for _, f := range change {
+		f(r)
+	}
+	h.must(h.admin.Create(h.tb.Context(), r))
+	h.cachedSoon(r)
+	return r
+}
+
+// token creates a token Secret of the registration and waits until the API knows it.
+func (h *harness) token(registration string, change ...func(*enrolment.Token)) (plain string, secret *corev1.Secret) {
+	h.tb.Helper()
+	plain = identity.NewToken()
+	t := enrolment.Token{Hash: identity.HashToken(plain), ExpiresAt: h.clock.Now().Add(time.Hour), MaxUses: 1}
+	for _, f := range change {
+		f(&t)
+	}
+	secret = &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: h.namespace, GenerateName: registration + "-", Labels: map[string]string{infrav1.RegistrationLabel: registration},
+		},
+		Type: infrav1.TokenSecretType,
+		Data: map[string][]byte{enrolment.ConfigKey: []byte("token: " + plain)},
+	}
+	t.WriteTo(secret)
+	h.must(h.admin.Create(h.tb.Context(), secret))
+	h.cachedSoon(secret)
+	return plain, secret
+}
+
+// cachedSoon waits until the cache has the object in this state or a newer one.
+func (h *harness) cachedSoon(o client.Object) {
+	h.tb.Helper()
+	want := o.GetResourceVersion()
+	NewWithT(h.tb).Eventually(func() bool {
+		got := o.DeepCopyObject().(client.Object)
+		err := h.cached.Get(context.Background(), client.ObjectKeyFromObject(o), got)
+		return err == nil && len(got.GetResourceVersion()) >= len(want) && got.GetResourceVersion() >= want
+	}, eventually, often).Should(BeTrue())
+}
+
+// host reads a host past the cache.
+func (h *harness) host(name string) *infrav1.ElementalHost {
+	h.tb.Helper()
+	host := &infrav1.ElementalHost{}
+	h.must(h.admin.Get(context.Background(), client.ObjectKey{Namespace: h.namespace, Name: name}, host))
+	return host
+}
+
+// patch changes a host as somebody else would.
+func (h *harness) patch(name string, change func(*infrav1.ElementalHost)) *infrav1.ElementalHost {
+	h.tb.Helper()
+	host := h.host(name)
+	before := host.DeepCopy()
+	change(host)
+	h.must(h.admin.Patch(context.Background(), host, client.MergeFrom(before)))
+	return host
+}
+
+// agent is a host's side of the protocol, as raw as a test needs it.
+type agent struct {
+	h           *harness
+	key         *ecdsa.PrivateKey
+	fingerprint string
+	http        *http.Client
+	name        string
+	id          string
+}
+
+func (h *harness) agent() *agent {
+	h.tb.Helper()
+	key, err := identity.NewKey()
+	h.must(err)
+	return h.agentWith(key)
+}
+
+func (h *harness) agentWith(key *ecdsa.PrivateKey) *agent {
+	h.tb.Helper()
+	cert, err := identity.ClientCertificate(key)
+	h.must(err)
+	spki, err := identity.PublicKeyBytes(key)
+	h.must(err)
+	transport := &http.Transport{
+		TLSClientConfig:   &tls.Config{RootCAs: h.roots, Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13},
+		ForceAttemptHTTP2: true,
+	}
+	h.tb.Cleanup(transport.CloseIdleConnections)
+	return &agent{h: h, key: key, fingerprint: identity.Fingerprint(spki), http: &http.Client{Transport: transport}}
+}
+
+// enrolled returns an agent whose host is enrolled and approved.
+func (h *harness) enrolled(token string) *agent {
+	h.tb.Helper()
+	a := h.agent()
+	got := a.enrol(token)
+	if got.status != http.StatusOK {
+		h.tb.Fatalf("enrolling: %d %s", got.status, got.body)
+	}
+	return a
+}
+
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (a answer) problem() protocol.Problem {
+	var p protocol.Problem
+	_ = json.Unmarshal([]byte(a.body), &p)
+	return p
+}
+
+func (a *agent) do(ctx context.Context, method, path, token string, body any) (answer, error) {
+	var reader io.Reader
+	switch b := body.(type) {
+	case nil:
+	case string:
+		reader = strings.NewReader(b)
+	default:
+		raw, err := json.Marshal(b)
+		if err != nil {
+			return answer{}, err
+		}
+		reader = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, a.h.url+path, reader)
+	if err != nil {
+		return answer{}, err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := a.http.Do(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	raw, err := io.ReadAll(resp.Body)
+	return answer{status: resp.StatusCode, header: resp.Header, body: string(raw)}, err
+}
+
+func (a *agent) call(method, path string, body any) answer {
+	a.h.tb.Helper()
+	got, err := a.do(context.Background(), method, path, "", body)
+	a.h.must(err)
+	return got
+}
+
+func (a *agent) enrol(token string) answer {
+	a.h.tb.Helper()
+	got, err := a.do(context.Background(), http.MethodPost, protocol.PathEnrol, token, enrolRequest())
+	a.h.must(err)
+	var response protocol.EnrolResponse
+	if got.status == http.StatusOK && json.Unmarshal([]byte(got.body), &response) == nil {
+		a.name, a.id = response.Name, response.HostID
+	}
+	return got
+}
+
+func enrolRequest() protocol.EnrolRequest {
+	return protocol.EnrolRequest{
+		Hello: protocol.Hello{
+			Protocol: protocol.Version, AgentVersion: "v0.1.0", BootID: "boot-1",
+			Capabilities: []protocol.Capability{protocol.CapabilityBootstrap, protocol.CapabilityReset},
+		},
+		Inventory: protocol.Inventory{
+			Architecture: "amd64", SMBIOS: protocol.SMBIOS{SerialNumber: "SN 1"}, CPU: protocol.CPU{Cores: 4}, MemoryBytes: 8 << 30,
+			NICs: []protocol.NIC{{Name: "eth0", MAC: "52:54:00:00:00:01", DefaultRoute: true, Addresses: []string{"10.0.0.5/24"}}},
+		},
+		Addresses:   []protocol.Address{{Type: protocol.AddressInternalIP, Address: "10.0.0.5"}},
+		Cleanliness: protocol.Cleanliness{Clean: true},
+	}
+}
+
+// plan fetches the plan that differs from a revision.
+func (a *agent) plan(after string) protocol.Plan {
+	a.h.tb.Helper()
+	got := a.call(http.MethodGet, protocol.PathPlan+"?after="+after, nil)
+	if got.status != http.StatusOK {
+		a.h.tb.Fatalf("plan: %d %s", got.status, got.body)
+	}
+	var p protocol.Plan
+	a.h.must(json.Unmarshal([]byte(got.body), &p))
+	return p
+}
+
+// poll opens a long-poll and returns where its answer will come.
+func (a *agent) poll(ctx context.Context, after string) <-chan answer {
+	out := make(chan answer, 1)
+	go func() {
+		got, err := a.do(ctx, http.MethodGet, protocol.PathPlan+"?after="+after, "", nil)
+		if err == nil {
+			out <- got
+		}
+		close(out)
+	}()
+	return out
+}
+
+// record counts writes to the API server.
+type record struct {
+	mu     sync.Mutex
+	writes []string
+}
+
+func (r *record) add(verb string, o client.Object, sub string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	kind := strings.TrimPrefix(fmt.Sprintf("%T", o), "*v1beta2.")
+	r.writes = append(r.writes, strings.TrimSuffix(verb+" "+strings.TrimPrefix(kind, "*v1.")+"/"+sub, "/"))
+}
+
+// take returns the writes since the last call.
+func (r *record) take() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := slices.Clone(r.writes)
+	r.writes = nil
+	return out
+}
+
+func (r *record) funcs() interceptor.Funcs {
+	return interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			r.add("create", o, "")
+			return c.Create(ctx, o, opts...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			r.add("update", o, "")
+			return c.Update(ctx, o, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			r.add("patch", o, "")
+			return c.Patch(ctx, o, p, opts...)
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			r.add("patch", o, sub)
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+		},
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			r.add("update", o, sub)
+			return c.SubResource(sub).Update(ctx, o, opts...)
+		},
+	}
+}
+
+// buffer keeps log lines.
+type buffer struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (b *buffer) line(line string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lines = append(b.lines, line)
+}
+
+func (b *buffer) text() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Join(b.lines, "\n")
+}
