@@ -4,9 +4,9 @@ import "maps"
 
 const (
 	// ClusterFinalizer lets the provider give reservations back.
-	ClusterFinalizer = "elementalcluster.infrastructure.cluster.x-k8s.io"
+	ClusterFinalizer = "infrastructure.cluster.x-k8s.io/elementalcluster"
 	// MachineFinalizer holds an ElementalMachine until its host was reset.
-	MachineFinalizer = "elementalmachine.infrastructure.cluster.x-k8s.io"
+	MachineFinalizer = "infrastructure.cluster.x-k8s.io/elementalmachine"
 
 	// DefaultFailureDomainLabel is the host label that names a host's failure
 	// domain where the cluster does not choose another.
