@@ -1,0 +1,161 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/engine"
+)
+
+// runsFile gets a line each time that bootstrap data is executed on a host.
+const runsFile = "/var/log/bootstrap-runs"
+
+var _ = Describe("A cluster whose manager and agents are killed", func() {
+	It("comes up all the same, and no bootstrap runs twice", Label("resilience"), func(ctx context.Context) {
+		w := workload{lab.Cluster{Name: "killed", ControlPlanes: 1, Workers: 1}}
+		DeferCleanup(func(ctx context.Context) {
+			for _, host := range hosts.Hosts() {
+				_, _ = host.Exec(ctx, "rm", "-f", runsFile)
+			}
+		})
+		step("killed: cluster applied", func() { w.createCounting(ctx) })
+
+		killing, stop := context.WithCancel(ctx)
+		var killers sync.WaitGroup
+		for _, host := range hosts.Hosts() {
+			killers.Go(func() { killAgent(killing, host) })
+		}
+		killers.Go(func() { w.killManager(killing) })
+		DeferCleanup(func() {
+			stop()
+			killers.Wait()
+		})
+		step("killed: 1+1 running while agents and manager were killed", func() { w.expectRunning(ctx, 2) })
+		stop()
+		killers.Wait()
+
+		step("killed: every bootstrap ran once", func() { w.expectRanOnce(ctx) })
+		step("killed: cluster deleted, hosts available", func() {
+			w.delete(ctx)
+			expectAllAvailable(ctx)
+		})
+	}, SpecTimeout(30*time.Minute))
+})
+
+// killAgent kills a host's agent every 8 s; systemd starts it again after 5 s.
+func killAgent(ctx context.Context, host *engine.Host) {
+	tick := time.NewTicker(8 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			_, _ = host.Exec(ctx, "systemctl", "kill", "--kill-who=main", "--signal=KILL", "elemental-agent")
+		}
+	}
+}
+
+// killManager kills the manager at each step of a machine's way: the kubelet
+// starts it again, later each time.
+func (w workload) killManager(ctx context.Context) {
+	steps := []func(m *infrav1.ElementalMachine) bool{
+		func(*infrav1.ElementalMachine) bool { return true },
+		func(m *infrav1.ElementalMachine) bool { return m.Spec.HostRef != nil },
+		func(m *infrav1.ElementalMachine) bool { return m.Spec.ProviderID != "" },
+	}
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for len(steps) > 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		list := &infrav1.ElementalMachineList{}
+		if err := management.List(ctx, list, w.inCluster()...); err != nil || len(list.Items) == 0 {
+			continue
+		}
+		if steps[0](&list.Items[0]) {
+			_, _ = hosts.Management().Exec(ctx, "pkill", "-KILL", "-f", "agent-api-url")
+			steps = steps[1:]
+		}
+	}
+}
+
+// createCounting applies what clusterctl generates, with a command that counts.
+func (w workload) createCounting(ctx context.Context) {
+	GinkgoHelper()
+	manifests, err := hosts.GenerateCluster(ctx, w.Cluster)
+	Expect(err).NotTo(HaveOccurred())
+	var out strings.Builder
+	decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(manifests), 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		if err := decoder.Decode(&object.Object); err != nil || object.Object == nil {
+			break
+		}
+		var path []string
+		switch object.GetKind() {
+		case "KubeadmControlPlane":
+			path = []string{"spec", "kubeadmConfigSpec", "preKubeadmCommands"}
+		case "KubeadmConfigTemplate":
+			path = []string{"spec", "template", "spec", "preKubeadmCommands"}
+		}
+		if path != nil {
+			Expect(unstructured.SetNestedStringSlice(object.Object, []string{"echo run >> " + runsFile}, path...)).To(Succeed())
+		}
+		text, err := yaml.Marshal(object.Object)
+		Expect(err).NotTo(HaveOccurred())
+		out.WriteString("---\n")
+		out.Write(text)
+	}
+	_, err = hosts.KubectlInput(ctx, strings.NewReader(out.String()), "apply", "--filename", "-")
+	Expect(err).NotTo(HaveOccurred())
+}
+
+// expectRanOnce counts on the hosts themselves.
+func (w workload) expectRanOnce(ctx context.Context) {
+	GinkgoHelper()
+	list := &infrav1.ElementalHostList{}
+	Expect(management.List(ctx, list, client.InNamespace(namespace))).To(Succeed())
+	claimed := 0
+	for _, host := range list.Items {
+		want := ""
+		if host.Spec.Claim != nil && host.Spec.Claim.ClusterName == w.Name {
+			claimed++
+			want = "run\n"
+		}
+		for _, box := range hosts.Hosts() {
+			if !hasAddress(&host, box.Address) {
+				continue
+			}
+			got, err := box.Exec(ctx, "sh", "-c", "cat "+runsFile+" 2>/dev/null || true")
+			Expect(err).NotTo(HaveOccurred())
+			Expect(strings.TrimSpace(got)).To(Equal(strings.TrimSpace(want)), "host %s", host.Name)
+		}
+	}
+	Expect(claimed).To(Equal(2))
+}
+
+func hasAddress(host *infrav1.ElementalHost, address string) bool {
+	for _, a := range host.Status.Addresses {
+		if a.Address == address {
+			return true
+		}
+	}
+	return false
+}
