@@ -155,10 +155,11 @@ func (h *hosts) update(ctx context.Context, key types.NamespacedName, change fun
 		if err := change(after); err != nil {
 			return nil, err
 		}
-		hoststatus.Update(after, metav1.NewTime(h.clock.Now()))
 		if equality.Semantic.DeepEqual(before.Status, after.Status) {
+			// Conditions that lag behind the spec are controller/host's to write.
 			return before, nil
 		}
+		hoststatus.Update(after, metav1.NewTime(h.clock.Now()))
 		changed := after.DeepCopy()
 		err = h.client.Status().Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 		if err == nil {

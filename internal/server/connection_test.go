@@ -1,0 +1,147 @@
+package server_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/enrolment"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
+)
+
+func (h *harness) connection(name string) infrav1.ConnectionState {
+	return h.host(name).Status.Connection.State
+}
+
+// settle gives whoever might write the time to do so, and returns the writes.
+func (h *harness) settle() []string {
+	time.Sleep(150 * time.Millisecond)
+	return h.writes.take()
+}
+
+func TestConnectionIsWrittenWhenItChanges(t *testing.T) {
+	g := NewWithT(t)
+	h := start(t)
+	a := h.ready()
+	revision := a.plan("").Revision
+	g.Expect(h.settle()).To(BeEmpty(), "the enrolment has written Connected")
+
+	// Polls that follow each other within the grace time are one connection.
+	for range 5 {
+		ctx, hangUp := context.WithCancel(t.Context())
+		a.poll(ctx, revision)
+		h.polling(1)
+		h.clock.Step(30 * time.Second)
+		hangUp()
+		h.polling(0)
+		h.clock.Step(server.DefaultDisconnectGrace - time.Second)
+	}
+	g.Expect(h.settle()).To(BeEmpty())
+
+	h.clock.Step(2 * time.Second)
+	g.Eventually(func() infrav1.ConnectionState { return h.connection(a.name) }, eventually, often).Should(Equal(infrav1.ConnectionDisconnected))
+	host := h.host(a.name)
+	g.Expect(host.Status.Connection.Since.Time).To(BeTemporally("~", h.clock.Now(), time.Second))
+	g.Expect(meta.IsStatusConditionFalse(host.Status.Conditions, infrav1.ConnectedCondition)).To(BeTrue())
+	g.Expect(meta.IsStatusConditionFalse(host.Status.Conditions, infrav1.AvailableCondition)).To(BeTrue())
+	h.clock.Step(time.Hour)
+	g.Expect(h.settle()).To(Equal([]string{"patch ElementalHost/status"}))
+
+	a.poll(t.Context(), revision)
+	g.Eventually(func() infrav1.ConnectionState { return h.connection(a.name) }, eventually, often).Should(Equal(infrav1.ConnectionConnected))
+	g.Expect(h.settle()).To(Equal([]string{"patch ElementalHost/status"}))
+}
+
+func TestHostThatEnrolsAndIsNeverHeardOfAgain(t *testing.T) {
+	g := NewWithT(t)
+	h := start(t)
+	a := h.ready()
+	h.clock.Step(server.DefaultDisconnectGrace + time.Second)
+	g.Eventually(func() infrav1.ConnectionState { return h.connection(a.name) }, eventually, often).Should(Equal(infrav1.ConnectionDisconnected))
+}
+
+func TestRestart(t *testing.T) {
+	g := NewWithT(t)
+	h := start(t)
+	h.registration("edge")
+	token, _ := h.token("edge", func(t *enrolment.Token) { t.MaxUses = 2 })
+	back, lost := h.enrolled(token), h.enrolled(token)
+	h.stop()
+
+	next := startIn(t, h.namespace, clocktesting.NewFakeClock(h.clock.Now()))
+	returned := next.agentWith(back.key)
+	returned.name = back.name
+	next.cachedSoon(next.host(lost.name))
+	p := returned.plan("")
+	returned.poll(t.Context(), p.Revision)
+	next.polling(1)
+	g.Expect(next.settle()).To(BeEmpty(), "who comes back costs nothing")
+	next.clock.Step(server.DefaultDisconnectGrace + time.Second)
+	// The poll has ended by now; the host asks again.
+	returned.poll(t.Context(), p.Revision)
+	g.Eventually(func() infrav1.ConnectionState { return next.connection(lost.name) }, eventually, often).Should(Equal(infrav1.ConnectionDisconnected))
+	g.Expect(next.connection(back.name)).To(Equal(infrav1.ConnectionConnected))
+	g.Expect(next.settle()).To(Equal([]string{"patch ElementalHost/status"}))
+}
+
+func TestFleetAtRestWritesNothing(t *testing.T) {
+	g := NewWithT(t)
+	h := start(t)
+	const fleet = 200
+	h.registration("edge")
+	token, _ := h.token("edge", func(t *enrolment.Token) { t.MaxUses = fleet })
+	agents := make([]*agent, fleet)
+	for i := range agents {
+		agents[i] = h.enrolled(token)
+	}
+	revision := agents[0].plan("").Revision
+	h.writes.take()
+	for range 3 {
+		answers := make([]<-chan answer, fleet)
+		for i, a := range agents {
+			answers[i] = a.poll(t.Context(), revision)
+		}
+		h.polling(fleet)
+		h.clock.Step(protocol.PollTimeout + time.Second)
+		for _, from := range answers {
+			g.Expect(receive(t, from).status).To(Equal(http.StatusNoContent))
+		}
+	}
+	g.Expect(h.settle()).To(BeEmpty())
+}
+
+func TestKeyRotation(t *testing.T) {
+	g := NewWithT(t)
+	h := start(t)
+	a := h.ready()
+	next := h.agent()
+	answers := a.poll(t.Context(), a.plan("").Revision)
+	h.polling(1)
+
+	stale := a.call(http.MethodPost, protocol.PathRotate, rotation(t, a, next, 7))
+	g.Expect(stale.problem().Type).To(Equal(protocol.ProblemStaleGeneration))
+	forged := rotation(t, a, next, 1)
+	forged.Signature[8] ^= 1
+	g.Expect(a.call(http.MethodPost, protocol.PathRotate, forged).status).To(Equal(http.StatusBadRequest))
+	g.Expect(h.writes.take()).To(BeEmpty())
+
+	got := a.call(http.MethodPost, protocol.PathRotate, rotation(t, a, next, 1))
+	g.Expect(got.status).To(Equal(http.StatusNoContent), got.body)
+	g.Expect(h.host(a.name).Spec.Identity).To(Equal(&infrav1.HostIdentity{KeyFingerprint: next.fingerprint, Generation: 2}))
+	g.Expect(receive(t, answers).problem().Type).To(Equal(protocol.ProblemUnknownHost), "the old key's poll ends")
+	g.Expect(a.call(http.MethodGet, protocol.PathPlan, nil).problem().Type).To(Equal(protocol.ProblemUnknownHost))
+	g.Expect(next.plan("").Revision).NotTo(BeEmpty())
+	g.Expect(a.enrol("").problem().Type).To(Equal(protocol.ProblemTokenRefused), "the old key is nobody's")
+
+	// Another host's key can't be taken.
+	token, _ := h.token("edge")
+	other := h.enrolled(token)
+	g.Expect(next.call(http.MethodPost, protocol.PathRotate, rotation(t, next, other, 2)).status).To(Equal(http.StatusBadRequest))
+}

@@ -1,0 +1,98 @@
+package server_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
+)
+
+func rotation(tb testing.TB, from, to *agent, generation int64) protocol.RotateRequest {
+	tb.Helper()
+	spki, err := identity.PublicKeyBytes(to.key)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	signature, err := identity.SignRotation(to.key, from.fingerprint)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return protocol.RotateRequest{PublicKey: spki, Signature: signature, Generation: generation}
+}
+
+// document is the part of OpenAPI that is compared with the code.
+type document struct {
+	Paths map[string]map[string]struct {
+		Responses map[string]any `json:"responses"`
+	} `json:"paths"`
+	Components struct {
+		Schemas map[string]struct {
+			Properties map[string]struct {
+				Enum []string `json:"enum"`
+			} `json:"properties"`
+			Required []string `json:"required"`
+		} `json:"schemas"`
+	} `json:"components"`
+}
+
+func TestDocumentIsTrue(t *testing.T) {
+	g := NewWithT(t)
+	h := start(t)
+	a := h.ready()
+	got := a.call(http.MethodGet, server.PathOpenAPI, nil)
+	g.Expect(got.status).To(Equal(http.StatusOK))
+	var doc document
+	g.Expect(json.Unmarshal([]byte(got.body), &doc)).To(Succeed())
+
+	var documented []string
+	for path, methods := range doc.Paths {
+		for method, operation := range methods {
+			documented = append(documented, strings.ToUpper(method)+" "+path)
+			g.Expect(operation.Responses).NotTo(BeEmpty())
+			// Served: everything else would be 404 or 405.
+			served, err := a.do(t.Context(), strings.ToUpper(method), path, "", nil)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(served.status).NotTo(BeElementOf(http.StatusMethodNotAllowed))
+			if served.status == http.StatusNotFound {
+				g.Expect(served.problem().Type).To(Equal(protocol.ProblemNoOperation))
+			}
+		}
+	}
+	g.Expect(documented).To(ConsistOf(server.Routes()), "each route is in the document")
+
+	for _, value := range []any{
+		protocol.Hello{}, protocol.EnrolRequest{}, protocol.EnrolResponse{}, protocol.Inventory{}, protocol.SMBIOS{}, protocol.CPU{},
+		protocol.Disk{}, protocol.NIC{}, protocol.OS{}, protocol.Address{}, protocol.Cleanliness{}, protocol.Plan{}, protocol.Desired{},
+		protocol.Operation{}, protocol.Report{}, protocol.OperationReport{}, protocol.RotateRequest{}, protocol.Problem{},
+	} {
+		kind := reflect.TypeOf(value)
+		schema, ok := doc.Components.Schemas[kind.Name()]
+		g.Expect(ok).To(BeTrue(), kind.Name())
+		var fields, required []string
+		for i := range kind.NumField() {
+			name, options, _ := strings.Cut(kind.Field(i).Tag.Get("json"), ",")
+			fields = append(fields, name)
+			if !strings.Contains(options, "omit") {
+				required = append(required, name)
+			}
+		}
+		var properties []string
+		for name := range schema.Properties {
+			properties = append(properties, name)
+		}
+		g.Expect(properties).To(ConsistOf(fields), kind.Name())
+		slices.Sort(required)
+		slices.Sort(schema.Required)
+		g.Expect(schema.Required).To(Equal(required), kind.Name())
+		delete(doc.Components.Schemas, kind.Name())
+	}
+	g.Expect(doc.Components.Schemas).To(BeEmpty(), "the document has no more kinds than the protocol")
+}
