@@ -53,6 +53,10 @@ func resetHost(ctx context.Context, s streams, path string, force bool) (err err
 		StartedAt: time.Now().UTC(),
 	}
 	result, err := parts.agent.Execute(ctx, op)
+	if ctx.Err() != nil {
+		_, err = fmt.Fprintln(s.out, "The agent's service goes on with the reset, after the reboot if there is one.")
+		return err
+	}
 	if err != nil {
 		return err
 	}

@@ -46,6 +46,8 @@ type protocolOperation struct {
 	protocol.OperationReport
 	Acknowledged bool   `json:"acknowledged"`
 	Machine      string `json:"machine,omitempty"`
+
+	unreported bool
 }
 
 func statusCommand() command {
@@ -119,7 +121,7 @@ func readStatus(ctx context.Context, settings config.Config, log *slog.Logger) (
 	}
 	for _, op := range store.Operations() {
 		shown.Operations = append(shown.Operations, protocolOperation{
-			OperationReport: op.Report(), Acknowledged: op.Acknowledged, Machine: op.MachineName,
+			OperationReport: op.Report(), Acknowledged: op.Acknowledged, Machine: op.MachineName, unreported: op.Reportable(),
 		})
 	}
 	return shown, nil
@@ -182,7 +184,7 @@ func (s status) print(w io.Writer) error {
 		if op.Step != "" {
 			text += ", in step " + op.Step
 		}
-		if op.State.Final() && !op.Acknowledged {
+		if op.unreported {
 			text += ", not yet reported"
 		}
 		row(string(op.Type), text)

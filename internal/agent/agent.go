@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -131,6 +130,7 @@ func New(o Options) *Agent {
 func (a *Agent) Run(ctx context.Context) error {
 	a.settleAll()
 	a.observe(ctx)
+	asked := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var activities sync.WaitGroup
@@ -144,10 +144,10 @@ func (a *Agent) Run(ctx context.Context) error {
 		})
 	}
 	activities.Wait()
-	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
-		return err
+	if asked.Err() != nil {
+		return nil
 	}
-	return nil
+	return context.Cause(ctx)
 }
 
 // signal never blocks: one that is pending says enough.

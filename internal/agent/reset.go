@@ -100,7 +100,9 @@ func (r *Reset) Run(ctx context.Context, op state.Operation, progress func(strin
 		}
 	}
 	if at.Phase == phaseReboot {
-		progress(phaseReboot)
+		if at.BootID == r.BootID {
+			progress(phaseReboot)
+		}
 		if err := r.reboot(ctx, document, &at); err != nil {
 			return Result{}, err
 		}
