@@ -1,0 +1,188 @@
+package controllertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/envtest"
+)
+
+// ErrInjected is what a write fails with when a test wants it to.
+var ErrInjected = errors.New("injected failure")
+
+// Moment says when an injected failure happens.
+type Moment string
+
+// Moments.
+const (
+	// BeforeWrite: the write does not reach the API server.
+	BeforeWrite Moment = "before the write"
+	// AfterWrite: it does, but the answer is lost.
+	AfterWrite Moment = "after the write"
+)
+
+// Write is one write that reached the client.
+type Write struct {
+	Verb, Kind, Subresource, Name string
+}
+
+func (w Write) String() string {
+	if w.Subresource != "" {
+		return fmt.Sprintf("%s %s/%s %s", w.Verb, w.Kind, w.Subresource, w.Name)
+	}
+	return fmt.Sprintf("%s %s %s", w.Verb, w.Kind, w.Name)
+}
+
+// Client reads from the API server and writes to it. Several goroutines may use it.
+type Client struct {
+	client.Client
+
+	scheme  *runtime.Scheme
+	indexes indexes
+
+	mu     sync.Mutex
+	writes []Write
+	failAt int
+	moment Moment
+}
+
+// NewClient returns a client with the indexes that register adds.
+func NewClient(tb testing.TB, env *envtest.Environment, register ...func(context.Context, client.FieldIndexer) error) *Client {
+	tb.Helper()
+	c := &Client{scheme: env.Scheme, indexes: indexes{}}
+	for _, add := range register {
+		if err := add(tb.Context(), c.indexes); err != nil {
+			tb.Fatalf("adding indexes: %v", err)
+		}
+	}
+	live, err := client.NewWithWatch(env.Config, client.Options{Scheme: env.Scheme})
+	if err != nil {
+		tb.Fatalf("making a client: %v", err)
+	}
+	c.Client = interceptor.NewClient(live, interceptor.Funcs{
+		List: c.list,
+		Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			return c.write("create", "", o, func() error { return w.Create(ctx, o, opts...) })
+		},
+		Delete: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			return c.write("delete", "", o, func() error { return w.Delete(ctx, o, opts...) })
+		},
+		Update: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			return c.write("update", "", o, func() error { return w.Update(ctx, o, opts...) })
+		},
+		Patch: func(ctx context.Context, w client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			return c.write("patch", "", o, func() error { return w.Patch(ctx, o, p, opts...) })
+		},
+		SubResourceUpdate: func(ctx context.Context, w client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			return c.write("update", sub, o, func() error { return w.SubResource(sub).Update(ctx, o, opts...) })
+		},
+		SubResourcePatch: func(ctx context.Context, w client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			return c.write("patch", sub, o, func() error { return w.SubResource(sub).Patch(ctx, o, p, opts...) })
+		},
+	})
+	return c
+}
+
+// Writes returns the writes since the last call of Forget.
+func (c *Client) Writes() []Write {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.writes)
+}
+
+// Forget empties Writes, and ends failures.
+func (c *Client) Forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.writes, c.failAt = nil, 0
+}
+
+// FailWrite has the nth write from now, counted from 1, fail once.
+func (c *Client) FailWrite(n int, moment Moment) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.writes, c.failAt, c.moment = nil, n, moment
+}
+
+func (c *Client) write(verb, subresource string, o client.Object, do func() error) error {
+	gvk, err := apiutil.GVKForObject(o, c.scheme)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.writes = append(c.writes, Write{Verb: verb, Kind: gvk.Kind, Subresource: subresource, Name: o.GetName()})
+	fails := len(c.writes) == c.failAt
+	moment := c.moment
+	c.mu.Unlock()
+	if fails && moment == BeforeWrite {
+		return ErrInjected
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	if fails {
+		return ErrInjected
+	}
+	return nil
+}
+
+// list evaluates indexes that a cache would have.
+func (c *Client) list(ctx context.Context, w client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+	o := client.ListOptions{}
+	o.ApplyOptions(opts)
+	if o.FieldSelector == nil {
+		return w.List(ctx, list, opts...)
+	}
+	requirements := o.FieldSelector.Requirements()
+	o.FieldSelector = nil
+	if err := w.List(ctx, list, &o); err != nil {
+		return err
+	}
+	objects, err := meta.ExtractList(list)
+	if err != nil {
+		return err
+	}
+	var found []runtime.Object
+	for _, item := range objects {
+		object, ok := item.(client.Object)
+		if !ok {
+			return fmt.Errorf("%T is no object", item)
+		}
+		matches := true
+		for _, r := range requirements {
+			values, ok := c.indexes[indexKey{reflect.TypeOf(object), r.Field}]
+			if !ok {
+				return fmt.Errorf("index %s of %T is not registered", r.Field, object)
+			}
+			matches = matches && slices.Contains(values(object), r.Value)
+		}
+		if matches {
+			found = append(found, item)
+		}
+	}
+	return meta.SetList(list, found)
+}
+
+type indexKey struct {
+	kind  reflect.Type
+	field string
+}
+
+type indexes map[indexKey]client.IndexerFunc
+
+// IndexField implements client.FieldIndexer.
+func (i indexes) IndexField(_ context.Context, o client.Object, field string, values client.IndexerFunc) error {
+	i[indexKey{reflect.TypeOf(o), field}] = values
+	return nil
+}
