@@ -40,7 +40,8 @@ type Options struct {
 	Journal Journal
 	// Chown sets the owner of a file; nil means os.Chown.
 	Chown func(path string, uid, gid int) error
-	// Runner is the command line that calls script.Main, without the directory.
+	// Runner is the command line that calls script.Main, without the directory;
+	// its program is an absolute path, such as /proc/self/exe.
 	Runner []string
 	// InstanceID is given to bootcmd as INSTANCE_ID, as cloud-init does.
 	InstanceID string

@@ -97,9 +97,13 @@ func (m *machine) read(path string) string {
 }
 
 func (m *machine) options() apply.Options {
+	self, err := os.Executable()
+	if err != nil {
+		m.t.Fatal(err)
+	}
 	return apply.Options{
 		Dir: m.op, Root: m.root, System: m, Journal: m, Chown: m.chown,
-		Runner: []string{os.Args[0], "run-script"}, InstanceID: "i-1",
+		Runner: []string{self, "run-script"}, InstanceID: "i-1",
 		Observe: func(step string) { m.observed = append(m.observed, step) },
 	}
 }

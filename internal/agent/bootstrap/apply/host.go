@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap"
 )
 
 // host is the host that an operation works on, with the operation's progress.
@@ -50,7 +52,8 @@ func (h *host) manifest() *Manifest { return &h.progress.Manifest }
 
 // warn records a warning once, also when its step is repeated.
 func (h *host) warn(format string, args ...any) {
-	h.progress.Warnings = add(h.progress.Warnings, fmt.Sprintf(format, args...))
+	text := bootstrap.Redact(fmt.Sprintf(format, args...))
+	h.progress.Warnings = add(h.progress.Warnings, text)
 }
 
 func (h *host) run(ctx context.Context, args ...string) error {

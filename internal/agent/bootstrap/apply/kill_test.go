@@ -133,6 +133,9 @@ func TestEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	home := os.Getenv("HOME")
+	if home == "" {
+		home = "/root"
+	}
 	for path, want := range map[string]string{
 		"/boot":                              "i-1 " + home + "\n",
 		"/count":                             "run\n",

@@ -8,28 +8,31 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap"
 )
 
-// timeClient is an NTP client as distributions install it.
+// timeClient is an NTP client as a distribution installs it.
 type timeClient struct {
 	name, program string
-	// config is its configuration and unit its systemd unit; dir tells the
-	// places of different distributions apart.
-	config, unit, dir string
-	render            func(*bootstrap.NTP) string
+	// where is what exists where the client is installed in this way.
+	where string
+	// config is its configuration and unit its systemd unit.
+	config, unit string
+	render       func(*bootstrap.NTP) string
 }
 
+// timeClients are in cloud-init's order of preference.
 func timeClients() []timeClient {
 	return []timeClient{
-		{"chrony", "chronyd", "/etc/chrony/chrony.conf", "chrony", "/etc/chrony", chronyConfig},
-		{"chrony", "chronyd", "/etc/chrony.conf", "chronyd", "/", chronyConfig},
-		{"systemd-timesyncd", "systemd-timesyncd", "/etc/systemd/timesyncd.conf.d/cloud-init.conf", "systemd-timesyncd", "/", timesyncdConfig},
-		{"ntp", "ntpd", "/etc/ntp.conf", "ntp", "/etc/ntp.conf.dhcp", ntpdConfig},
-		{"ntp", "ntpd", "/etc/ntp.conf", "ntpd", "/", ntpdConfig},
+		{"chrony", "chronyd", "/etc/chrony", "/etc/chrony/chrony.conf", "chrony", chronyConfig},
+		{"chrony", "chronyd", "/etc", "/etc/chrony.conf", "chronyd", chronyConfig},
+		{"systemd-timesyncd", "systemd-timesyncd", "/etc", "/etc/systemd/timesyncd.conf.d/cloud-init.conf", "systemd-timesyncd", timesyncdConfig},
+		{"ntp", "ntpd", "/etc/ntpsec", "/etc/ntpsec/ntp.conf", "ntpsec", ntpdConfig},
+		{"ntp", "ntpd", "/lib/systemd/system/ntp.service", "/etc/ntp.conf", "ntp", ntpdConfig},
+		{"ntp", "ntpd", "/etc", "/etc/ntp.conf", "ntpd", ntpdConfig},
 	}
 }
 
 func chooseNTP(h *host, client string) (timeClient, error) {
 	for _, c := range timeClients() {
-		if (client == "auto" || client == c.name) && h.program(c.program) != "" && h.exists(c.dir) {
+		if (client == "auto" || client == c.name) && h.program(c.program) != "" && h.exists(c.where) {
 			return c, nil
 		}
 	}

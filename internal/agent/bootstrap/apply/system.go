@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 )
 
 // LocalSystem runs programs on the host that this process is on. Its zero
@@ -17,6 +18,9 @@ type LocalSystem struct{}
 // maxError is how much of standard error an error quotes, in bytes.
 const maxError = 512
 
+// pipeDelay is how long the output of a program that has ended is waited for.
+const pipeDelay = 5 * time.Second
+
 // Run implements System. A program still running when ctx ends is killed.
 func (LocalSystem) Run(ctx context.Context, c Command) (string, error) {
 	var stdout, stderr bytes.Buffer
@@ -25,7 +29,12 @@ func (LocalSystem) Run(ctx context.Context, c Command) (string, error) {
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.Dir = "/"
 	cmd.Env = append(environment(os.Environ()), "LC_ALL=C")
+	// A program may leave one in the background that keeps the pipes open.
+	cmd.WaitDelay = pipeDelay
 	err := cmd.Run()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil
+	}
 	var status *exec.ExitError
 	if errors.As(err, &status) {
 		text := strings.TrimSpace(stderr.String())

@@ -13,7 +13,8 @@ import (
 
 // Run runs the script that was prepared in dir, or waits for the one that runs
 // there already, or returns the result of the one that ran. runner is the
-// command line that calls Main, to which dir is appended.
+// command line that calls Main, its program by an absolute path; dir is
+// appended.
 //
 // When ctx ends Run returns its error and the script goes on; one goroutine
 // then stays blocked until the script ends. Run is meant for one process at a

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 		case "run-script":
 			os.Exit(script.Main(os.Args[2]))
 		case "agent":
-			_, err := script.Run(context.Background(), os.Args[2], os.Args[0], "run-script")
+			_, err := script.Run(context.Background(), os.Args[2], self(), "run-script")
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(3)
 		}
@@ -34,6 +34,15 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	goleak.VerifyTestMain(m)
+}
+
+// self is this program, by a path that does not depend on where it is started.
+func self() string {
+	path, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	return path
 }
 
 type fixture struct {
@@ -61,7 +70,7 @@ func prepare(t *testing.T, body string) fixture {
 }
 
 func (f fixture) run(ctx context.Context) (script.Result, error) {
-	return script.Run(ctx, f.dir, os.Args[0], "run-script")
+	return script.Run(ctx, f.dir, self(), "run-script")
 }
 
 func (f fixture) read(name string) string {
@@ -152,7 +161,7 @@ func TestBackgroundProcess(t *testing.T) {
 func TestKilledAgentLeavesScriptRunning(t *testing.T) {
 	t.Parallel()
 	f := prepare(t, blocking)
-	agent := exec.Command(os.Args[0], "agent", f.dir)
+	agent := exec.Command(self(), "agent", f.dir)
 	if err := agent.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +253,7 @@ func TestNotStartedRunsLater(t *testing.T) {
 func TestMainRefusesToBeCalledByHand(t *testing.T) {
 	t.Parallel()
 	f := prepare(t, "echo run >> count")
-	if err := exec.Command(os.Args[0], "run-script", f.dir).Run(); err == nil {
+	if err := exec.Command(self(), "run-script", f.dir).Run(); err == nil {
 		t.Error("it ran")
 	}
 	if _, err := os.Stat(filepath.Join(f.work, "count")); err == nil {
