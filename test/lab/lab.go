@@ -37,7 +37,7 @@ func New(options Options) (*Lab, error) {
 		return nil, err
 	}
 	progress := shell.NewProgress(options.Out)
-	e := &engine.Engine{Lab: options.Name, State: options.State, Progress: progress}
+	e := &engine.Engine{Lab: options.Name, Daemon: filepath.Join(cache, "dockerd"), Progress: progress}
 	return &Lab{
 		options:  options,
 		engine:   e,

@@ -76,6 +76,11 @@ networking:
 }
 
 func (c hostCluster) load(ctx context.Context, archive string) error {
+	// The folder of an archive is named after its content.
+	loaded := "/var/lib/lab-loaded/" + filepath.Base(filepath.Dir(archive))
+	if _, err := c.lab.Management().Exec(ctx, "test", "-e", loaded); err == nil {
+		return nil
+	}
 	in, err := os.Open(archive)
 	if err != nil {
 		return fmt.Errorf("opening the images: %w", err)
@@ -86,7 +91,7 @@ func (c hostCluster) load(ctx context.Context, archive string) error {
 	if err != nil {
 		return fmt.Errorf("loading images: %w", err)
 	}
-	return nil
+	return c.lab.Management().Put(ctx, engine.File{Path: loaded, Mode: 0o644})
 }
 
 func (c hostCluster) address(context.Context) (string, error) { return c.lab.Management().Address, nil }
@@ -162,8 +167,7 @@ func (l *Lab) management(hostImage string) management {
 // Kubeconfig returns the file with which the management cluster is reached from this machine.
 func (l *Lab) Kubeconfig() string { return filepath.Join(l.options.State, "management.kubeconfig") }
 
-// StartManagement makes the management cluster, or finds it, waits for its node and puts the stand-in for cert-manager
-// into it.
+// startManagement makes the management cluster, or finds it, and waits for its node.
 func (l *Lab) startManagement(ctx context.Context, cluster management) error {
 	kubeconfig, err := cluster.start(ctx)
 	if err != nil {

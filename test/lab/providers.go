@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,34 +105,40 @@ func (l *Lab) findRelease() (release, error) {
 	return newest, nil
 }
 
-// providerImages builds an archive with the images of all providers and of the stand-in for cert-manager.
-func (l *Lab) providerImages(ctx context.Context, tools string, module capiModule, release release) (string, error) {
-	var workloads []image.Workload
+// providerImages builds archives with the images of all providers and of the stand-in for cert-manager. What changes
+// while somebody works on this repository is in the second one.
+func (l *Lab) providerImages(ctx context.Context, tools string, module capiModule, release release) ([]string, error) {
+	var theirs, ours []image.Workload
 	for _, p := range upstream() {
-		workloads = append(workloads, image.Workload{
-			Name:       registry + "/" + p.image + ":" + module.version,
-			Entrypoint: []string{"/manager"},
-			Files:      map[string]string{"/manager": filepath.Join(tools, p.tool)},
-		})
+		theirs = append(theirs, managerWorkload(registry+"/"+p.image+":"+module.version, filepath.Join(tools, p.tool)))
 	}
-	own := []struct{ pkg, image string }{{"./test/lab/cmd/certs", certs.Image}}
+	programs := map[string]string{certs.Image: "./test/lab/cmd/certs"}
 	if release.folder != "" {
 		name, err := managerImage(filepath.Join(release.folder, elemental().components))
 		if err != nil {
-			return "", err
+			return nil, err
 		}
-		own = append(own, struct{ pkg, image string }{"./cmd/manager", name})
+		programs[name] = "./cmd/manager"
 	}
-	for _, program := range own {
-		file, err := l.images.Build(ctx, image.Program{Package: program.pkg, LDFlags: versionFlags(release.version)})
+	for name, pkg := range programs {
+		file, err := l.images.Build(ctx, image.Program{Package: pkg, LDFlags: versionFlags(release.version)})
 		if err != nil {
-			return "", err
+			return nil, err
 		}
-		workloads = append(workloads, image.Workload{
-			Name: program.image, Entrypoint: []string{"/manager"}, Files: map[string]string{"/manager": file},
-		})
+		ours = append(ours, managerWorkload(name, file))
 	}
-	return l.images.Archive("providers", workloads...)
+	slices.SortFunc(ours, func(a, b image.Workload) int { return cmp.Compare(a.Name, b.Name) })
+	first, err := l.images.Archive("cluster-api", theirs...)
+	if err != nil {
+		return nil, err
+	}
+	second, err := l.images.Archive("elemental", ours...)
+	return []string{first, second}, err
+}
+
+// managerWorkload returns an image that runs a program as Cluster API's manifests expect it.
+func managerWorkload(name, program string) image.Workload {
+	return image.Workload{Name: name, Entrypoint: []string{"/manager"}, Files: map[string]string{"/manager": program}}
 }
 
 // versionFlags makes a program of this repository say that it is of a version.

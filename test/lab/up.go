@@ -39,11 +39,18 @@ func (l *Lab) Up(ctx context.Context) error {
 	if err := l.StartHosts(ctx, hostImage); err != nil {
 		return err
 	}
-	archive, err := l.providerImages(ctx, tools, module, release)
+	archives, err := l.providerImages(ctx, tools, module, release)
 	if err != nil {
 		return fmt.Errorf("making the images of providers: %w", err)
 	}
-	err = l.progress.Step("Loading the images of providers", func() error { return cluster.load(ctx, archive) })
+	err = l.progress.Step("Loading the images of providers", func() error {
+		for _, archive := range archives {
+			if err := cluster.load(ctx, archive); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}

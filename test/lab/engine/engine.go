@@ -22,8 +22,8 @@ const Label = "elemental-lab"
 type Engine struct {
 	// Lab is the lab's name. Containers are called "<lab>-<host>", the network "<lab>".
 	Lab string
-	// State is the folder in which the engine keeps the process ID and log of a dockerd it started.
-	State string
+	// Daemon is the folder for the process ID and log of a dockerd that was started here. All labs share it.
+	Daemon string
 	// Progress is told about steps that take long.
 	Progress *shell.Progress
 }
@@ -79,10 +79,10 @@ func Install(ctx context.Context, packages ...string) error {
 
 // start starts dockerd, in a session of its own so that it outlives this process, and waits until it answers.
 func (e *Engine) start(ctx context.Context) error {
-	if err := os.MkdirAll(e.State, 0o755); err != nil {
-		return fmt.Errorf("making the state folder: %w", err)
+	if err := os.MkdirAll(e.Daemon, 0o755); err != nil {
+		return fmt.Errorf("making the folder of dockerd: %w", err)
 	}
-	log, err := os.Create(filepath.Join(e.State, "dockerd.log"))
+	log, err := os.Create(filepath.Join(e.Daemon, "dockerd.log"))
 	if err != nil {
 		return fmt.Errorf("making the log of dockerd: %w", err)
 	}
@@ -114,8 +114,12 @@ func (e *Engine) start(ctx context.Context) error {
 	}
 }
 
-// Stop stops the dockerd that Prepare started, if it did and the process still is one.
+// Stop stops the dockerd that Prepare started, if it did, the process still is one and no container is left that
+// somebody else runs, such as another lab.
 func (e *Engine) Stop(ctx context.Context) error {
+	if running, err := e.Docker(ctx, "ps", "--quiet"); err == nil && running != "" {
+		return nil
+	}
 	text, err := os.ReadFile(e.pidFile())
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -149,4 +153,4 @@ func (e *Engine) Stop(ctx context.Context) error {
 	return nil
 }
 
-func (e *Engine) pidFile() string { return filepath.Join(e.State, "dockerd.pid") }
+func (e *Engine) pidFile() string { return filepath.Join(e.Daemon, "dockerd.pid") }

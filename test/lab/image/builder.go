@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/engine"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/shell"
@@ -76,9 +77,35 @@ func (b Builder) Archive(name string, workloads ...Workload) (string, error) {
 	if _, err := os.Stat(folder); err == nil {
 		return file, nil
 	}
-	return file, b.place(folder, func(temp string) error {
+	err := b.place(folder, func(temp string) error {
 		return WriteArchive(filepath.Join(temp, "images.tar"), workloads...)
 	})
+	if err != nil {
+		return "", err
+	}
+	return file, b.pruneArchives(name)
+}
+
+// pruneArchives removes all but the newest archives of a name: who works on a program makes one with every change.
+func (b Builder) pruneArchives(name string) error {
+	const keep = 3
+	folders, err := filepath.Glob(filepath.Join(b.Cache, name+"-*"))
+	if err != nil {
+		return fmt.Errorf("looking for old archives: %w", err)
+	}
+	made := map[string]time.Time{}
+	for _, folder := range folders {
+		if info, err := os.Stat(folder); err == nil {
+			made[folder] = info.ModTime()
+		}
+	}
+	slices.SortFunc(folders, func(a, b string) int { return made[b].Compare(made[a]) })
+	for _, folder := range folders[min(keep, len(folders)):] {
+		if err := os.RemoveAll(folder); err != nil {
+			return fmt.Errorf("removing an old archive: %w", err)
+		}
+	}
+	return nil
 }
 
 // place lets work fill a new folder, then gives it its final name.
