@@ -41,7 +41,8 @@ func Describe(w io.Writer, c *Config) error {
 
 type describer struct{ w *bufio.Writer }
 
-func (d describer) line(format string, args ...any) { fmt.Fprintf(d.w, format+"\n", args...) }
+// line leaves errors to Flush, which returns the first one.
+func (d describer) line(format string, args ...any) { _, _ = fmt.Fprintf(d.w, format+"\n", args...) }
 
 func listed(items []string) string {
 	if len(items) == 0 {

@@ -125,7 +125,7 @@ func (d *decoder) mode(v *value, what string) fs.FileMode {
 		d.warn(v.line, "%s is 0, with which cloud-init leaves the file at %04o", what, defaultMode)
 		return defaultMode
 	}
-	mode := fs.FileMode(n & 0o777) //nolint:gosec // at most nine bits
+	mode := fs.FileMode(n & 0o777)
 	if n&0o1000 != 0 {
 		mode |= fs.ModeSticky
 	}

@@ -132,8 +132,7 @@ func (d *decoder) render(text string, vars Variables) (string, error) {
 	}
 	out, missing, err := jinja.Render(rest, vars)
 	if err != nil {
-		var at *jinja.Error
-		if errors.As(err, &at) {
+		if at, ok := errors.AsType[*jinja.Error](err); ok {
 			return "", failure(at.Line+1, "jinja: %s", at.Reason)
 		}
 		return "", failure(0, "rendering jinja: %v", err)

@@ -21,7 +21,7 @@ func redactions() []redaction {
 	return []redaction{
 		// Private keys, also where the output was cut within one.
 		{regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`), Redacted},
-		{regexp.MustCompile(`(?s)\A[A-Za-z0-9+/=\s]*-----END [A-Z0-9 ]*PRIVATE KEY-----`), Redacted},
+		{regexp.MustCompile(`(?s)\A[A-Za-z0-9+/=\s]*-{5}END [A-Z0-9 ]*PRIVATE KEY-{5}`), Redacted},
 		// Values of options that hold secrets, of kubeadm, k3s and RKE2.
 		{regexp.MustCompile(`(?i)(--(?:[a-z-]*token|discovery-token-ca-cert-hash|certificate-key|[a-z-]*password|[a-z-]*secret)["']?(?:\s*,\s*|[= ]+))("[^"]*"|'[^']*'|[^\s"',]+)`), "${1}" + Redacted},
 		// The same as settings: K3S_TOKEN=x, token: x, "password": "x".
@@ -62,7 +62,7 @@ func Tail(output string, limit int) string {
 	if cut := strings.IndexByte(text, '\n'); cut >= 0 && cut < limit-1 {
 		return text[cut+1:]
 	}
-	for len(text) > 0 && !utf8.RuneStart(text[0]) {
+	for text != "" && !utf8.RuneStart(text[0]) {
 		text = text[1:]
 	}
 	return text

@@ -159,18 +159,25 @@ func (d *decoder) filesystemDevice(v *value, what string, fs *Filesystem, aliase
 	}
 }
 
+// mountDefaults are the fields of a mount that names fewer.
+func (d *decoder) mountDefaults(v *value) []string {
+	defaults := []string{"", "", "auto", "defaults,nofail,_netdev", "0", "2"}
+	if v == nil {
+		return defaults
+	}
+	for i, item := range d.list(v, "mount_default_fields", len(defaults)) {
+		if item.kind != kindNull {
+			defaults[i] = d.scalarText(item, "mount_default_fields")
+		}
+	}
+	return defaults
+}
+
 // mounts decodes lines of fstab. Unquoted numbers, as CABPK renders them, are
 // taken as text. cloud-init's default options also require its own service,
 // which a host need not have.
 func (d *decoder) mounts(v, defaultFields *value, aliases map[string]string) []Mount {
-	defaults := []string{"", "", "auto", "defaults,nofail,_netdev", "0", "2"}
-	if defaultFields != nil {
-		for i, item := range d.list(defaultFields, "mount_default_fields", 6) {
-			if item.kind != kindNull {
-				defaults[i] = d.scalarText(item, "mount_default_fields")
-			}
-		}
-	}
+	defaults := d.mountDefaults(defaultFields)
 	var out []Mount
 	for i, item := range d.list(v, "mounts", maxEntries) {
 		what := fmt.Sprintf("mounts[%d]", i)

@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"maps"
 	"regexp"
 	"sort"
 	"strings"
@@ -16,9 +17,7 @@ type Variables map[string]any
 func NewVariables(metaData, standard map[string]any) Variables {
 	vars := Variables{}
 	v1 := withAliases(standard)
-	for k, v := range v1 {
-		vars[k] = v
-	}
+	maps.Copy(vars, v1)
 	vars["v1"] = v1
 	vars["ds"] = map[string]any{"meta_data": withAliases(metaData)}
 	return vars

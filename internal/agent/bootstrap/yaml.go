@@ -126,7 +126,8 @@ type converter struct {
 }
 
 func (c *converter) convert(n *yaml.Node) (*value, error) {
-	if c.nodes++; c.nodes > maxNodes {
+	c.nodes++
+	if c.nodes > maxNodes {
 		return nil, failure(n.Line, "the document has more than %d values", maxNodes)
 	}
 	if c.open[n] {
@@ -139,6 +140,7 @@ func (c *converter) convert(n *yaml.Node) (*value, error) {
 		return c.convert(n.Alias)
 	case yaml.ScalarNode:
 		return scalar(n)
+	case yaml.DocumentNode, yaml.SequenceNode, yaml.MappingNode:
 	}
 	c.open[n] = true
 	defer delete(c.open, n)
@@ -206,8 +208,9 @@ func mergeFields(v *value) ([]field, error) {
 			all = append(all, item.fields...)
 		}
 		return all, nil
+	default:
+		return nil, failure(v.line, "<< merges mappings, not %s", v.kind)
 	}
-	return nil, failure(v.line, "<< merges mappings, not %s", v.kind)
 }
 
 // set adds a field; of duplicate keys the last wins, in the place of the first.
@@ -253,8 +256,9 @@ func (v *value) python() string {
 			text += ".0"
 		}
 		return strings.NewReplacer("+Inf", "inf", "-Inf", "-inf", "NaN", "nan").Replace(text)
+	default:
+		return v.text
 	}
-	return v.text
 }
 
 // truthy is Python's bool() of a value.
@@ -272,8 +276,9 @@ func (v *value) truthy() bool {
 		return len(v.items) > 0
 	case kindMap:
 		return len(v.fields) > 0
+	default:
+		return v.text != ""
 	}
-	return v.text != ""
 }
 
 // isTrue is cloud-init's reading of a boolean option: true in several words.
@@ -297,7 +302,8 @@ func scalar(n *yaml.Node) (*value, error) {
 			}
 			v.resolve()
 		}
-		return v, v.check()
+		err := v.check()
+		return v, err
 	}
 	want := map[string]kind{"!!null": kindNull, "!!int": kindInt, "!!float": kindFloat, "!!bool": kindBool, "!!timestamp": kindTime}
 	switch k, known := want[n.Tag]; {
@@ -315,7 +321,8 @@ func scalar(n *yaml.Node) (*value, error) {
 		if v.kind != k {
 			return nil, failure(n.Line, "%q is not what the YAML tag %s says", n.Value, n.Tag)
 		}
-		return v, v.check()
+		err := v.check()
+		return v, err
 	}
 	return nil, failure(n.Line, "the YAML tag %s is unknown", n.Tag)
 }

@@ -51,13 +51,13 @@ type Options struct {
 
 // Failure is an operation that is over and did not succeed. Repeating Apply
 // returns the same again. It matches ErrInterrupted where a script was cut off.
-type Failure struct{ Outcome }
+type Failure struct{ Outcome } //nolint:errname // it is an outcome in the first place
 
 func (f *Failure) Error() string { return f.Step + ": " + f.Reason }
 
 // Is makes errors.Is(err, ErrInterrupted) work on what was recorded.
 func (f *Failure) Is(target error) bool {
-	return f.Interrupted && target == ErrInterrupted //nolint:errorlint // an identity by definition
+	return f.Interrupted && target == ErrInterrupted
 }
 
 // Apply carries out c, from the step that the journal names, and returns the
@@ -82,7 +82,7 @@ func Apply(ctx context.Context, c *bootstrap.Config, opts Options) ([]string, er
 		return nil, errors.New("the bootstrap data is not what this operation began with; an operation executes one document only")
 	}
 	if h.progress.Outcome == nil {
-		if err := h.apply(ctx, plan(c, opts)); err != nil {
+		if err := h.apply(ctx, plan(c)); err != nil {
 			return h.progress.Warnings, err
 		}
 	}
@@ -146,16 +146,14 @@ func (h *host) perform(ctx context.Context, s step) (*Outcome, error) {
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("during %s: %w", s.name(), errors.Join(ctx.Err(), err))
 	}
-	var unsaved *journalError
-	if errors.As(err, &unsaved) {
+	if _, unsaved := errors.AsType[*journalError](err); unsaved {
 		return nil, err
 	}
 	o := &Outcome{
 		Step: s.name(), Interrupted: errors.Is(err, ErrInterrupted),
 		Reason: bootstrap.Tail(err.Error(), bootstrap.MaxTail),
 	}
-	var failed *scriptError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*scriptError](err); ok {
 		o.Output = bootstrap.Tail(string(failed.output), bootstrap.MaxTail)
 	}
 	return o, nil

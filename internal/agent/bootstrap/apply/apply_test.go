@@ -20,11 +20,11 @@ func (m *machine) fails(text string) *apply.Failure {
 	m.t.Helper()
 	c := document(m.t, m, text)
 	var first *apply.Failure
-	if _, err, _ := m.apply(m.t.Context(), c); !errors.As(err, &first) {
+	if _, _, err := m.apply(m.t.Context(), c); !errors.As(err, &first) {
 		m.t.Fatalf("got %v, want a failure", err)
 	}
 	var second *apply.Failure
-	if _, err, _ := m.apply(m.t.Context(), c); !errors.As(err, &second) || !reflect.DeepEqual(first, second) {
+	if _, _, err := m.apply(m.t.Context(), c); !errors.As(err, &second) || !reflect.DeepEqual(first, second) {
 		m.t.Fatalf("a second time got %v, want %v", err, first)
 	}
 	return first
@@ -32,7 +32,7 @@ func (m *machine) fails(text string) *apply.Failure {
 
 func (m *machine) succeeds(text string) []string {
 	m.t.Helper()
-	warnings, err, _ := m.apply(m.t.Context(), document(m.t, m, text))
+	warnings, _, err := m.apply(m.t.Context(), document(m.t, m, text))
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestCheckTouchesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := newMachine(t)
-			if err := os.Symlink("/loop", filepath.Join(m.root, "loop")); err != nil {
+			if err := os.Symlink("/loop", m.place("loop")); err != nil {
 				t.Fatal(err)
 			}
 			before := m.tree()
@@ -141,7 +141,7 @@ func TestNotOver(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var failure *apply.Failure
-	if _, err, _ := m.apply(ctx, c); !errors.Is(err, context.Canceled) || errors.As(err, &failure) {
+	if _, _, err := m.apply(ctx, c); !errors.Is(err, context.Canceled) || errors.As(err, &failure) {
 		t.Errorf("got %v", err)
 	}
 	opts := m.options()
@@ -150,7 +150,7 @@ func TestNotOver(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	m.succeeds(header + "write_files: [{path: /a, content: x}]\n")
-	if _, err, _ := m.apply(t.Context(), document(t, m, header+"write_files: [{path: /b}]\n")); err == nil || !strings.Contains(err.Error(), "one document only") {
+	if _, _, err := m.apply(t.Context(), document(t, m, header+"write_files: [{path: /b}]\n")); err == nil || !strings.Contains(err.Error(), "one document only") {
 		t.Errorf("another document: got %v", err)
 	}
 }
@@ -165,11 +165,11 @@ func TestWritingFiles(t *testing.T) {
 	m := newMachine(t)
 	m.file("/data/target", "old\n")
 	m.file("/proc/sys/vm/x", "0")
-	ino, _ := inode(filepath.Join(m.root, "/proc/sys/vm/x"))
+	ino, _ := inode(m.place("proc/sys/vm/x"))
 	if err := errors.Join(
-		os.Symlink("/data", filepath.Join(m.root, "link")),
-		os.Symlink("../data/target", filepath.Join(m.root, "etc/to-target")),
-		os.Chown(filepath.Join(m.root, "/data/target"), os.Getuid(), os.Getgid()),
+		os.Symlink("/data", m.place("link")),
+		os.Symlink("../data/target", m.place("etc/to-target")),
+		os.Chown(m.place("data/target"), os.Getuid(), os.Getgid()),
 	); err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ write_files:
 - {path: /proc/sys/vm/x, content: '1'}
 - {path: /a/../../../escape/d/e, content: x}
 `)
-	info, err := os.Lstat(filepath.Join(m.root, "etc/to-target"))
+	info, err := os.Lstat(m.place("etc/to-target"))
 	if err != nil || info.Mode()&os.ModeSymlink == 0 {
 		t.Errorf("the link was replaced: %v, %v", info, err)
 	}
@@ -191,7 +191,7 @@ write_files:
 			t.Errorf("%s: got %q", path, got)
 		}
 	}
-	if again, _ := inode(filepath.Join(m.root, "/proc/sys/vm/x")); again != ino {
+	if again, _ := inode(m.place("proc/sys/vm/x")); again != ino {
 		t.Error("a kernel setting was replaced by a file")
 	}
 	if err := apply.Undo(t.Context(), m.manifest(), m.options()); err != nil {
@@ -209,7 +209,7 @@ func TestUndo(t *testing.T) {
 	// What came later goes with what was made for it.
 	m.file("/opt/app/data/file", "z")
 	m.file("/etc/motd", "changed by somebody")
-	if err := os.Remove(filepath.Join(m.root, "/opt/app/conf")); err != nil {
+	if err := os.Remove(m.place("opt/app/conf")); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -230,7 +230,7 @@ func TestUndoReportsAndGoesOn(t *testing.T) {
 	if err := apply.Undo(t.Context(), m.manifest(), m.options()); err == nil || !strings.Contains(err.Error(), "/etc/motd") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := os.Stat(filepath.Join(m.root, "a")); err == nil {
+	if _, err := os.Stat(m.place("a")); err == nil {
 		t.Error("the other file is still there")
 	}
 }

@@ -41,10 +41,10 @@ func (s checkStep) files(h *host) error {
 		if !f.Defer && (users[f.User] || groups[f.Group]) {
 			hint = "it is made only after the files are written; set \"defer: true\""
 		}
-		if f.User != "" && u == nil && !(f.Defer && users[f.User]) {
+		if f.User != "" && u == nil && (!f.Defer || !users[f.User]) {
 			return fmt.Errorf("write_files[%d] %s: there is no user %q; %s", i, f.Path, f.User, hint)
 		}
-		if f.Group != "" && g == nil && !(f.Defer && groups[f.Group]) {
+		if f.Group != "" && g == nil && (!f.Defer || !groups[f.Group]) {
 			return fmt.Errorf("write_files[%d] %s: there is no group %q; %s", i, f.Path, f.Group, hint)
 		}
 		if _, _, err := (fileStep{path: f.Path}).target(h); err != nil {

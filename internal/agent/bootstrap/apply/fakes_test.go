@@ -8,9 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -28,19 +28,16 @@ func TestMain(m *testing.M) {
 	}
 	// A runner built with the race detector would linger for a second.
 	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
-		panic(err)
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m)
 }
-
-// killed is what a fake panics with where a process would die.
-type killed struct{}
 
 // machine is a host in a temporary directory.
 type machine struct {
 	t            *testing.T
 	root, op     string
-	mu           sync.Mutex
 	owners       map[uint64]string
 	journal      []byte
 	saves        int
@@ -73,8 +70,8 @@ func newMachine(t *testing.T) *machine {
 
 func (m *machine) file(path, content string) {
 	m.t.Helper()
-	real := filepath.Join(m.root, path)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(real), 0o755), os.WriteFile(real, []byte(content), 0o644)); err != nil {
+	place := filepath.Join(m.root, path)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(place), 0o755), os.WriteFile(place, []byte(content), 0o644)); err != nil {
 		m.t.Fatal(err)
 	}
 }
@@ -82,10 +79,13 @@ func (m *machine) file(path, content string) {
 func (m *machine) program(name string) {
 	m.t.Helper()
 	m.file("/usr/sbin/"+name, "")
-	if err := os.Chmod(filepath.Join(m.root, "/usr/sbin", name), 0o755); err != nil {
+	if err := os.Chmod(filepath.Join(m.root, "usr", "sbin", name), 0o755); err != nil {
 		m.t.Fatal(err)
 	}
 }
+
+// place is where a path of the host is in the file system.
+func (m *machine) place(path string) string { return filepath.Join(m.root, path) }
 
 func (m *machine) read(path string) string {
 	m.t.Helper()
@@ -108,17 +108,16 @@ func (m *machine) options() apply.Options {
 	}
 }
 
-// apply runs one process's life; false when it was killed.
-func (m *machine) apply(ctx context.Context, c *bootstrap.Config) (warnings []string, err error, alive bool) {
-	defer func() {
-		if r := recover(); r != nil {
-			if _, ok := r.(killed); !ok {
-				panic(r)
-			}
-		}
+// apply runs one process's life; alive is false when a fake ended it.
+func (m *machine) apply(ctx context.Context, c *bootstrap.Config) (warnings []string, alive bool, err error) {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		warnings, err = apply.Apply(ctx, c, m.options())
+		alive = true
 	}()
-	warnings, err = apply.Apply(ctx, c, m.options())
-	return warnings, err, true
+	<-over
+	return warnings, alive, err
 }
 
 func (m *machine) manifest() apply.Manifest {
@@ -135,18 +134,19 @@ func (m *machine) Load() (apply.Progress, error) {
 	if m.journal == nil {
 		return p, nil
 	}
-	return p, json.Unmarshal(m.journal, &p)
+	err := json.Unmarshal(m.journal, &p)
+	return p, err
 }
 
 func (m *machine) Save(p apply.Progress) error {
 	m.saves++
 	if m.saves == m.dieBefore {
-		panic(killed{})
+		runtime.Goexit()
 	}
 	text, err := json.Marshal(p)
 	m.journal = text
 	if m.saves == m.dieAfter {
-		panic(killed{})
+		runtime.Goexit()
 	}
 	return err
 }
@@ -170,11 +170,11 @@ func (m *machine) chown(path string, uid, gid int) error {
 }
 
 func (m *machine) owner(path string) string {
-	ino, real := inode(filepath.Join(m.root, path))
+	ino, actual := inode(filepath.Join(m.root, path))
 	if to, ok := m.owners[ino]; ok {
 		return to
 	}
-	return real
+	return actual
 }
 
 // tree lists every file with mode and content, and without owner: the fake
@@ -212,7 +212,7 @@ func (m *machine) Run(_ context.Context, c apply.Command) (string, error) {
 	m.commands = append(m.commands, c.Args)
 	out, err := m.imitate(c)
 	if len(m.commands) == m.dieOnCommand {
-		panic(killed{})
+		runtime.Goexit()
 	}
 	return out, err
 }
@@ -232,13 +232,11 @@ func (m *machine) imitate(c apply.Command) (string, error) {
 		return "", m.useradd(c.Args[1], slices.Contains(c.Args, "-m"))
 	case "userdel":
 		if slices.Contains(c.Args, "--remove") {
-			if err := os.RemoveAll(filepath.Join(m.root, "/home", last)); err != nil {
+			if err := os.RemoveAll(filepath.Join(m.root, "home", last)); err != nil {
 				return "", err
 			}
 		}
-		m.drop("/etc/group", last)
-		m.drop("/etc/shadow", last)
-		return "", m.drop("/etc/passwd", last)
+		return "", errors.Join(m.drop("/etc/group", last), m.drop("/etc/shadow", last), m.drop("/etc/passwd", last))
 	case "groupadd":
 		return "", m.add("/etc/group", last, last+":x:2000:")
 	case "groupdel":
@@ -282,7 +280,7 @@ func (m *machine) useradd(name string, home bool) error {
 		m.add("/etc/shadow", name, name+":!:1"),
 	)
 	if home && err == nil {
-		err = os.Mkdir(filepath.Join(m.root, "/home", name), 0o755)
+		err = os.Mkdir(filepath.Join(m.root, "home", name), 0o755)
 	}
 	return err
 }

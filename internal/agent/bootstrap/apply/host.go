@@ -97,7 +97,8 @@ func (h *host) resolve(path string) (string, error) {
 			at = next
 			continue
 		}
-		if links++; links > maxLinks {
+		links++
+		if links > maxLinks {
 			return "", fmt.Errorf("resolving %s: too many symbolic links", path)
 		}
 		to, err := os.Readlink(h.real(next))

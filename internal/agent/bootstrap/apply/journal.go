@@ -1,6 +1,9 @@
 package apply
 
-import "io/fs"
+import (
+	"io/fs"
+	"slices"
+)
 
 // Journal keeps the progress of one operation. Apply is its only user while it
 // runs.
@@ -93,24 +96,13 @@ type MadeUser struct {
 
 // knows tells whether a path is recorded already, as made or as replaced.
 func (m *Manifest) knows(path string) bool {
-	for _, f := range m.Files {
-		if f == path {
-			return true
-		}
-	}
-	for _, r := range m.Replaced {
-		if r.Path == path {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(m.Files, path) ||
+		slices.ContainsFunc(m.Replaced, func(r Replaced) bool { return r.Path == path })
 }
 
 func add(list []string, item string) []string {
-	for _, have := range list {
-		if have == item {
-			return list
-		}
+	if slices.Contains(list, item) {
+		return list
 	}
 	return append(list, item)
 }

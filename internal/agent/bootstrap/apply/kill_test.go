@@ -71,7 +71,7 @@ func TestKilledAnywhere(t *testing.T) {
 	t.Parallel()
 	whole := newMachine(t)
 	before := whole.tree()
-	_, err, _ := whole.apply(t.Context(), document(t, whole, everything))
+	_, _, err := whole.apply(t.Context(), document(t, whole, everything))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,11 +90,11 @@ func TestKilledAnywhere(t *testing.T) {
 			m := newMachine(t)
 			kill(m)
 			c := document(t, m, everything)
-			if _, err, alive := m.apply(t.Context(), c); alive {
+			if _, alive, err := m.apply(t.Context(), c); alive {
 				t.Fatalf("it was not killed: %v", err)
 			}
 			m.dieBefore, m.dieAfter, m.dieOnCommand = 0, 0, 0
-			if _, err, _ := m.apply(t.Context(), c); err != nil {
+			if _, _, err := m.apply(t.Context(), c); err != nil {
 				t.Fatal(err)
 			}
 			compare(t, m.tree(), want)
@@ -128,7 +128,7 @@ func TestEverything(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	c := document(t, m, everything)
-	warnings, err, _ := m.apply(t.Context(), c)
+	warnings, _, err := m.apply(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestEverything(t *testing.T) {
 	}
 	// Once over, nothing happens again.
 	saves, commands := m.saves, len(m.commands)
-	if _, err, _ := m.apply(t.Context(), c); err != nil || m.saves != saves || len(m.commands) != commands {
+	if _, _, err := m.apply(t.Context(), c); err != nil || m.saves != saves || len(m.commands) != commands {
 		t.Errorf("applying again: %v, %d saves", err, m.saves-saves)
 	}
 }
@@ -183,7 +183,7 @@ func TestEverything(t *testing.T) {
 func TestSecretsStayPrivateAndAreShredded(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
-	if _, err, _ := m.apply(t.Context(), document(t, m, everything)); err != nil {
+	if _, _, err := m.apply(t.Context(), document(t, m, everything)); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(string(m.journal), "secret") || strings.Contains(string(m.journal), "$6$") {

@@ -64,7 +64,7 @@ func (zeros) Read(p []byte) (int, error) {
 }
 
 func overwrite(path string, size int64) error {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0) //nolint:gosec // the operation's own file
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}

@@ -23,18 +23,18 @@ type step interface {
 // plan lists the steps of a Config in cloud-init's order. What can be known to
 // fail is checked first; where there is a bootcmd that may still change it,
 // right after that.
-func plan(c *bootstrap.Config, opts Options) []step {
+func plan(c *bootstrap.Config) []step {
 	var steps []step
-	var clear []step
+	var stale []step
 	if c.Sentinel != "" {
-		clear = []step{sentinelStep{c.Sentinel}}
+		stale = []step{sentinelStep{c.Sentinel}}
 	}
 	if len(c.BootCommands) > 0 {
-		steps = append(steps, clear...)
+		steps = append(steps, stale...)
 		steps = append(steps, scriptStep{label: "bootcmd", commands: c.BootCommands, boot: true}, checkStep{c})
 	} else {
 		steps = append(steps, checkStep{c})
-		steps = append(steps, clear...)
+		steps = append(steps, stale...)
 	}
 	steps = append(steps, fileSteps(c.Files, false)...)
 	for _, d := range c.Disks {

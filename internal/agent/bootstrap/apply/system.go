@@ -24,7 +24,7 @@ const pipeDelay = 5 * time.Second
 // Run implements System. A program still running when ctx ends is killed.
 func (LocalSystem) Run(ctx context.Context, c Command) (string, error) {
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...) //nolint:gosec // the steps' own commands
+	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...)
 	cmd.Stdin = strings.NewReader(c.Stdin)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.Dir = "/"
@@ -35,8 +35,7 @@ func (LocalSystem) Run(ctx context.Context, c Command) (string, error) {
 	if errors.Is(err, exec.ErrWaitDelay) {
 		err = nil
 	}
-	var status *exec.ExitError
-	if errors.As(err, &status) {
+	if _, failed := errors.AsType[*exec.ExitError](err); failed {
 		text := strings.TrimSpace(stderr.String())
 		if len(text) > maxError {
 			text = text[len(text)-maxError:]

@@ -26,7 +26,7 @@ func Write(path string, data []byte, attributes func(*os.File) error) (err error
 	if err := ignoreMissing(os.Remove(temporary)); err != nil {
 		return fmt.Errorf("removing what an interrupted write of %s left: %w", path, err)
 	}
-	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the caller's directory
+	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("creating a temporary file for %s: %w", path, err)
 	}
@@ -63,7 +63,7 @@ func Temporary(path string) string {
 
 // SyncDir makes the names in a directory durable.
 func SyncDir(dir string) error {
-	f, err := os.Open(dir) //nolint:gosec // the caller's directory
+	f, err := os.Open(dir)
 	if err != nil {
 		return fmt.Errorf("opening %s to sync it: %w", dir, err)
 	}

@@ -2,7 +2,8 @@ package jinja
 
 // expression parses "a if cond else b", the lowest precedence there is.
 func (p *parser) expression() (expr, error) {
-	if p.depth++; p.depth > maxDepth {
+	p.depth++
+	if p.depth > maxDepth {
 		return nil, errorAt(p.line, "expressions are nested deeper than %d", maxDepth)
 	}
 	defer func() { p.depth-- }()

@@ -55,6 +55,19 @@ type token struct {
 	line int
 }
 
+// nesting is by how much the token changes how many brackets are open.
+func (t token) nesting() int {
+	switch {
+	case t.kind != tokenOp:
+		return 0
+	case strings.Contains("{[(", t.text):
+		return 1
+	case strings.Contains("}])", t.text):
+		return -1
+	}
+	return 0
+}
+
 // split cuts a template into text, output and block chunks, applying
 // whitespace control and trim_blocks.
 func split(src string) ([]chunk, error) {
@@ -174,16 +187,7 @@ func (s *splitter) tag(kind chunkKind, closing string) error {
 		if err != nil {
 			return err
 		}
-		switch tok.text {
-		case "{", "[", "(":
-			if tok.kind == tokenOp {
-				depth++
-			}
-		case "}", "]", ")":
-			if tok.kind == tokenOp {
-				depth--
-			}
-		}
+		depth += tok.nesting()
 		c.tokens = append(c.tokens, tok)
 		s.advance(n)
 	}

@@ -20,11 +20,9 @@ func method(of any, name string, args []any) (any, error) {
 }
 
 func stringMethod(s, name string, args []any) (any, error) {
-	arg := func(i int) string {
-		if i < len(args) {
-			return str(args[i])
-		}
-		return ""
+	first := ""
+	if len(args) > 0 {
+		first = str(args[0])
 	}
 	switch name {
 	case "upper":
@@ -37,16 +35,16 @@ func stringMethod(s, name string, args []any) (any, error) {
 		if len(args) == 0 {
 			return strings.TrimLeft(s, " \t\r\n"), nil
 		}
-		return strings.TrimLeft(s, arg(0)), nil
+		return strings.TrimLeft(s, first), nil
 	case "rstrip":
 		if len(args) == 0 {
 			return strings.TrimRight(s, " \t\r\n"), nil
 		}
-		return strings.TrimRight(s, arg(0)), nil
+		return strings.TrimRight(s, first), nil
 	case "startswith":
-		return strings.HasPrefix(s, arg(0)), nil
+		return strings.HasPrefix(s, first), nil
 	case "endswith":
-		return strings.HasSuffix(s, arg(0)), nil
+		return strings.HasSuffix(s, first), nil
 	case "replace":
 		return replaceFilter(s, args)
 	case "split":

@@ -1,6 +1,7 @@
 package jinja
 
 import (
+	"slices"
 	"strconv"
 )
 
@@ -37,7 +38,8 @@ func parse(src string) ([]node, error) {
 // body parses nodes up to one of the named ending tags, or to the end of the
 // template when there are none; it returns the tag that ended it.
 func (p *parser) body(ends ...string) ([]node, string, error) {
-	if p.depth++; p.depth > maxDepth {
+	p.depth++
+	if p.depth > maxDepth {
 		return nil, "", errorAt(p.line, "blocks are nested deeper than %d", maxDepth)
 	}
 	defer func() { p.depth-- }()
@@ -68,10 +70,8 @@ func (p *parser) body(ends ...string) ([]node, string, error) {
 		}
 		switch name {
 		case "elif", "else", "endif", "endfor", "endset":
-			for _, end := range ends {
-				if name == end {
-					return nodes, name, nil
-				}
+			if slices.Contains(ends, name) {
+				return nodes, name, nil
 			}
 			return nil, "", errorAt(c.line, "unexpected {%% %s %%}", name)
 		}

@@ -25,8 +25,8 @@ const MissingPrefix = "CI_MISSING_JINJA_VAR/"
 // "\n".
 func Render(src string, vars map[string]any) (out string, missing []string, err error) {
 	final := ""
-	if strings.HasSuffix(src, "\n") {
-		src, final = strings.TrimSuffix(strings.TrimSuffix(src, "\n"), "\r"), "\n"
+	if cut, ok := strings.CutSuffix(src, "\n"); ok {
+		src, final = strings.TrimSuffix(cut, "\r"), "\n"
 	}
 	nodes, err := parse(src)
 	if err != nil {
@@ -70,7 +70,8 @@ type renderer struct {
 }
 
 func (r *renderer) step() error {
-	if r.steps++; r.steps > maxSteps {
+	r.steps++
+	if r.steps > maxSteps {
 		return fmt.Errorf("template takes more than %d steps", maxSteps)
 	}
 	return nil

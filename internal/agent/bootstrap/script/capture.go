@@ -25,7 +25,7 @@ type capture struct {
 }
 
 func newCapture(path string) (*capture, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) //nolint:gosec // in the operation's directory
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("creating the file for a script's output: %w", err)
 	}
@@ -53,6 +53,7 @@ func (c *capture) Write(p []byte) (int, error) {
 	return n, nil
 }
 
+// Close writes the end of the stream and makes the file durable.
 func (c *capture) Close() error {
 	if c.lost > 0 {
 		_, err := fmt.Fprintf(c.file, "\n[... %d bytes left out ...]\n", c.lost)

@@ -37,7 +37,7 @@ func Run(ctx context.Context, dir string, runner ...string) (Result, error) {
 	if done, err := began(dir); done || err != nil {
 		return finish(dir, errors.Join(err, lock.Close()))
 	}
-	if err := spawn(dir, lock, runner); err != nil {
+	if err := spawn(ctx, dir, lock, runner); err != nil {
 		return Result{}, errors.Join(err, lock.Close())
 	}
 	if err := lock.Close(); err != nil {
@@ -67,7 +67,7 @@ func openLock(dir string) (*os.File, error) {
 func began(dir string) (bool, error) { return exists(filepath.Join(dir, startedFile)) }
 
 // spawn starts the runner in a session of its own. It outlives this process.
-func spawn(dir string, lock *os.File, runner []string) error {
+func spawn(ctx context.Context, dir string, lock *os.File, runner []string) error {
 	if len(runner) == 0 {
 		return errors.New("no command is configured that runs scripts")
 	}
@@ -75,7 +75,7 @@ func spawn(dir string, lock *os.File, runner []string) error {
 	if err != nil {
 		return fmt.Errorf("opening the log of a script's runner: %w", err)
 	}
-	cmd := exec.Command(runner[0], append(append([]string{}, runner[1:]...), dir)...) //nolint:gosec // the agent itself
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), runner[0], append(append([]string{}, runner[1:]...), dir)...) //nolint:gosec // the agent itself
 	cmd.Dir = "/"
 	cmd.Stderr = log
 	cmd.ExtraFiles = []*os.File{lock}

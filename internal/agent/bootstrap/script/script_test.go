@@ -31,7 +31,8 @@ func TestMain(m *testing.M) {
 	}
 	// A runner built with the race detector would linger for a second.
 	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
-		panic(err)
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -40,7 +41,7 @@ func TestMain(m *testing.M) {
 func self() string {
 	path, err := os.Executable()
 	if err != nil {
-		panic(err)
+		return os.Args[0]
 	}
 	return path
 }
