@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -51,14 +52,15 @@ type hosts struct {
 // get returns the newest known state of a host, not to be changed; errGone if
 // there is none.
 func (h *hosts) get(ctx context.Context, key types.NamespacedName) (*infrav1.ElementalHost, error) {
+	// First the own writes: what is no longer among them is in the cache.
+	h.mu.Lock()
+	own := h.own[key]
+	h.mu.Unlock()
 	cached := &infrav1.ElementalHost{}
 	err := h.client.Get(ctx, key, cached, client.UnsafeDisableDeepCopy)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("getting host: %w", err)
 	}
-	h.mu.Lock()
-	own := h.own[key]
-	h.mu.Unlock()
 	switch {
 	case own != nil && (err != nil || newer(own, cached)):
 		return own, nil
@@ -72,6 +74,10 @@ func (h *hosts) get(ctx context.Context, key types.NamespacedName) (*infrav1.Ele
 // byKey returns the host that has the key, not to be changed, or nil. If a key
 // is in two hosts, which only a person can have done, it is nobody's.
 func (h *hosts) byKey(ctx context.Context, fingerprint string) (*infrav1.ElementalHost, error) {
+	// First the own writes: what is no longer among them is in the cache.
+	h.mu.Lock()
+	owns := maps.Clone(h.own)
+	h.mu.Unlock()
 	var list infrav1.ElementalHostList
 	if err := h.client.List(ctx, &list, client.MatchingFields{index.HostByKey: fingerprint}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("looking up host: %w", err)
@@ -84,15 +90,13 @@ func (h *hosts) byKey(ctx context.Context, fingerprint string) (*infrav1.Element
 			count++
 		}
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	for i := range list.Items {
 		cached := &list.Items[i]
-		if own := h.own[client.ObjectKeyFromObject(cached)]; own == nil || !newer(own, cached) {
+		if own := owns[client.ObjectKeyFromObject(cached)]; own == nil || !newer(own, cached) {
 			consider(cached)
 		}
 	}
-	for _, own := range h.own {
+	for _, own := range owns {
 		if !contains(list.Items, own) {
 			consider(own)
 		}

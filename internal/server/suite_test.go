@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,6 +50,7 @@ import (
 var env *envtest.Environment
 
 func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
 	os.Exit(envtest.Main(m, func(e *envtest.Environment) { env = e }))
 }
 
