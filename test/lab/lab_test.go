@@ -191,6 +191,17 @@ func TestRegistration(t *testing.T) {
 	}
 }
 
+func TestExplains(t *testing.T) {
+	for kind, want := range map[string]bool{
+		"elementalhosts.infrastructure.cluster.x-k8s.io": true, "machines.cluster.x-k8s.io": true, "pods": true,
+		"secrets": false, "events": false, "pods.metrics.k8s.io": false, "clusterroles.rbac.authorization.k8s.io": false,
+	} {
+		if got := explains(kind); got != want {
+			t.Errorf("%s: got %t", kind, got)
+		}
+	}
+}
+
 func TestUnconnected(t *testing.T) {
 	const text = `{"items": [
 		{"status": {"addresses": [{"address": "172.30.0.11"}], "conditions": [{"type": "Connected", "status": "True"}]}},

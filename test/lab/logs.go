@@ -7,116 +7,127 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/engine"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/shell"
 )
 
-// Logs writes what explains a failure into a folder: of the management cluster all objects but Secrets, events and the
-// logs of all pods; of each host the journal, the logs of its pods and the state of its services and network. It goes
-// on when a part can't be had and returns all such errors together.
+// Logs writes what explains a failure into a folder: of each host, the management cluster's too, the journal, the logs of
+// its pods and the state of its services and network; of the management cluster all objects but Secrets, and events. It
+// goes on when a part can't be had and returns all such errors together.
 func (l *Lab) Logs(ctx context.Context, folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return fmt.Errorf("making the folder for logs: %w", err)
 	}
 	return l.progress.Step("Collecting logs in "+folder, func() error {
 		hosts, err := l.engine.Hosts(ctx)
-		errs := []error{err}
-		for _, host := range hosts {
-			errs = append(errs, l.hostLogs(ctx, host, filepath.Join(folder, host.Name)))
+		if err != nil {
+			return err
+		}
+		errs := make([]error, len(hosts)+1)
+		var group sync.WaitGroup
+		for i, host := range hosts {
+			group.Go(func() { errs[i] = l.hostLogs(ctx, host, filepath.Join(folder, host.Name)) })
 		}
 		if _, err := os.Stat(l.Kubeconfig()); err == nil {
-			errs = append(errs, l.clusterLogs(ctx, filepath.Join(folder, "management-cluster")))
+			group.Go(func() { errs[len(hosts)] = l.clusterLogs(ctx, filepath.Join(folder, "management-cluster")) })
 		}
+		group.Wait()
 		return errors.Join(errs...)
 	})
 }
 
+// hostScript writes a host's logs as a tar stream. Some of its commands fail on any host, such as the listing of a folder
+// that only control planes have. Certificates, keys and tokens stay where they are: of their folders it says the names.
+const hostScript = `
+cd "$(mktemp -d)" && trap 'rm -rf "$PWD"' EXIT
+{
+	for unit in elemental-agent kubelet containerd; do
+		journalctl --no-pager --output short-precise --unit $unit >$unit.log
+	done
+	journalctl --no-pager --output short-precise --lines 20000 >journal.log
+	(systemctl --no-pager list-units --all; systemctl --no-pager --failed) >services.txt
+	ps -eo pid,ppid,rss,lstart,args --forest >processes.txt
+	(ip address; ip route; ss -tlnp; iptables-save; nft list ruleset) >network.txt
+	(cat /proc/mounts; df -h) >mounts.txt
+	(ctr --namespace k8s.io containers list; ctr --namespace k8s.io tasks list) >containers.txt
+	ls -laR /etc/kubernetes /etc/cni /etc/elemental /var/lib/elemental /var/lib/kubelet/pki /run/cluster-api \
+		/run/kubeadm /var/lib/etcd/member/wal >files.txt
+	cp --recursive --dereference /var/log/pods pods
+	cp /var/log/cloud-init*.log .
+} 2>/dev/null
+tar --create .
+`
+
 // hostLogs collects what a host can tell. One that is off leaves only what Docker noted.
 func (l *Lab) hostLogs(ctx context.Context, host *engine.Host, folder string) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	console, err := l.engine.Docker(ctx, "logs", "--timestamps", "--tail", "500", host.Container())
-	errs := []error{err, writeFile(filepath.Join(folder, "console.log"), []byte(console))}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return fmt.Errorf("making the folder for logs: %w", err)
+	}
 	if running, err := host.Running(ctx); err != nil || !running {
-		return errors.Join(append(errs, err)...)
+		console, logsErr := l.engine.Docker(ctx, "logs", "--timestamps", "--tail", "500", host.Container())
+		return errors.Join(err, logsErr, writeFile(filepath.Join(folder, "off.log"), []byte(console)))
 	}
-	for name, script := range map[string]string{
-		"elemental-agent.log": "journalctl --no-pager --output short-precise --unit elemental-agent",
-		"kubelet.log":         "journalctl --no-pager --output short-precise --unit kubelet",
-		"containerd.log":      "journalctl --no-pager --output short-precise --unit containerd",
-		"journal.log":         "journalctl --no-pager --output short-precise --lines 5000",
-		"services.txt":        "systemctl --no-pager list-units --all; systemctl --no-pager --failed",
-		"processes.txt":       "ps -eo pid,ppid,rss,lstart,args --forest",
-		"network.txt":         "ip address; ip route; ss -tlnp 2>/dev/null; iptables-save; nft list ruleset",
-		"mounts.txt":          "cat /proc/mounts; df -h",
-		"containers.txt":      "ctr --namespace k8s.io containers list; ctr --namespace k8s.io tasks list",
-		// Certificates and keys stay where they are.
-		"files.txt": "ls -laR /etc/kubernetes /etc/cni /etc/elemental /var/lib/elemental /var/lib/kubelet/pki /run/cluster-api /run/kubeadm /var/lib/etcd/member/wal",
-	} {
-		// Some of it fails on any host, such as a folder that only control planes have.
-		out, err := host.Exec(ctx, "sh", "-c", "{ "+script+"; } 2>&1 || true")
-		errs = append(errs, err, writeFile(filepath.Join(folder, name), []byte(out)))
+	archive := filepath.Join(folder, "logs.tar")
+	if err := l.copyHostLogs(ctx, host, archive); err != nil {
+		return fmt.Errorf("collecting the logs of host %s: %w", host.Name, err)
 	}
-	return errors.Join(append(errs, l.podLogs(ctx, host, folder))...)
+	if _, err := shell.Run(ctx, "tar", "--extract", "--no-same-owner", "--file", archive, "--directory", folder); err != nil {
+		return fmt.Errorf("unpacking the logs of host %s: %w", host.Name, err)
+	}
+	return os.Remove(archive)
 }
 
-// podLogs copies the logs of all pods that ran on a host, whichever cluster it was in.
-func (l *Lab) podLogs(ctx context.Context, host *engine.Host, folder string) error {
-	if _, err := host.Exec(ctx, "test", "-d", "/var/log/pods"); err != nil {
-		return nil
-	}
-	archive, err := os.Create(filepath.Join(folder, "pods.tar.gz"))
+// copyHostLogs runs the script into a file.
+func (l *Lab) copyHostLogs(ctx context.Context, host *engine.Host, file string) error {
+	out, err := os.Create(file)
 	if err != nil {
-		return fmt.Errorf("making a file for pod logs: %w", err)
+		return err
 	}
-	defer func() { _ = archive.Close() }()
-	_, err = shell.Command{
-		Args:   []string{"docker", "exec", host.Container(), "tar", "--create", "--gzip", "--directory", "/var/log", "pods"},
-		Stdout: archive,
-	}.Run(ctx)
-	if err != nil {
-		return fmt.Errorf("copying pod logs: %w", err)
-	}
-	return nil
+	defer func() { _ = out.Close() }()
+	args := []string{"docker", "exec", "--interactive", host.Container(), "sh", "-s"}
+	_, err = shell.Command{Args: args, Stdin: strings.NewReader(hostScript), Stdout: out}.Run(ctx)
+	return err
 }
 
-// clusterLogs collects objects, events and pod logs of the management cluster.
+// clusterLogs collects objects and events of the management cluster, and the logs of its pods where no host has them.
 func (l *Lab) clusterLogs(ctx context.Context, folder string) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	kinds, err := l.Kubectl(ctx, "api-resources", "--verbs", "list", "--output", "name")
 	errs := []error{err}
 	for _, kind := range strings.Fields(kinds) {
-		// Secrets would be a leak, events come as a table, and the rest is a copy of other kinds.
-		if kind == "secrets" || strings.HasPrefix(kind, "events") || strings.HasSuffix(kind, "metrics.k8s.io") {
-			continue
-		}
-		if kind == "customresourcedefinitions.apiextensions.k8s.io" {
+		if !explains(kind) {
 			continue
 		}
 		out, err := l.Kubectl(ctx, "get", kind, "--all-namespaces", "--output", "yaml")
 		errs = append(errs, err)
-		if strings.Contains(out, "\n  kind: ") || strings.Contains(out, "\n- apiVersion") {
-			errs = append(errs, writeFile(filepath.Join(folder, "objects", kind+".yaml"), []byte(out)))
+		if strings.Contains(out, "\n- apiVersion") {
+			errs = append(errs, writeFile(filepath.Join(folder, kind+".yaml"), []byte(out)))
 		}
 	}
-	out, err := l.Kubectl(ctx, "get", "events", "--all-namespaces", "--sort-by", ".lastTimestamp")
+	out, err := l.Kubectl(ctx, "get", "events", "--all-namespaces", "--sort-by", ".metadata.creationTimestamp")
 	errs = append(errs, err, writeFile(filepath.Join(folder, "events.txt"), []byte(out)))
-	pods, err := l.Kubectl(ctx, "get", "pods", "--all-namespaces", "--output",
-		`jsonpath={range .items[*]}{.metadata.namespace}{" "}{.metadata.name}{"\n"}{end}`)
-	errs = append(errs, err)
-	for line := range strings.Lines(pods) {
-		namespace, pod, _ := strings.Cut(strings.TrimSpace(line), " ")
-		name := filepath.Join(folder, "pods", namespace+"_"+pod)
-		args := []string{"--namespace", namespace, "logs", pod, "--all-containers", "--timestamps"}
-		out, err := l.Kubectl(ctx, args...)
-		errs = append(errs, err, writeFile(name+".log", []byte(out)))
-		// A container that never restarted has none.
-		if out, err := l.Kubectl(ctx, append(args, "--previous")...); err == nil {
-			errs = append(errs, writeFile(name+".previous.log", []byte(out)))
-		}
+	if l.options.Management == ManagementKind {
+		errs = append(errs, kindCluster{lab: l}.logs(ctx, folder))
 	}
 	return errors.Join(errs...)
+}
+
+// explains tells whether objects of a kind, "name.group", may have to do with a failure. Secrets never leave the cluster.
+func explains(kind string) bool {
+	name, group, _ := strings.Cut(kind, ".")
+	if strings.HasSuffix(group, "cluster.x-k8s.io") || group == "apps" || group == "cert-manager.io" ||
+		group == "admissionregistration.k8s.io" {
+		return name != "controllerrevisions"
+	}
+	switch kind {
+	case "nodes", "pods", "services", "configmaps", "endpointslices.discovery.k8s.io", "leases.coordination.k8s.io":
+		return true
+	}
+	return false
 }

@@ -147,6 +147,12 @@ func (c kindCluster) remove(ctx context.Context) error {
 	return err
 }
 
+// logs collects the logs of the cluster's pods and node.
+func (c kindCluster) logs(ctx context.Context, folder string) error {
+	_, err := c.kind(ctx, "export", "logs", filepath.Join(folder, "kind"), "--name", c.name())
+	return err
+}
+
 func containsLine(text, line string) bool {
 	for l := range strings.Lines(text) {
 		if strings.TrimSpace(l) == line {
