@@ -62,7 +62,7 @@ func (f *Failure) Is(target error) bool {
 
 // Apply carries out c, from the step that the journal names, and returns the
 // warnings. It is to be called again with the same arguments after a restart,
-// and returns the recorded outcome once there is one.
+// and returns the recorded outcome once there is one, whatever c is by then.
 //
 // A *Failure is final. Every other error, that of ctx among them, leaves the
 // operation where it is, to be gone on with.
@@ -75,13 +75,13 @@ func Apply(ctx context.Context, c *bootstrap.Config, opts Options) ([]string, er
 	if err != nil {
 		return nil, err
 	}
-	switch p := &h.progress; {
-	case p.Config == "":
-		p.Config = digest
-	case p.Config != digest:
-		return nil, errors.New("the bootstrap data is not what this operation began with; an operation executes one document only")
-	}
 	if h.progress.Outcome == nil {
+		switch p := &h.progress; {
+		case p.Config == "":
+			p.Config = digest
+		case p.Config != digest:
+			return p.Warnings, &Failure{Outcome{Step: "check", Reason: "this is not the bootstrap data that the operation began with, and an operation executes one document only; reset the host to try again"}}
+		}
 		if err := h.apply(ctx, plan(c)); err != nil {
 			return h.progress.Warnings, err
 		}

@@ -150,8 +150,30 @@ func TestNotOver(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	m.succeeds(header + "write_files: [{path: /a, content: x}]\n")
-	if _, _, err := m.apply(t.Context(), document(t, m, header+"write_files: [{path: /b}]\n")); err == nil || !strings.Contains(err.Error(), "one document only") {
-		t.Errorf("another document: got %v", err)
+}
+
+// An operation is one document's: another one is refused while the first is
+// being executed, and changes nothing about the outcome afterwards.
+func TestAnotherDocument(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	first := header + "write_files: [{path: /a, content: x}]\n"
+	other := document(t, m, header+"write_files: [{path: /b}]\n")
+	m.dieAfter = 2
+	if _, alive, err := m.apply(t.Context(), document(t, m, first)); alive {
+		t.Fatalf("it was not killed: %v", err)
+	}
+	m.dieAfter = 0
+	var failure *apply.Failure
+	if _, _, err := m.apply(t.Context(), other); !errors.As(err, &failure) || !strings.Contains(failure.Reason, "one document only") {
+		t.Errorf("got %v", err)
+	}
+	m.succeeds(first)
+	if _, _, err := m.apply(t.Context(), other); err != nil {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(m.place("b")); err == nil {
+		t.Error("the other document was executed")
 	}
 }
 
@@ -276,7 +298,7 @@ users:
 func TestKeysDoNotFollowLinks(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
-	if err := os.Symlink("/etc", filepath.Join(m.root, "/home/old/.ssh")); err != nil {
+	if err := os.Symlink("/etc", m.place("home/old/.ssh")); err != nil {
 		t.Fatal(err)
 	}
 	if f := m.fails(header + "users:\n- {name: old, ssh_authorized_keys: [k]}\n"); !strings.Contains(f.Reason, "symbolic link") {

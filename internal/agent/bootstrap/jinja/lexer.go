@@ -60,9 +60,9 @@ func (t token) nesting() int {
 	switch {
 	case t.kind != tokenOp:
 		return 0
-	case strings.Contains("{[(", t.text):
+	case t.text == "{" || t.text == "[" || t.text == "(":
 		return 1
-	case strings.Contains("}])", t.text):
+	case t.text == "}" || t.text == "]" || t.text == ")":
 		return -1
 	}
 	return 0

@@ -75,7 +75,7 @@ func spawn(ctx context.Context, dir string, lock *os.File, runner []string) erro
 	if err != nil {
 		return fmt.Errorf("opening the log of a script's runner: %w", err)
 	}
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), runner[0], append(append([]string{}, runner[1:]...), dir)...) //nolint:gosec // the agent itself
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), runner[0], append(append([]string{}, runner[1:]...), dir)...)
 	cmd.Dir = "/"
 	cmd.Stderr = log
 	cmd.ExtraFiles = []*os.File{lock}
