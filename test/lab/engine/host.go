@@ -50,7 +50,8 @@ func (h *Host) Create(ctx context.Context, image string, files ...File) error {
 		"--network", h.engine.Lab, "--ip", h.Address, "--restart", "unless-stopped", "--stop-signal", "SIGRTMIN+3",
 		"--log-opt", "max-size=5m", "--volume", "/var", "--tmpfs", "/run:exec", "--tmpfs", "/tmp:exec",
 	}, flags, []string{image})
-	if _, err := h.engine.Docker(ctx, args...); err != nil {
+	// Docker would go on with what it began, and a host would turn up after Clean has looked.
+	if _, err := h.engine.Docker(context.WithoutCancel(ctx), args...); err != nil {
 		return fmt.Errorf("creating host %s: %w", h.Name, err)
 	}
 	if err := h.Put(ctx, files...); err != nil {
