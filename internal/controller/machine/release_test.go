@@ -1,0 +1,245 @@
+package machine_test
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
+)
+
+// bound makes a machine that has the host, provisioned if asked for.
+func bound(f *fixture, host *infrav1.ElementalHost, name string, provisioned bool) (*clusterv1.Machine, *infrav1.ElementalMachine) {
+	f.T.Helper()
+	owner, machine := f.Machine("c", name, func(o *clusterv1.Machine, m *infrav1.ElementalMachine) {
+		o.Finalizers = []string{clusterv1.MachineFinalizer}
+		m.Spec.HostName = host.Name
+		m.Spec.Release.DisconnectedTimeoutSeconds = ptr.To[int32](20)
+	})
+	f.reconcile(machine)
+	f.Refresh(host)
+	f.Expect(claimOf(host)).To(Equal("Bound " + name))
+	if provisioned {
+		f.ReportOperation(host, infrav1.OperationBootstrap, infrav1.OperationSucceeded)
+		f.reconcile(machine)
+		f.Expect(machine.Spec.ProviderID).NotTo(BeEmpty())
+	}
+	return owner, machine
+}
+
+// remove takes the finalizer off a Machine that is being deleted, as core does at last.
+func remove(f *fixture, owner *clusterv1.Machine) {
+	f.T.Helper()
+	controllertest.Change(f.Fixture, owner, func(o *clusterv1.Machine) { o.Finalizers = nil })
+}
+
+func TestReleaseInOrder(t *testing.T) {
+	f := newFixture(t)
+	host := f.Host("h1")
+	f.Cluster("c")
+	owner, machine := bound(f, host, "m", true)
+	both := func() { f.settle([]*infrav1.ElementalMachine{machine}, []*infrav1.ElementalHost{host}) }
+
+	f.Delete(owner)
+	f.Delete(machine)
+	both()
+	f.Refresh(host)
+	f.Expect(claimOf(host)).To(Equal("Releasing m"))
+	f.Expect(host.Annotations).To(HaveKey(clusterctlv1.BlockMoveAnnotation))
+	f.ExpectCondition(machine, infrav1.ReadyCondition, no, infrav1.WaitingForResetReason)
+
+	f.ReportOperation(host, infrav1.OperationReset, infrav1.OperationFailed)
+	both()
+	f.ExpectCondition(machine, infrav1.ReadyCondition, no, infrav1.ResetFailedReason)
+
+	f.Report(host, func(s *infrav1.ElementalHostStatus) {
+		controllertest.SetOperation(s, infrav1.HostOperation{Type: infrav1.OperationReset, ID: host.Spec.Claim.ID, State: infrav1.OperationSucceeded})
+		s.Cleanliness = &infrav1.HostCleanliness{State: infrav1.CleanlinessDirty, Leftovers: []string{"/var/lib/etcd"}}
+	})
+	both()
+	f.Expect(f.Exists(machine)).To(BeTrue(), "reset, but not clean")
+
+	f.Report(host, func(s *infrav1.ElementalHostStatus) {
+		s.Cleanliness = &infrav1.HostCleanliness{State: infrav1.CleanlinessClean}
+	})
+	both()
+	f.Expect(f.Exists(machine)).To(BeFalse())
+	f.Refresh(host)
+	f.Expect(claimOf(host)).To(Equal("Releasing m"), "core deletes the Node only now; the host must not join under its name before")
+	f.ExpectCondition(host, infrav1.AvailableCondition, no, infrav1.WaitingForMachineGone)
+
+	remove(f, owner)
+	both()
+	f.Refresh(host)
+	f.Expect(claimOf(host)).To(Equal("free"))
+	f.Expect(host.Annotations).NotTo(HaveKey(clusterctlv1.BlockMoveAnnotation))
+	f.ExpectCondition(host, infrav1.AvailableCondition, yes, infrav1.AvailableReason)
+}
+
+func TestDeletionInEveryState(t *testing.T) {
+	for name, tc := range map[string]struct {
+		machine func(*fixture, *infrav1.ElementalHost) *infrav1.ElementalMachine
+		want    string
+	}{
+		"waiting for data": {func(f *fixture, _ *infrav1.ElementalHost) *infrav1.ElementalMachine {
+			_, m := f.Machine("c", "m", func(o *clusterv1.Machine, _ *infrav1.ElementalMachine) {
+				o.Spec.Bootstrap = clusterv1.Bootstrap{ConfigRef: clusterv1.ContractVersionedObjectReference{
+					APIGroup: "bootstrap.cluster.x-k8s.io", Kind: "KubeadmConfig", Name: "m"}}
+			})
+			f.reconcile(m)
+			return m
+		}, "free"},
+		"never reconciled": {func(f *fixture, _ *infrav1.ElementalHost) *infrav1.ElementalMachine {
+			_, m := f.Machine("c", "m")
+			return m
+		}, "free"},
+		"host chosen, not claimed": {func(f *fixture, h *infrav1.ElementalHost) *infrav1.ElementalMachine {
+			_, m := f.Machine("c", "m", func(_ *clusterv1.Machine, m *infrav1.ElementalMachine) {
+				m.Finalizers = []string{infrav1.MachineFinalizer}
+				m.Spec.HostRef = &infrav1.HostReference{Name: h.Name, ClaimID: "a"}
+			})
+			return m
+		}, "free"},
+		"bootstrapping": {func(f *fixture, h *infrav1.ElementalHost) *infrav1.ElementalMachine {
+			_, m := bound(f, h, "m", false)
+			return m
+		}, "Releasing m"},
+		"provisioned": {func(f *fixture, h *infrav1.ElementalHost) *infrav1.ElementalMachine {
+			_, m := bound(f, h, "m", true)
+			return m
+		}, "Releasing m"},
+		"a second host bound in its name": {func(f *fixture, h *infrav1.ElementalHost) *infrav1.ElementalMachine {
+			_, m := bound(f, f.Host("h2"), "m", false)
+			controllertest.Change(f.Fixture, h, func(h *infrav1.ElementalHost) {
+				h.Spec.Claim = &infrav1.HostClaim{ID: "stray", MachineName: "m", ClusterName: "c", Phase: infrav1.ClaimBound}
+			})
+			return m
+		}, "Releasing m"},
+		"a host of a namesake in another cluster": {func(f *fixture, h *infrav1.ElementalHost) *infrav1.ElementalMachine {
+			_, m := bound(f, f.Host("h2"), "m", false)
+			controllertest.Change(f.Fixture, h, func(h *infrav1.ElementalHost) {
+				h.Spec.Claim = &infrav1.HostClaim{ID: "other", MachineName: "m", ClusterName: "d", Phase: infrav1.ClaimBound}
+			})
+			return m
+		}, "Bound m"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			host := f.Host("h1")
+			f.Cluster("c")
+			machine := tc.machine(f, host)
+			f.Delete(machine)
+			if f.Exists(machine) {
+				f.reconcile(machine)
+			}
+			f.Refresh(host)
+			f.Expect(claimOf(host)).To(Equal(tc.want))
+			f.Expect(f.Exists(machine)).To(Equal(len(machine.Finalizers) > 0 && machine.Spec.HostRef != nil && tc.want != "free"))
+		})
+	}
+}
+
+func TestDeletionWithoutOwnerOrCluster(t *testing.T) {
+	f := newFixture(t)
+	host := f.Host("h1")
+	cluster, _ := f.Cluster("c")
+	owner, machine := bound(f, host, "m", true)
+	f.Delete(owner)
+	remove(f, owner)
+	f.Delete(cluster)
+	f.Delete(machine)
+	f.reconcile(machine)
+	f.Refresh(host)
+	f.Expect(claimOf(host)).To(Equal("Releasing m"))
+}
+
+// While its host is silent a deleted machine waits only as long as another host
+// of its cluster shows that it is the host and not the line (decisions 2, 31).
+func TestSilentHost(t *testing.T) {
+	f := newFixture(t)
+	host, witness := f.Host("h1"), f.Host("h2")
+	f.Cluster("c")
+	owner, machine := bound(f, host, "m", true)
+	bound(f, witness, "w", true)
+	f.SetConnection(witness, infrav1.ConnectionDisconnected)
+	f.SetConnection(host, infrav1.ConnectionDisconnected)
+	f.Delete(owner)
+	f.Delete(machine)
+
+	f.Clock.Step(time.Hour)
+	f.Expect(f.reconcile(machine).RequeueAfter).To(BeZero(), "the whole site is dark: events end the wait, not time")
+	f.ExpectCondition(machine, infrav1.ReadyCondition, no, infrav1.HostSilentReason)
+
+	f.SetConnection(witness, infrav1.ConnectionConnected)
+	f.Expect(f.reconcile(machine).RequeueAfter).To(Equal(20 * time.Second))
+	f.Clock.Step(19 * time.Second)
+	f.Expect(f.reconcile(machine).RequeueAfter).To(Equal(time.Second))
+
+	f.SetConnection(witness, infrav1.ConnectionDisconnected)
+	f.Clock.Step(time.Minute)
+	f.Expect(f.reconcile(machine).RequeueAfter).To(BeZero(), "dark again")
+	f.SetConnection(witness, infrav1.ConnectionConnected)
+	f.Expect(f.reconcile(machine).RequeueAfter).To(Equal(20*time.Second), "the time counts from its return")
+	f.Clock.Step(20 * time.Second)
+	f.reconcile(machine)
+	f.Expect(f.Exists(machine)).To(BeFalse())
+	f.Expect(f.Events()).To(ContainElement(ContainSubstring(infrav1.HostSilentReason)))
+
+	t.Log("The Machine goes; the record on the host stays, and does not hold up a move")
+	remove(f, owner)
+	machines, hosts := []*infrav1.ElementalMachine{machine}, []*infrav1.ElementalHost{host}
+	f.settle(machines, hosts)
+	f.Refresh(host)
+	f.Expect(claimOf(host)).To(Equal("Releasing m"))
+	f.Expect(host.Annotations).NotTo(HaveKey(clusterctlv1.BlockMoveAnnotation))
+
+	t.Log("When it returns it is reset before anything else")
+	f.SetConnection(host, infrav1.ConnectionConnected)
+	f.settle(machines, hosts)
+	f.Refresh(host)
+	f.Expect(claimOf(host)).To(Equal("Releasing m"))
+	f.ExpectCondition(host, infrav1.AvailableCondition, no, infrav1.ResettingReason)
+	f.ReportOperation(host, infrav1.OperationReset, infrav1.OperationSucceeded)
+	f.settle(machines, hosts)
+	f.Refresh(host)
+	f.Expect(claimOf(host)).To(Equal("free"))
+}
+
+func TestSilentHostThatReturnsInTime(t *testing.T) {
+	f := newFixture(t)
+	host, witness := f.Host("h1"), f.Host("h2")
+	f.Cluster("c")
+	_, machine := bound(f, host, "m", true)
+	bound(f, witness, "w", true)
+	f.SetConnection(host, infrav1.ConnectionDisconnected)
+	f.Delete(machine)
+	f.Expect(f.reconcile(machine).RequeueAfter).To(BeNumerically("~", 20*time.Second, 3*time.Second))
+	f.SetConnection(host, infrav1.ConnectionConnected)
+	f.Clock.Step(time.Hour)
+	f.Expect(f.reconcile(machine).RequeueAfter).To(BeZero(), "a connected host gets all the time it needs")
+	f.Expect(f.Exists(machine)).To(BeTrue())
+}
+
+func TestSilentHostOfADeletedCluster(t *testing.T) {
+	f := newFixture(t)
+	host := f.Host("h1")
+	cluster, _ := f.Cluster("c", func(c *clusterv1.Cluster, _ *infrav1.ElementalCluster) {
+		c.Finalizers = []string{clusterv1.ClusterFinalizer}
+	})
+	_, machine := bound(f, host, "m", true)
+	f.SetConnection(host, infrav1.ConnectionDisconnected)
+	f.Delete(machine)
+	f.Expect(f.reconcile(machine).RequeueAfter).To(BeZero(), "a lone silent host is waited for")
+	f.Delete(cluster)
+	f.Expect(f.reconcile(machine).RequeueAfter).To(BeNumerically("~", 20*time.Second, 2*time.Second))
+	f.Clock.Step(25 * time.Second)
+	f.reconcile(machine)
+	f.Expect(f.Exists(machine)).To(BeFalse())
+	f.Refresh(host)
+	f.Expect(claimOf(host)).To(Equal("Releasing m"))
+}
