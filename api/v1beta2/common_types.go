@@ -22,7 +22,7 @@ const (
 	RegistrationLabel = "infrastructure.cluster.x-k8s.io/elemental-registration"
 
 	// TokenSecretType is the type of registration token Secrets.
-	TokenSecretType = "infrastructure.cluster.x-k8s.io/elemental-registration-token" //nolint:gosec // a type, not a credential
+	TokenSecretType = "infrastructure.cluster.x-k8s.io/elemental-registration-token"
 )
 
 // LabelValue is the value of a label.

@@ -7,7 +7,7 @@ import (
 )
 
 // GroupVersion is the group and version of this API.
-var GroupVersion = schema.GroupVersion{Group: "infrastructure.cluster.x-k8s.io", Version: "v1beta2"}
+var GroupVersion = schema.GroupVersion{Group: "infrastructure.cluster.x-k8s.io", Version: "v1beta2"} //nolint:gochecknoglobals // a struct can't be a constant
 
 // AddToScheme registers all kinds of this package.
 func AddToScheme(s *runtime.Scheme) error {

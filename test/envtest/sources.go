@@ -32,8 +32,7 @@ type moduleDirs struct {
 func findModules(ctx context.Context) (moduleDirs, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", providerModule, clusterAPIModule).Output()
 	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			err = fmt.Errorf("%w: %s", err, exit.Stderr)
 		}
 		return moduleDirs{}, fmt.Errorf("finding the folders of modules: %w", err)

@@ -81,7 +81,7 @@ func TestComponentsFitTogether(t *testing.T) {
 	g.Expect(manager.Name).To(Equal("manager"))
 	g.Expect(manager.Image).To(Equal(image + ":" + version))
 
-	pod := labels.Set(labels.Merge(deployment.Spec.Template.Labels, leaderLabel))
+	pod := labels.Merge(deployment.Spec.Template.Labels, leaderLabel)
 	for _, obj := range byKind["Service"] {
 		service := &corev1.Service{}
 		convert(g, obj, service)

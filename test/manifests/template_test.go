@@ -1,6 +1,7 @@
 package manifests_test
 
 import (
+	"maps"
 	"path/filepath"
 	"testing"
 
@@ -33,9 +34,7 @@ func TestClusterTemplate(t *testing.T) {
 				"CLUSTER_NAME": "c", "NAMESPACE": ns, "KUBERNETES_VERSION": "v1.36.3",
 				"CONTROL_PLANE_MACHINE_COUNT": "3", "WORKER_MACHINE_COUNT": "2",
 			}
-			for key, value := range tc.values {
-				values[key] = value
-			}
+			maps.Copy(values, tc.values)
 			all := objects(t, file, values)
 			g.Expect(apply(t.Context(), c, all)).To(Succeed())
 
