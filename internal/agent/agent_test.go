@@ -25,7 +25,9 @@ func TestEnrolsBootstrapsAndReports(t *testing.T) {
 	r.manager.await(t, "the host is enrolled and has told its facts", func(m *manager) bool {
 		return m.enrolments == 1 && m.cleanliness != nil && m.cleanliness.Clean
 	})
+	r.manager.mu.Lock()
 	first := r.manager.reports[0]
+	r.manager.mu.Unlock()
 	if first.Hello == nil || !slices.Equal(first.Hello.Capabilities, []protocol.Capability{
 		protocol.CapabilityBootstrap, protocol.CapabilityReset, protocol.CapabilityRotate,
 	}) {
@@ -155,7 +157,7 @@ func TestUnknownHostDoesNothing(t *testing.T) {
 	r := newRig(t)
 	stop := r.start()
 	r.manager.await(t, "connected", func(m *manager) bool { return m.polls > 0 && m.cleanliness != nil })
-	key := r.manager.key
+	key := r.manager.known()
 	before := 0
 	r.manager.set(func(m *manager) {
 		m.key, before = "somebody else", m.polls

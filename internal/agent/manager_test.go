@@ -59,7 +59,7 @@ func newManager(t *testing.T) *manager {
 		plan: protocol.Plan{Revision: "0"}, changed: make(chan struct{}), now: time.Now,
 		operations: map[string]protocol.OperationReport{}, data: []byte("#cloud-config\n"),
 	}
-	certificate, bundle := serverCertificate(t, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+	certificate, bundle := serverCertificate(t, time.Now().Add(-time.Hour), time.Now().Add(365*24*time.Hour))
 	m.bundle = bundle
 	m.server = httptest.NewUnstartedServer(http.HandlerFunc(m.serve))
 	m.server.EnableHTTP2 = true
@@ -189,7 +189,7 @@ func (m *manager) enrol(w http.ResponseWriter, r *http.Request, key string, know
 		m.key = key
 		m.enrolments++
 	})
-	send(w, protocol.EnrolResponse{HostID: "id-1", Namespace: "fleet", Name: "host-1", Approved: true, ServerTime: m.now()})
+	send(w, protocol.EnrolResponse{HostID: "id-1", Namespace: "fleet", Name: "host-1", Approved: true, ServerTime: m.time()})
 }
 
 func (m *manager) poll(w http.ResponseWriter, r *http.Request) {
@@ -207,7 +207,7 @@ func (m *manager) poll(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if plan.Revision != r.URL.Query().Get("after") {
-			plan.ServerTime = m.now()
+			plan.ServerTime = m.time()
 			send(w, plan)
 			return
 		}
@@ -230,6 +230,26 @@ func (m *manager) bootstrap(w http.ResponseWriter, r *http.Request) {
 	m.set(func(m *manager) { m.fetches++ })
 	w.Header().Set(protocol.HeaderBootstrapFormat, protocol.FormatCloudConfig)
 	_, _ = w.Write(data)
+}
+
+func (m *manager) time() time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.now()
+}
+
+// count reads a number that the server may change meanwhile.
+func (m *manager) count(number *int) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return *number
+}
+
+// known is the key on record.
+func (m *manager) known() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.key
 }
 
 func (m *manager) heard(id string) protocol.OperationState {

@@ -1,0 +1,139 @@
+package agent_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+// rotated is a condition: the manager has another key, and knows the host by it.
+func rotated(times int) func(*manager) bool {
+	return func(m *manager) bool { return m.rotations >= times }
+}
+
+// aged makes the next poll find the key too old.
+func (r *rig) aged() {
+	r.manager.set(func(m *manager) { m.now = func() time.Time { return time.Now().Add(48 * time.Hour) } })
+	r.manager.want(nil, protocol.Desired{})
+}
+
+func TestRotatesAnOldKey(t *testing.T) {
+	r := newRig(t)
+	stop := r.start()
+	r.manager.await(t, "connected", func(m *manager) bool { return m.polls > 0 })
+	first := r.manager.known()
+	r.aged()
+	r.manager.await(t, "the key is rotated", rotated(1))
+	polls := r.manager.count(&r.manager.polls)
+	r.manager.await(t, "the host polls with the new key", func(m *manager) bool { return m.polls > polls })
+	r.manager.want(bootstrapOf("a"), protocol.Desired{})
+	r.manager.await(t, "operations work with the new key", ended("a", protocol.StateSucceeded))
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	store, err := state.Open(r.disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if who := store.Identity(); who.PendingKey != "" || who.Generation != 1 || who.HostID != "id-1" || r.manager.key == first {
+		t.Errorf("after the rotation: generation %d, pending %t", who.Generation, who.PendingKey != "")
+	}
+	if r.manager.enrolments != 1 || r.manager.rotations != 1 {
+		t.Errorf("enrolled %d times, rotated %d times", r.manager.enrolments, r.manager.rotations)
+	}
+}
+
+// The manager took the key over, and its answer got lost, or the host died
+// before it could remember it.
+func TestRotationSurvivesALostAnswer(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.manager.await(t, "connected", func(m *manager) bool { return m.polls > 0 })
+	var lost atomic.Int32
+	r.manager.set(func(m *manager) {
+		m.lose = func(path string) bool { return path == protocol.PathRotate && lost.Add(1) == 1 }
+	})
+	r.aged()
+	r.manager.await(t, "the key is rotated", rotated(1))
+	r.manager.want(bootstrapOf("a"), protocol.Desired{})
+	r.manager.await(t, "the host came back with the new key", ended("a", protocol.StateSucceeded))
+	if r.manager.enrolments != 1 || r.manager.rotations != 1 {
+		t.Errorf("enrolled %d times, rotated %d times", r.manager.enrolments, r.manager.rotations)
+	}
+}
+
+func TestRotationSurvivesEveryCrash(t *testing.T) {
+	everyCrash(t, 8, func(t *testing.T, step int, after bool) {
+		r := newRig(t)
+		stop := r.start()
+		r.manager.await(t, "connected", func(m *manager) bool { return m.polls > 0 })
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		r.aged()
+		r.manager.want(bootstrapOf("a"), protocol.Desired{})
+		r.runUntilEnded(t, "a", step, after)
+		r.disk = r.disk.reborn(-1, false)
+		r.start()
+		r.manager.await(t, "the key is rotated", rotated(1))
+		r.manager.want(bootstrapOf("b"), protocol.Desired{})
+		r.manager.await(t, "the host is told apart by nothing but its key", func(m *manager) bool { return m.operations["b"].State.Final() })
+		if r.manager.enrolments != 1 {
+			t.Errorf("enrolled %d times", r.manager.enrolments)
+		}
+	})
+}
+
+func TestLearnsServersThatWork(t *testing.T) {
+	r := newRig(t)
+	other := newManager(t)
+	stop := r.start()
+	r.manager.await(t, "connected", func(m *manager) bool { return m.polls > 0 })
+	key := r.manager.known()
+	other.set(func(m *manager) { m.key = key })
+	bundle := r.manager.bundle + other.bundle
+	// A root that doesn't fit the servers would cut the host off.
+	_, wrong := serverCertificate(t, time.Now(), time.Now().Add(time.Hour))
+	r.manager.want(nil, protocol.Desired{Servers: []string{r.manager.server.URL}, TrustBundle: wrong})
+	polls := r.manager.count(&r.manager.polls)
+	r.manager.await(t, "it stays with what works", func(m *manager) bool { return m.polls > polls })
+	r.manager.want(nil, protocol.Desired{Servers: []string{other.server.URL, r.manager.server.URL}, TrustBundle: bundle})
+	other.await(t, "it goes to the new server", func(m *manager) bool { return m.polls > 0 })
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	// The first manager is gone for good: the host finds the other one.
+	r.manager.server.CloseClientConnections()
+	r.manager.set(func(m *manager) {
+		m.refuse = func(string) *protocol.Problem { return &protocol.Problem{Status: 503} }
+	})
+	r.start()
+	other.want(bootstrapOf("a"), protocol.Desired{})
+	other.await(t, "the other manager's plan is carried out", ended("a", protocol.StateSucceeded))
+	if r.manager.enrolments != 1 || other.enrolments != 0 {
+		t.Errorf("enrolled %d and %d times", r.manager.enrolments, other.enrolments)
+	}
+}
+
+func TestRefusedTokenLeavesTheHostOut(t *testing.T) {
+	r := newRig(t)
+	r.token = "expired"
+	a, err := r.agent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Enrol(t.Context()); !client.IsProblem(err, protocol.ProblemTokenRefused) {
+		t.Fatalf("enrolled with a wrong token: %v", err)
+	}
+	key := r.disk.content["identity.json"]
+	r.token = token
+	r.start()
+	r.manager.await(t, "it is enrolled", func(m *manager) bool { return m.enrolments == 1 })
+	if key == "" {
+		t.Error("the key was not kept")
+	}
+}
