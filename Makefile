@@ -20,7 +20,7 @@ TESTFLAGS ?=
 
 # What programs say of themselves. Go's own stamp is not used: it is switched
 # off on some machines, and missing where the sources come without git.
-BUILD_VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo $(VERSION))
+BUILD_VERSION := $(shell git describe --tags --dirty 2>/dev/null || echo $(VERSION)-dev+$$(git describe --always --dirty 2>/dev/null))
 BUILD_TIME := $(shell TZ=UTC0 git log -1 --format=%cd --date=format-local:%Y-%m-%dT%H:%M:%SZ 2>/dev/null)
 LDFLAGS := -s -w -X main.version=$(BUILD_VERSION) -X main.buildTime=$(BUILD_TIME)
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
