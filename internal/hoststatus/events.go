@@ -34,27 +34,23 @@ func Events(before, after *infrav1.ElementalHost) []Event {
 }
 
 func event(c *metav1.Condition) (Event, bool) {
+	// Why a host is not available is what another condition has already told.
+	if c.Type == infrav1.AvailableCondition && c.Reason != infrav1.AvailableReason {
+		return Event{}, false
+	}
 	switch c.Reason {
 	case infrav1.ConnectedReason:
 		return Event{corev1.EventTypeNormal, c.Reason, "The agent connected"}, true
 	case infrav1.DisconnectedReason, infrav1.BootstrapFailedReason, infrav1.ResetFailedReason,
-		infrav1.LeftoversReason, infrav1.UnsupportedReason:
-		if c.Type == infrav1.AvailableCondition {
-			return Event{}, false
-		}
+		infrav1.LeftoversReason, infrav1.UnsupportedReason, infrav1.RejectedReason:
 		return Event{corev1.EventTypeWarning, c.Reason, c.Message}, true
 	case infrav1.ApprovedReason:
 		return Event{corev1.EventTypeNormal, c.Reason, "The host was let in"}, true
-	case infrav1.RejectedReason:
-		return Event{corev1.EventTypeWarning, c.Reason, c.Message}, true
 	case infrav1.BootstrapSucceededReason:
 		return Event{corev1.EventTypeNormal, c.Reason, "The bootstrap data ran and ended well"}, true
 	case infrav1.AvailableReason:
 		return Event{corev1.EventTypeNormal, c.Reason, "The host is free for machines"}, true
 	case infrav1.PendingApprovalReason:
-		if c.Type != infrav1.ApprovedCondition {
-			return Event{}, false
-		}
 		return Event{corev1.EventTypeNormal, c.Reason, c.Message}, true
 	default:
 		return Event{}, false

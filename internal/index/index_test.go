@@ -1,0 +1,67 @@
+package index_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
+)
+
+type recorded map[string]client.IndexerFunc
+
+func (r recorded) IndexField(_ context.Context, _ client.Object, field string, values client.IndexerFunc) error {
+	r[field] = values
+	return nil
+}
+
+type broken struct{}
+
+var errBroken = errors.New("broken")
+
+func (broken) IndexField(context.Context, client.Object, string, client.IndexerFunc) error {
+	return errBroken
+}
+
+func TestRegister(t *testing.T) {
+	g := NewWithT(t)
+	indexes := recorded{}
+	g.Expect(index.Register(t.Context(), indexes)).To(Succeed())
+	g.Expect(index.Register(t.Context(), broken{})).To(MatchError(errBroken))
+
+	host := func(claim *infrav1.HostClaim) *infrav1.ElementalHost {
+		return &infrav1.ElementalHost{Spec: infrav1.ElementalHostSpec{Claim: claim}}
+	}
+	free, known := host(nil), host(nil)
+	known.Spec.Identity = &infrav1.HostIdentity{KeyFingerprint: "sha256:ab"}
+	reserved := host(&infrav1.HostClaim{ClusterName: "c", Phase: infrav1.ClaimReserved})
+	bound := host(&infrav1.HostClaim{ID: "1", ClusterName: "c", MachineName: "m", Phase: infrav1.ClaimBound})
+	machine := &infrav1.ElementalMachine{Spec: infrav1.ElementalMachineSpec{HostRef: &infrav1.HostReference{Name: "h", ClaimID: "1"}}}
+	for _, tc := range []struct {
+		index  string
+		object client.Object
+		want   []string
+	}{
+		{index.HostByKey, free, nil},
+		{index.HostByKey, known, []string{"sha256:ab"}},
+		{index.HostByCluster, free, []string{index.Free}},
+		{index.HostByCluster, reserved, []string{"c"}},
+		{index.HostByCluster, bound, []string{"c"}},
+		{index.HostByMachine, free, nil},
+		{index.HostByMachine, reserved, nil},
+		{index.HostByMachine, bound, []string{"m"}},
+		{index.MachineByClaim, &infrav1.ElementalMachine{}, nil},
+		{index.MachineByClaim, machine, []string{"1"}},
+		{index.TokenByHash, &corev1.Secret{}, nil},
+		{index.TokenByHash, &corev1.Secret{Data: map[string][]byte{index.TokenHashKey: []byte("h")}}, []string{"h"}},
+	} {
+		g.Expect(indexes).To(HaveKey(tc.index))
+		g.Expect(indexes[tc.index](tc.object)).To(Equal(tc.want), tc.index)
+		g.Expect(indexes[tc.index](&corev1.ConfigMap{})).To(BeNil(), "objects of other kinds are in no index")
+	}
+}

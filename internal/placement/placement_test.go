@@ -1,0 +1,149 @@
+package placement_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
+)
+
+const zone = infrav1.DefaultFailureDomainLabel
+
+func host(name string, changes ...func(*infrav1.ElementalHost)) *infrav1.ElementalHost {
+	h := &infrav1.ElementalHost{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}},
+		Spec:       infrav1.ElementalHostSpec{Approval: infrav1.ApprovalApproved},
+		Status: infrav1.ElementalHostStatus{
+			Connection:  &infrav1.HostConnection{State: infrav1.ConnectionConnected},
+			Cleanliness: &infrav1.HostCleanliness{State: infrav1.CleanlinessClean},
+		},
+	}
+	for _, change := range changes {
+		change(h)
+	}
+	return h
+}
+
+func label(key, value string) func(*infrav1.ElementalHost) {
+	return func(h *infrav1.ElementalHost) { h.Labels[key] = value }
+}
+
+func claimed(cluster string, phase infrav1.ClaimPhase) func(*infrav1.ElementalHost) {
+	return func(h *infrav1.ElementalHost) {
+		h.Spec.Claim = &infrav1.HostClaim{ID: "id", MachineName: "m", ClusterName: cluster, Phase: phase}
+	}
+}
+
+func TestPick(t *testing.T) {
+	away := func(h *infrav1.ElementalHost) { h.Status.Connection.State = infrav1.ConnectionDisconnected }
+	for name, tc := range map[string]struct {
+		request placement.Request
+		hosts   []*infrav1.ElementalHost
+		want    string
+	}{
+		"first by name":    {placement.Request{}, []*infrav1.ElementalHost{host("b"), host("a"), host("c")}, "a"},
+		"first that suits": {placement.Request{}, []*infrav1.ElementalHost{host("b"), host("a", away)}, "b"},
+		"own reservation first": {placement.Request{ReservedFor: "c"},
+			[]*infrav1.ElementalHost{host("a"), host("z", claimed("c", infrav1.ClaimReserved))}, "z"},
+		"not the reservation of another": {placement.Request{ReservedFor: "c"},
+			[]*infrav1.ElementalHost{host("a", claimed("d", infrav1.ClaimReserved)), host("z")}, "z"},
+		"no reservation for who asks for none": {placement.Request{},
+			[]*infrav1.ElementalHost{host("a", claimed("", infrav1.ClaimReserved)), host("b", claimed("c", infrav1.ClaimReserved))}, ""},
+		"not what the cluster has bound": {placement.Request{ReservedFor: "c"},
+			[]*infrav1.ElementalHost{host("a", claimed("c", infrav1.ClaimBound)), host("b", claimed("c", infrav1.ClaimReleasing))}, ""},
+		"reserved, but not usable": {placement.Request{ReservedFor: "c"},
+			[]*infrav1.ElementalHost{host("a", claimed("c", infrav1.ClaimReserved), away), host("b")}, "b"},
+		"reserved, but not matching": {placement.Request{ReservedFor: "c", FailureDomain: "x", FailureDomainLabel: zone},
+			[]*infrav1.ElementalHost{host("a", claimed("c", infrav1.ClaimReserved))}, ""},
+		"pin":                         {placement.Request{HostName: "b"}, []*infrav1.ElementalHost{host("a"), host("b")}, "b"},
+		"pin that can't be used":      {placement.Request{HostName: "b"}, []*infrav1.ElementalHost{host("a"), host("b", away)}, ""},
+		"strict failure domain":       {placement.Request{FailureDomain: "x", FailureDomainLabel: zone}, []*infrav1.ElementalHost{host("a", label(zone, "y")), host("b")}, ""},
+		"failure domain":              {placement.Request{FailureDomain: "x", FailureDomainLabel: zone}, []*infrav1.ElementalHost{host("a", label(zone, "y")), host("b", label(zone, "x"))}, "b"},
+		"failure domain, other label": {placement.Request{FailureDomain: "x", FailureDomainLabel: "rack"}, []*infrav1.ElementalHost{host("a", label(zone, "x")), host("b", label("rack", "x"))}, "b"},
+		"none":                        {placement.Request{}, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			for range 2 {
+				got := ""
+				if h := tc.request.Pick(tc.hosts); h != nil {
+					got = h.Name
+				}
+				g.Expect(got).To(Equal(tc.want))
+				slices.Reverse(tc.hosts)
+			}
+		})
+	}
+}
+
+func TestSelector(t *testing.T) {
+	requirement := func(op metav1.LabelSelectorOperator, values ...string) *infrav1.HostSelector {
+		return &infrav1.HostSelector{MatchExpressions: []infrav1.HostSelectorRequirement{{Key: "size", Operator: op, Values: values}}}
+	}
+	for name, tc := range map[string]struct {
+		selector   *infrav1.HostSelector
+		big, plain bool
+	}{
+		"none":           {nil, true, true},
+		"empty":          {&infrav1.HostSelector{}, true, true},
+		"labels":         {&infrav1.HostSelector{MatchLabels: infrav1.Labels{"size": "big"}}, true, false},
+		"in":             {requirement(metav1.LabelSelectorOpIn, "big", "huge"), true, false},
+		"not in":         {requirement(metav1.LabelSelectorOpNotIn, "big"), false, true},
+		"exists":         {requirement(metav1.LabelSelectorOpExists), true, false},
+		"does not exist": {requirement(metav1.LabelSelectorOpDoesNotExist), false, true},
+		"invalid":        {requirement("Like", "b*"), false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			r := placement.Request{Selector: tc.selector}
+			_, big := r.Matches(host("a", label("size", "big")))
+			_, plain := r.Matches(host("b"))
+			g.Expect([]bool{big, plain}).To(Equal([]bool{tc.big, tc.plain}))
+		})
+	}
+}
+
+func TestSkipReasons(t *testing.T) {
+	now := metav1.NewTime(time.Unix(1000, 0))
+	for want, change := range map[string]func(*infrav1.ElementalHost){
+		infrav1.PendingApprovalReason: func(h *infrav1.ElementalHost) { h.Spec.Approval = "" },
+		infrav1.RejectedReason:        func(h *infrav1.ElementalHost) { h.Spec.Approval = infrav1.ApprovalRejected },
+		infrav1.NeverConnectedReason:  func(h *infrav1.ElementalHost) { h.Status.Connection = nil },
+		infrav1.DisconnectedReason:    func(h *infrav1.ElementalHost) { h.Status.Connection.State = infrav1.ConnectionDisconnected },
+		infrav1.NotReportedReason:     func(h *infrav1.ElementalHost) { h.Status.Cleanliness = nil },
+		infrav1.LeftoversReason:       func(h *infrav1.ElementalHost) { h.Status.Cleanliness.State = infrav1.CleanlinessDirty },
+		infrav1.CordonedReason:        func(h *infrav1.ElementalHost) { h.Spec.Cordon = &infrav1.HostCordon{Reason: "fan"} },
+		infrav1.DeletingReason:        func(h *infrav1.ElementalHost) { h.DeletionTimestamp = &now },
+	} {
+		t.Run(want, func(t *testing.T) {
+			g := NewWithT(t)
+			why, ok := placement.Request{}.Suits(host("a", change))
+			g.Expect(ok).To(BeFalse())
+			g.Expect(why).To(Equal(want))
+			why, ok = placement.Request{ReservedFor: "c"}.Suits(host("a", claimed("c", infrav1.ClaimReserved), change))
+			g.Expect(ok).To(BeFalse(), "nor when it is reserved")
+			g.Expect(why).To(Equal(want))
+		})
+	}
+	g := NewWithT(t)
+	_, ok := placement.Request{}.Suits(host("a"))
+	g.Expect(ok).To(BeTrue())
+}
+
+func TestExplain(t *testing.T) {
+	g := NewWithT(t)
+	r := placement.Request{FailureDomain: "x", FailureDomainLabel: zone}
+	g.Expect(r.Explain(nil)).To(ContainSubstring("enrol hosts"))
+	hosts := []*infrav1.ElementalHost{
+		host("a"), host("b", label(zone, "y")), host("c", label(zone, "x"), claimed("d", infrav1.ClaimBound)), host("d", label(zone, "x"), claimed("d", infrav1.ClaimReserved)),
+	}
+	const want = "None of 4 hosts can be used: 1 Claimed, 1 ReservedForCluster, 2 in another failure domain"
+	g.Expect(r.Explain(hosts)).To(Equal(want))
+	slices.Reverse(hosts)
+	g.Expect(r.Explain(hosts)).To(Equal(want), "whatever the order")
+}
