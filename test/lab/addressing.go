@@ -13,9 +13,11 @@ const PodSubnet = "10.244.0.0/16"
 
 // address returns the n-th address of a network: 1 is the way out, 10 the management cluster, 11 the first host.
 func address(subnet string, n int) string {
-	octets := netip.MustParsePrefix(subnet).Masked().Addr().As4()
-	octets[3] += byte(n)
-	return netip.AddrFrom4(octets).String()
+	found := netip.MustParsePrefix(subnet).Masked().Addr()
+	for range n {
+		found = found.Next()
+	}
+	return found.String()
 }
 
 // hostAddress returns the address of a host: 0 is the management cluster, 1 the first host.

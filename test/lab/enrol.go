@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -62,7 +64,7 @@ func (l *Lab) enrol(ctx context.Context, e Enrolment) error {
 	if err != nil {
 		return err
 	}
-	files := append(agent, engine.File{Path: agentConfig, Mode: 0o600, Content: config})
+	files := slices.Concat(agent, []engine.File{{Path: agentConfig, Mode: 0o600, Content: config}})
 	errs := make([]error, len(e.Hosts))
 	var group sync.WaitGroup
 	for i, host := range e.Hosts {
@@ -128,9 +130,7 @@ func unitProgram(unit string) string {
 // registration returns the manifest of an enrolment's ElementalRegistration.
 func registration(e Enrolment) (string, error) {
 	labels := map[string]string{GroupLabel: e.Name}
-	for name, value := range e.Labels {
-		labels[name] = value
-	}
+	maps.Copy(labels, e.Labels)
 	manifest, err := yaml.Marshal(map[string]any{
 		"apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2",
 		"kind":       "ElementalRegistration",

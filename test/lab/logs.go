@@ -31,7 +31,7 @@ func (l *Lab) Logs(ctx context.Context, folder string) error {
 		for i, host := range hosts {
 			group.Go(func() { errs[i] = l.hostLogs(ctx, host, filepath.Join(folder, host.Name)) })
 		}
-		if _, err := os.Stat(l.Kubeconfig()); err == nil {
+		if l.hasManagement() {
 			group.Go(func() { errs[len(hosts)] = l.clusterLogs(ctx, filepath.Join(folder, "management-cluster")) })
 		}
 		group.Wait()
@@ -100,7 +100,7 @@ func (l *Lab) clusterLogs(ctx context.Context, folder string) error {
 	defer cancel()
 	kinds, err := l.Kubectl(ctx, "api-resources", "--verbs", "list", "--output", "name")
 	errs := []error{err}
-	for _, kind := range strings.Fields(kinds) {
+	for kind := range strings.FieldsSeq(kinds) {
 		if !explains(kind) {
 			continue
 		}

@@ -173,6 +173,12 @@ func (l *Lab) management(hostImage string) management {
 // Kubeconfig returns the file with which the management cluster is reached from this machine.
 func (l *Lab) Kubeconfig() string { return filepath.Join(l.options.State, "management.kubeconfig") }
 
+// hasManagement tells whether there is a management cluster.
+func (l *Lab) hasManagement() bool {
+	_, err := os.Stat(l.Kubeconfig())
+	return err == nil
+}
+
 // startManagement makes the management cluster, or finds it, and waits for its node.
 func (l *Lab) startManagement(ctx context.Context, cluster management) error {
 	kubeconfig, err := cluster.start(ctx)

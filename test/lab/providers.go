@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/util/version"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/certs"
@@ -94,10 +94,10 @@ func (l *Lab) findRelease() (release, error) {
 		return release{}, fmt.Errorf("looking for releases: %w", err)
 	}
 	var newest release
-	var highest *version.Version
+	var highest *utilversion.Version
 	for _, file := range files {
 		folder := filepath.Dir(file)
-		v, err := version.ParseSemantic(filepath.Base(folder))
+		v, err := utilversion.ParseSemantic(filepath.Base(folder))
 		if err == nil && (highest == nil || highest.LessThan(v)) {
 			highest, newest = v, release{version: filepath.Base(folder), folder: folder}
 		}

@@ -3,7 +3,6 @@ package lab
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 )
 
@@ -28,7 +27,7 @@ func (l *Lab) Status(ctx context.Context) (string, error) {
 		}
 		fmt.Fprintf(&text, "%-12s %-14s %-4s docker exec -it %s bash\n", host.Name, host.Address, state, host.Container())
 	}
-	if _, err := os.Stat(l.Kubeconfig()); err != nil {
+	if !l.hasManagement() {
 		return text.String(), nil
 	}
 	fmt.Fprintf(&text, "\nexport KUBECONFIG=%s\n", l.Kubeconfig())

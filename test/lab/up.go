@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 
@@ -68,7 +69,7 @@ func (l *Lab) Up(ctx context.Context) error {
 func variables(address string) map[string]string {
 	return map[string]string{
 		"CLUSTER_TOPOLOGY":                      "true",
-		"ELEMENTAL_AGENT_API_URL":               fmt.Sprintf("https://%s:%d", address, AgentAPIPort),
+		"ELEMENTAL_AGENT_API_URL":               "https://" + net.JoinHostPort(address, strconv.Itoa(AgentAPIPort)),
 		"ELEMENTAL_AGENT_API_SERVICE_TYPE":      "NodePort",
 		"ELEMENTAL_AGENT_API_NODE_PORT":         strconv.Itoa(AgentAPIPort),
 		"EXP_KUBEADM_BOOTSTRAP_FORMAT_IGNITION": "true",

@@ -20,10 +20,10 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx); err != nil {
+	err := run(ctx)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "tools:", err)
-		stop()
 		os.Exit(1)
 	}
 }
@@ -31,7 +31,7 @@ func main() {
 func run(ctx context.Context) error {
 	modules := flag.String("modules", filepath.Join("test", "tools"), "folder with one module per tool set")
 	flag.Usage = func() {
-		fmt.Fprintf(flag.CommandLine.Output(), "Usage: tools [flags] NAME...\n\nNames: %s\n\nThe cache is $ELEMENTAL_CACHE.\n\n",
+		_, _ = fmt.Fprintf(flag.CommandLine.Output(), "Usage: tools [flags] NAME...\n\nNames: %s\n\nThe cache is $ELEMENTAL_CACHE.\n\n",
 			strings.Join(toolset.Names(), ", "))
 		flag.PrintDefaults()
 	}

@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/scheme"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -75,17 +75,17 @@ func objects() (*unstructured.Unstructured, []client.Object) {
 	webhook := &apiextensionsv1.WebhookConversion{ClientConfig: &apiextensionsv1.WebhookClientConfig{}}
 	return certificate, []client.Object{
 		certificate,
-		&admissionv1.MutatingWebhookConfiguration{
+		&admissionregistrationv1.MutatingWebhookConfiguration{
 			ObjectMeta: metav1.ObjectMeta{Name: "mutating", Annotations: annotations},
-			Webhooks:   []admissionv1.MutatingWebhook{{Name: "one"}, {Name: "two"}},
+			Webhooks:   []admissionregistrationv1.MutatingWebhook{{Name: "one"}, {Name: "two"}},
 		},
-		&admissionv1.ValidatingWebhookConfiguration{
+		&admissionregistrationv1.ValidatingWebhookConfiguration{
 			ObjectMeta: metav1.ObjectMeta{Name: "validating", Annotations: annotations},
-			Webhooks:   []admissionv1.ValidatingWebhook{{Name: "one"}},
+			Webhooks:   []admissionregistrationv1.ValidatingWebhook{{Name: "one"}},
 		},
-		&admissionv1.ValidatingWebhookConfiguration{
+		&admissionregistrationv1.ValidatingWebhookConfiguration{
 			ObjectMeta: metav1.ObjectMeta{Name: "foreign"},
-			Webhooks:   []admissionv1.ValidatingWebhook{{Name: "one"}},
+			Webhooks:   []admissionregistrationv1.ValidatingWebhook{{Name: "one"}},
 		},
 		&apiextensionsv1.CustomResourceDefinition{
 			ObjectMeta: metav1.ObjectMeta{Name: "converted", Annotations: annotations},
@@ -99,7 +99,7 @@ func objects() (*unstructured.Unstructured, []client.Object) {
 
 func TestReconcile(t *testing.T) {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme} {
 		if err := add(s); err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +125,7 @@ func TestReconcile(t *testing.T) {
 		}
 	}
 	first := run()
-	mutating, validating := &admissionv1.MutatingWebhookConfiguration{}, &admissionv1.ValidatingWebhookConfiguration{}
+	mutating, validating := &admissionregistrationv1.MutatingWebhookConfiguration{}, &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	get(mutating, "mutating")
 	get(validating, "validating")

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -49,8 +49,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("certs").
 		Watches(newCertificate(), all).
 		Watches(&corev1.Secret{}, all, having(nameAnnotation)).
-		Watches(&admissionv1.MutatingWebhookConfiguration{}, all, having(injectAnnotation)).
-		Watches(&admissionv1.ValidatingWebhookConfiguration{}, all, having(injectAnnotation)).
+		Watches(&admissionregistrationv1.MutatingWebhookConfiguration{}, all, having(injectAnnotation)).
+		Watches(&admissionregistrationv1.ValidatingWebhookConfiguration{}, all, having(injectAnnotation)).
 		Watches(&apiextensionsv1.CustomResourceDefinition{}, all, having(injectAnnotation)).
 		Complete(r)
 }
@@ -136,12 +136,12 @@ func (r *Reconciler) markReady(ctx context.Context, certificate *unstructured.Un
 
 // inject writes bundles into webhooks and conversion webhooks that are annotated with a certificate's namespace/name.
 func (r *Reconciler) inject(ctx context.Context, bundles map[string][]byte) error {
-	mutating := &admissionv1.MutatingWebhookConfigurationList{}
+	mutating := &admissionregistrationv1.MutatingWebhookConfigurationList{}
 	if err := r.Client.List(ctx, mutating); err != nil {
 		return err
 	}
 	for i := range mutating.Items {
-		var configs []*admissionv1.WebhookClientConfig
+		var configs []*admissionregistrationv1.WebhookClientConfig
 		for j := range mutating.Items[i].Webhooks {
 			configs = append(configs, &mutating.Items[i].Webhooks[j].ClientConfig)
 		}
@@ -149,12 +149,12 @@ func (r *Reconciler) inject(ctx context.Context, bundles map[string][]byte) erro
 			return err
 		}
 	}
-	validating := &admissionv1.ValidatingWebhookConfigurationList{}
+	validating := &admissionregistrationv1.ValidatingWebhookConfigurationList{}
 	if err := r.Client.List(ctx, validating); err != nil {
 		return err
 	}
 	for i := range validating.Items {
-		var configs []*admissionv1.WebhookClientConfig
+		var configs []*admissionregistrationv1.WebhookClientConfig
 		for j := range validating.Items[i].Webhooks {
 			configs = append(configs, &validating.Items[i].Webhooks[j].ClientConfig)
 		}
@@ -167,7 +167,7 @@ func (r *Reconciler) inject(ctx context.Context, bundles map[string][]byte) erro
 
 // injectInto updates an object if one of its webhooks has another bundle than its annotation asks for.
 func (r *Reconciler) injectInto(
-	ctx context.Context, object client.Object, bundles map[string][]byte, configs ...*admissionv1.WebhookClientConfig,
+	ctx context.Context, object client.Object, bundles map[string][]byte, configs ...*admissionregistrationv1.WebhookClientConfig,
 ) error {
 	bundle := bundles[object.GetAnnotations()[injectAnnotation]]
 	changed := false

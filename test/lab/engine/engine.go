@@ -79,7 +79,7 @@ func Install(ctx context.Context, packages ...string) error {
 
 // start starts dockerd, in a session of its own so that it outlives this process, and waits until it answers.
 func (e *Engine) start(ctx context.Context) error {
-	if err := os.MkdirAll(e.Daemon, 0o755); err != nil {
+	if err := os.MkdirAll(e.Daemon, 0o750); err != nil {
 		return fmt.Errorf("making the folder of dockerd: %w", err)
 	}
 	log, err := os.Create(filepath.Join(e.Daemon, "dockerd.log"))
@@ -87,13 +87,13 @@ func (e *Engine) start(ctx context.Context) error {
 		return fmt.Errorf("making the log of dockerd: %w", err)
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.Command("dockerd")
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), "dockerd")
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("starting dockerd: %w", err)
 	}
-	if err := os.WriteFile(e.pidFile(), []byte(strconv.Itoa(cmd.Process.Pid)), 0o644); err != nil {
+	if err := os.WriteFile(e.pidFile(), []byte(strconv.Itoa(cmd.Process.Pid)), 0o600); err != nil {
 		return fmt.Errorf("noting the process of dockerd: %w", err)
 	}
 	ended := make(chan error, 1)

@@ -32,7 +32,7 @@ func raiseLimits(folder string) error {
 		if is >= want {
 			continue
 		}
-		if err := os.WriteFile(path, []byte(strconv.Itoa(want)), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(strconv.Itoa(want)), 0o600); err != nil {
 			return fmt.Errorf("raising fs.inotify.%s from %d to %d (as root: sysctl -w fs.inotify.%s=%d): %w", name, is, want, name, want, err)
 		}
 	}

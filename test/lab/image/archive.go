@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -141,7 +142,7 @@ func copyTar(w *tar.Writer, file string) error {
 	r := tar.NewReader(in)
 	for {
 		header, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
@@ -150,7 +151,7 @@ func copyTar(w *tar.Writer, file string) error {
 		if err := w.WriteHeader(header); err != nil {
 			return err
 		}
-		if _, err := io.Copy(w, r); err != nil {
+		if _, err := io.CopyN(w, r, header.Size); err != nil {
 			return fmt.Errorf("copying %s from %s: %w", header.Name, file, err)
 		}
 	}

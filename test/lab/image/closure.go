@@ -36,15 +36,15 @@ type collector struct {
 
 // add collects the file at a path inside the root: the links that lead to it, then the file and what it is linked with.
 func (c collector) add(path string) error {
-	real, err := c.resolve(path, 0)
+	target, err := c.resolve(path, 0)
 	if err != nil {
 		return err
 	}
-	if c.seen[real] {
+	if c.seen[target] {
 		return nil
 	}
-	c.seen[real] = true
-	program, err := elf.Open(filepath.Join(c.root, real))
+	c.seen[target] = true
+	program, err := elf.Open(filepath.Join(c.root, target))
 	if err != nil {
 		// Not a program, so it needs nothing.
 		return nil
@@ -64,7 +64,7 @@ func (c collector) add(path string) error {
 		return fmt.Errorf("reading the names of libraries: %w", err)
 	}
 	for _, library := range libraries {
-		found, err := filepath.Glob(filepath.Join(c.root, "usr/lib/*-linux-gnu", library))
+		found, err := filepath.Glob(filepath.Join(c.root, "usr", "lib", "*-linux-gnu", library))
 		if err != nil || len(found) == 0 {
 			return fmt.Errorf("library %s is missing", library)
 		}
@@ -80,23 +80,23 @@ func (c collector) resolve(path string, depth int) (string, error) {
 	if depth > 40 {
 		return "", fmt.Errorf("%s: too many symbolic links", path)
 	}
-	real := "/"
+	resolved := "/"
 	parts := strings.Split(strings.Trim(filepath.Clean(path), "/"), "/")
 	for i, part := range parts {
-		next := filepath.Join(real, part)
+		next := filepath.Join(resolved, part)
 		target, err := os.Readlink(filepath.Join(c.root, next))
 		if err != nil {
 			if _, err := os.Lstat(filepath.Join(c.root, next)); err != nil {
 				return "", err
 			}
-			real = next
+			resolved = next
 			continue
 		}
 		c.seen[next] = true
 		if !filepath.IsAbs(target) {
-			target = filepath.Join(real, target)
+			target = filepath.Join(resolved, target)
 		}
 		return c.resolve(filepath.Join(append([]string{target}, parts[i+1:]...)...), depth+1)
 	}
-	return real, nil
+	return resolved, nil
 }

@@ -79,7 +79,7 @@ func (b Builder) prune(ctx context.Context, keep string) error {
 	if err != nil {
 		return fmt.Errorf("listing host images: %w", err)
 	}
-	for _, name := range strings.Fields(list) {
+	for name := range strings.FieldsSeq(list) {
 		if name != keep {
 			_, _ = b.Engine.Docker(ctx, "image", "rm", name)
 		}

@@ -26,7 +26,7 @@ func imageNames(ctx context.Context, tools string) (map[string]string, error) {
 
 func parseImageNames(list string) map[string]string {
 	names := map[string]string{}
-	for _, name := range strings.Fields(list) {
+	for name := range strings.FieldsSeq(list) {
 		repository, _, _ := strings.Cut(path.Base(name), ":")
 		names[repository] = name
 	}

@@ -38,7 +38,7 @@ func run(args []string) error {
 		if config, err = keepConntrackMax(config); err != nil {
 			return fmt.Errorf("changing the configuration of kube-proxy: %w", err)
 		}
-		if err := os.WriteFile(changed, config, 0o644); err != nil {
+		if err := os.WriteFile(changed, config, 0o600); err != nil {
 			return fmt.Errorf("writing the configuration of kube-proxy: %w", err)
 		}
 		args[i] = "--config=" + changed

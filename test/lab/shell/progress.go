@@ -3,6 +3,7 @@ package shell
 import (
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 )
@@ -67,7 +68,7 @@ func (p *Progress) Write(text []byte) (int, error) {
 func lines(text []byte) []string {
 	var all []string
 	line := []byte{}
-	for _, b := range append(text[:len(text):len(text)], '\n') {
+	for _, b := range append(slices.Clip(text), '\n') {
 		if b != '\n' {
 			line = append(line, b)
 			continue

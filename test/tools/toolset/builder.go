@@ -53,7 +53,7 @@ func (b Builder) Folder(ctx context.Context, tools ...Tool) (string, error) {
 			return "", fmt.Errorf("building %s: %w", t.Name, err)
 		}
 		files[t.Name] = file
-		fmt.Fprintln(all, file)
+		_, _ = fmt.Fprintln(all, file)
 	}
 	folder := filepath.Join(b.Cache, "tools", "bin", hex.EncodeToString(all.Sum(nil))[:16])
 	if _, err := os.Stat(folder); err == nil {
@@ -65,7 +65,7 @@ func (b Builder) Folder(ctx context.Context, tools ...Tool) (string, error) {
 // link makes folder with a hard link to each file, under its name.
 func (b Builder) link(folder string, files map[string]string) error {
 	parent := filepath.Dir(folder)
-	if err := os.MkdirAll(parent, 0o755); err != nil {
+	if err := os.MkdirAll(parent, 0o750); err != nil {
 		return fmt.Errorf("making the folder for programs: %w", err)
 	}
 	temp, err := os.MkdirTemp(parent, "new-")
@@ -77,9 +77,6 @@ func (b Builder) link(folder string, files map[string]string) error {
 		if err := os.Link(file, filepath.Join(temp, name)); err != nil {
 			return fmt.Errorf("linking %s: %w", name, err)
 		}
-	}
-	if err := os.Chmod(temp, 0o755); err != nil {
-		return fmt.Errorf("opening the folder for programs: %w", err)
 	}
 	// Whoever comes second finds a folder that is not empty, with the same content.
 	if err := os.Rename(temp, folder); err != nil && !errors.Is(err, os.ErrExist) && !errors.Is(err, syscall.ENOTEMPTY) {
@@ -136,7 +133,7 @@ func (b Builder) plan(t Tool, goVersion string) (args []string, key string, err 
 	for _, part := range []string{
 		string(gomod), string(gosum), strings.Join(args, "\x00"), goVersion, runtime.GOOS, runtime.GOARCH,
 	} {
-		fmt.Fprintf(hash, "%d\x00%s", len(part), part)
+		_, _ = fmt.Fprintf(hash, "%d\x00%s", len(part), part)
 	}
 	return args, hex.EncodeToString(hash.Sum(nil))[:16], nil
 }
@@ -144,7 +141,7 @@ func (b Builder) plan(t Tool, goVersion string) (args []string, key string, err 
 // compile runs go into a new folder and puts that in the place of file's folder.
 func (b Builder) compile(ctx context.Context, t Tool, args []string, file string) error {
 	target := filepath.Dir(file)
-	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
 		return fmt.Errorf("making the cache: %w", err)
 	}
 	temp, err := os.MkdirTemp(filepath.Dir(target), "new-")
@@ -152,9 +149,6 @@ func (b Builder) compile(ctx context.Context, t Tool, args []string, file string
 		return fmt.Errorf("making the cache: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(temp) }()
-	if err := os.Chmod(temp, 0o755); err != nil {
-		return fmt.Errorf("making the cache: %w", err)
-	}
 
 	defer b.report(t.Name)()
 	args = append([]string{args[0], "-o", filepath.Join(temp, t.Name)}, args[1:]...)
@@ -172,7 +166,7 @@ func (b Builder) compile(ctx context.Context, t Tool, args []string, file string
 func (b Builder) report(name string) (done func()) {
 	start := time.Now()
 	elapsed := func() time.Duration { return time.Since(start).Round(time.Second) }
-	fmt.Fprintf(b.Progress, "building %s\n", name)
+	_, _ = fmt.Fprintf(b.Progress, "building %s\n", name)
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -181,7 +175,7 @@ func (b Builder) report(name string) (done func()) {
 		for {
 			select {
 			case <-tick.C:
-				fmt.Fprintf(b.Progress, "building %s: %s so far\n", name, elapsed())
+				_, _ = fmt.Fprintf(b.Progress, "building %s: %s so far\n", name, elapsed())
 			case <-stop:
 				return
 			}
@@ -190,7 +184,7 @@ func (b Builder) report(name string) (done func()) {
 	return func() {
 		close(stop)
 		<-stopped
-		fmt.Fprintf(b.Progress, "building %s: took %s\n", name, elapsed())
+		_, _ = fmt.Fprintf(b.Progress, "building %s: took %s\n", name, elapsed())
 	}
 }
 
@@ -204,10 +198,10 @@ func command(ctx context.Context, dir string, args ...string) *exec.Cmd {
 
 // lock waits for an exclusive lock on a file, made when missing.
 func lock(ctx context.Context, file string) (unlock func(), err error) {
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o644)
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
