@@ -51,6 +51,8 @@ type Linker interface {
 // failed has no bearing on the outcome.
 type Runner interface {
 	Run(ctx context.Context, op state.Operation, progress func(step string)) (Result, error)
+	// Abort ends what goes on without Run, once ctx was ended for good.
+	Abort(op state.Operation) error
 	// Settle drops what is not needed once the result is recorded. It may be
 	// called again for an operation that is settled.
 	Settle(op state.Operation) error
@@ -106,6 +108,8 @@ type Agent struct {
 	mu sync.Mutex
 	// repeat are results that the manager knew once and asks for again.
 	repeat []state.Operation
+	// supersede ends the bootstrap that runs, if one does.
+	supersede context.CancelCauseFunc
 	// linked is the providerID that the Node is known to have.
 	linked string
 	// unknownSince is when managers began to deny knowing the host.

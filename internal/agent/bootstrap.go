@@ -45,6 +45,8 @@ type Executor interface {
 	// Execute begins or resumes. A *Failure is final; after any other error it
 	// may be called again.
 	Execute(ctx context.Context, job Job, progress func(step string)) (warnings []string, err error)
+	// Abort ends what of the job still runs.
+	Abort(folder string) error
 	// Settle drops the secrets that Execute kept.
 	Settle(folder string) error
 }
@@ -107,6 +109,9 @@ func (b *Bootstrap) Run(ctx context.Context, op state.Operation, progress func(s
 	warnings = append(warnings, executing...)
 	return b.link(ctx, op, warnings, progress)
 }
+
+// Abort ends the scripts that run.
+func (b *Bootstrap) Abort(op state.Operation) error { return b.Executor.Abort(op.Folder()) }
 
 // Settle shreds the data: it holds secrets, and is never needed again.
 func (b *Bootstrap) Settle(op state.Operation) error {

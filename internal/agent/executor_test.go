@@ -75,6 +75,13 @@ func (e *executor) Execute(ctx context.Context, job agent.Job, progress func(str
 	return nil, nil
 }
 
+func (e *executor) Abort(string) error {
+	e.machine.mu.Lock()
+	defer e.machine.mu.Unlock()
+	e.machine.aborted++
+	return nil
+}
+
 func (e *executor) Settle(folder string) error { return e.files.Remove(folder + "/script") }
 
 func (e *executor) Executed() ([]string, error) {

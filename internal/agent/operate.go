@@ -101,7 +101,7 @@ func (a *Agent) execute(ctx context.Context, op state.Operation) (again bool, er
 	}
 	a.Log.Info("Running an operation", "operation", op.Type, "id", op.ID, "cluster", op.ClusterName,
 		"machine", op.MachineName, "attempt", op.Attempt)
-	result, err := a.watched(ctx, runner, op)
+	result, err := a.supersedable(ctx, runner, op)
 	switch {
 	case ctx.Err() != nil:
 		return false, nil
@@ -120,6 +120,56 @@ func (a *Agent) execute(ctx context.Context, op state.Operation) (again bool, er
 	a.settle(op, runner)
 	a.learnFrom(ctx, op)
 	return result.State == protocol.StateFailed && op.Type == protocol.OperationReset, nil
+}
+
+// errSuperseded ends a bootstrap whose Machine is being deleted: its script may
+// be waiting for something that never comes.
+var errSuperseded = errors.New("the manager wants this host reset")
+
+// resetWanted reports whether the plan asks for a reset that is not done.
+func (a *Agent) resetWanted() bool {
+	want := a.Store.Plan().Operation
+	if want == nil || want.Type != protocol.OperationReset {
+		return false
+	}
+	done, _ := a.Store.Operation(want.Type, want.ID)
+	return !done.Done()
+}
+
+// endSuperseded ends a running bootstrap if the plan asks for a reset now.
+func (a *Agent) endSuperseded() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.supersede != nil && a.resetWanted() {
+		a.supersede(errSuperseded)
+	}
+}
+
+// supersedable runs an operation; a bootstrap ends when a reset is wanted.
+// Nothing else that a plan says ends one.
+func (a *Agent) supersedable(ctx context.Context, runner Runner, op state.Operation) (Result, error) {
+	if op.Type != protocol.OperationBootstrap {
+		return a.watched(ctx, runner, op)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	a.mu.Lock()
+	a.supersede = cancel
+	a.mu.Unlock()
+	defer func() {
+		a.mu.Lock()
+		a.supersede = nil
+		a.mu.Unlock()
+	}()
+	a.endSuperseded()
+	result, err := a.watched(ctx, runner, op)
+	if err == nil || !errors.Is(context.Cause(ctx), errSuperseded) {
+		return result, err
+	}
+	if err := runner.Abort(op); err != nil {
+		a.Log.Error("Could not end a bootstrap", "id", op.ID, "error", err)
+	}
+	return Result{State: protocol.StateFailed, Message: "ended: " + errSuperseded.Error()}, nil
 }
 
 // watched runs the operation and reports its progress.

@@ -129,6 +129,7 @@ func (a *Agent) accept(ctx context.Context, plan protocol.Plan) error {
 			a.observeAddresses(ctx)
 		}
 	}
+	a.endSuperseded()
 	signal(a.work)
 	if err := a.Link.learn(ctx, plan.Desired); err != nil {
 		if isStateError(err) {

@@ -110,6 +110,9 @@ func (r *Reset) Run(ctx context.Context, op state.Operation, progress func(strin
 	return r.clean(ctx, executed, at, progress)
 }
 
+// Abort does nothing: a reset is never given up.
+func (r *Reset) Abort(state.Operation) error { return nil }
+
 // Settle drops the record of the phases.
 func (r *Reset) Settle(op state.Operation) error { return r.Store.Documents().Remove(op.Folder()) }
 

@@ -61,3 +61,17 @@ func TestFailedResetIsReportedAndTriedAgain(t *testing.T) {
 	r.mu.Unlock()
 	r.manager.await(t, "the reset succeeded", ended("b", protocol.StateSucceeded))
 }
+
+func TestResetEndsABootstrapThatHangs(t *testing.T) {
+	r := newRig(t)
+	r.hold = make(chan struct{})
+	r.start()
+	r.manager.want(bootstrapOf("a"), protocol.Desired{})
+	<-r.started
+	r.manager.want(resetOf("b"), protocol.Desired{})
+	r.manager.await(t, "the bootstrap failed", ended("a", protocol.StateFailed))
+	r.manager.await(t, "the reset succeeded", ended("b", protocol.StateSucceeded))
+	if r.aborted != 1 || r.undone != 1 {
+		t.Errorf("aborted %d times, undone %d times", r.aborted, r.undone)
+	}
+}

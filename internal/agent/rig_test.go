@@ -105,6 +105,7 @@ type machine struct {
 	scripts map[string]int
 	undone  int
 	reboots int
+	aborted int
 	linked  []string
 	// fail makes the script fail; hold keeps it running until it is closed.
 	fail    error

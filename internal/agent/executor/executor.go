@@ -9,6 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
+	"syscall"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap"
@@ -98,6 +101,36 @@ func reason(failure *apply.Failure) error {
 // Settle drops the scripts, which may hold secrets. What they printed and the
 // files that were replaced stay, for people and for the reset.
 func (e *Executor) Settle(folder string) error { return apply.ShredSecrets(e.workDir(folder)) }
+
+// Abort kills the job's scripts that run, and what they started. They are found
+// by their runners, each of which leads a session of its own.
+func (e *Executor) Abort(folder string) error {
+	marks, err := filepath.Glob(filepath.Join(e.workDir(folder), "scripts", "*", "started"))
+	if err != nil {
+		return fmt.Errorf("looking for scripts: %w", err)
+	}
+	var failures []error
+	for _, mark := range marks {
+		text, err := os.ReadFile(mark)
+		if err != nil {
+			return fmt.Errorf("looking for scripts: %w", err)
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil || !isRunner(pid, filepath.Dir(mark)) {
+			continue // it is over, and the number is somebody else's
+		}
+		if err := syscall.Kill(-pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			failures = append(failures, fmt.Errorf("ending the script in %s: %w", filepath.Dir(mark), err))
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// isRunner reports whether a process runs the script in dir.
+func isRunner(pid int, dir string) bool {
+	command, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	return err == nil && strings.HasSuffix(string(command), "\x00"+dir+"\x00")
+}
 
 // Executed lists the folders of the jobs that were begun, latest first.
 func (e *Executor) Executed() ([]string, error) {

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -40,15 +41,16 @@ var leftoverChains = regexp.MustCompile(`^(:|\s*chain |table \S+ )((KUBE|CNI|FLA
 func (l *Linux) Cleanliness(ctx context.Context) (protocol.Cleanliness, error) {
 	var found []string
 	found = append(found, l.processes()...)
-	for _, mount := range l.podMounts() {
-		found = append(found, "mount "+mount)
+	for _, prefix := range leftoverMounts() {
+		mounts := l.mountsUnder(prefix)
+		found = append(found, counted("mount", prefix+"*", mounts)...)
 	}
-	files, err := l.leftFiles()
-	if err != nil {
-		return protocol.Cleanliness{}, err
-	}
-	for _, file := range files {
-		found = append(found, "file "+file)
+	for _, pattern := range leftoverFiles() {
+		files, err := l.leftFiles(pattern)
+		if err != nil {
+			return protocol.Cleanliness{}, err
+		}
+		found = append(found, counted("file", pattern, files)...)
 	}
 	interfaces, err := l.interfaces()
 	if err != nil {
@@ -65,31 +67,42 @@ func (l *Linux) Cleanliness(ctx context.Context) (protocol.Cleanliness, error) {
 	return protocol.Cleanliness{Clean: len(found) == 0, Leftovers: found[:min(len(found), protocol.MaxLeftovers)]}, nil
 }
 
-func (l *Linux) leftFiles() ([]string, error) {
+// counted names what was found: itself, or how many there are of it.
+func counted(kind, pattern string, found []string) []string {
+	switch len(found) {
+	case 0:
+		return nil
+	case 1:
+		return []string{kind + " " + found[0]}
+	}
+	return []string{fmt.Sprintf("%d %ss %s", len(found), kind, pattern)}
+}
+
+func (l *Linux) leftFiles(pattern string) ([]string, error) {
+	paths, err := filepath.Glob(l.path(pattern))
+	if err != nil {
+		return nil, err
+	}
 	var found []string
-	for _, pattern := range leftoverFiles() {
-		paths, err := filepath.Glob(l.path(pattern))
-		if err != nil {
-			return nil, err
-		}
-		for _, path := range paths {
-			if path == l.path("/var/lib/etcd/lost+found") {
-				continue
-			}
-			found = append(found, "/"+strings.TrimPrefix(strings.TrimPrefix(path, l.root), "/"))
+	for _, path := range paths {
+		name := "/" + strings.TrimPrefix(strings.TrimPrefix(path, l.root), "/")
+		// A file system of its own has this.
+		if filepath.Base(name) != "lost+found" {
+			found = append(found, name)
 		}
 	}
 	return found, nil
 }
 
+func (l *Linux) mountsUnder(prefix string) []string {
+	return slices.DeleteFunc(l.mounts(), func(mount string) bool { return !strings.HasPrefix(mount, prefix) })
+}
+
+// podMounts are all of them, in the order in which they were mounted.
 func (l *Linux) podMounts() []string {
-	var found []string
-	for _, mount := range l.mounts() {
-		if slices.ContainsFunc(leftoverMounts(), func(prefix string) bool { return strings.HasPrefix(mount, prefix) }) {
-			found = append(found, mount)
-		}
-	}
-	return found
+	return slices.DeleteFunc(l.mounts(), func(mount string) bool {
+		return !slices.ContainsFunc(leftoverMounts(), func(prefix string) bool { return strings.HasPrefix(mount, prefix) })
+	})
 }
 
 // settledSeconds is the age at which a kubelet counts. An enabled unit without

@@ -51,6 +51,8 @@ func (l *Linux) wipe() error {
 			}
 		}
 	}
+	// An empty directory is nothing; one that holds something stays.
+	_ = os.Remove(l.path("/var/lib/cni"))
 	if err := errors.Join(failures...); err != nil {
 		return fmt.Errorf("wiping the node's data: %w", err)
 	}
