@@ -39,7 +39,6 @@ func explain(server *url.URL, err error) error {
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
 	}
-	var invalid x509.CertificateInvalidError
 	var unknown x509.UnknownAuthorityError
 	var name x509.HostnameError
 	switch {
@@ -47,7 +46,7 @@ func explain(server *url.URL, err error) error {
 		return fmt.Errorf("connecting to %s: its certificate chains to none of the roots in the trust bundle: %w", server.Host, err)
 	case errors.As(err, &name):
 		return fmt.Errorf("connecting to %s: its certificate is for another name; use the URL that the manager publishes: %w", server.Host, err)
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+	case isExpired(err):
 		return fmt.Errorf("connecting to %s: its certificate is not valid at this time; check the host's clock: %w", server.Host, err)
 	}
 	return fmt.Errorf("connecting to %s: %w", server.Host, err)

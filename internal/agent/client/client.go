@@ -221,7 +221,9 @@ func (c *Client) call(ctx context.Context, what call, read func(*http.Response) 
 		at := (first + i) % len(c.servers)
 		err := c.ask(ctx, c.servers[at], what, body, read)
 		if c.clock.doubt(err) {
-			err = c.ask(ctx, c.servers[at], what, body, read)
+			if err = c.ask(ctx, c.servers[at], what, body, read); isExpired(err) {
+				c.clock.believe()
+			}
 		}
 		if err == nil {
 			c.mu.Lock()

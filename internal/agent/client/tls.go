@@ -96,8 +96,7 @@ func (r *reckoning) sawServerTime(at time.Time) {
 // doubt makes the host's clock count no longer, if that changes anything for
 // an error that says a certificate has expired.
 func (r *reckoning) doubt(err error) bool {
-	var invalid x509.CertificateInvalidError
-	if !errors.As(err, &invalid) || invalid.Reason != x509.Expired {
+	if !isExpired(err) {
 		return false
 	}
 	before := r.time()
@@ -108,6 +107,19 @@ func (r *reckoning) doubt(err error) bool {
 	}
 	r.distrust = true
 	return true
+}
+
+// believe takes a doubt back that explained nothing.
+func (r *reckoning) believe() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.distrust = false
+}
+
+// isExpired reports whether a certificate is not valid at the time.
+func isExpired(err error) bool {
+	var invalid x509.CertificateInvalidError
+	return errors.As(err, &invalid) && invalid.Reason == x509.Expired
 }
 
 func latest(a, b time.Time) time.Time {

@@ -1,0 +1,56 @@
+package client_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
+)
+
+// A host's clock may be anywhere. The server's certificate is valid for an
+// hour around the present.
+func TestClocks(t *testing.T) {
+	present := time.Now()
+	for name, test := range map[string]struct {
+		clock      time.Time
+		built      time.Time
+		serverTime time.Time
+		// certificate moves the server's certificate in time.
+		certificate time.Duration
+		connects    bool
+		distrusted  bool
+	}{
+		"right":                                  {clock: present, connects: true},
+		"1970, first contact":                    {clock: time.Unix(0, 0), built: present.Add(-time.Minute), connects: true},
+		"1970, seen before":                      {clock: time.Unix(0, 0), serverTime: present.Add(-time.Minute), connects: true},
+		"1970 and nothing known":                 {clock: time.Unix(0, 0)},
+		"ten years ahead, seen before":           {clock: present.AddDate(10, 0, 0), serverTime: present.Add(-time.Minute), connects: true, distrusted: true},
+		"ten years ahead, first contact":         {clock: present.AddDate(10, 0, 0), built: present.AddDate(0, -1, 0)},
+		"jumped back after the server was seen":  {clock: present.AddDate(-1, 0, 0), serverTime: present.Add(-time.Minute), connects: true},
+		"expired by every clock":                 {clock: present, serverTime: present.Add(-time.Minute), certificate: -24 * time.Hour},
+		"an old build and an old visit: a clock": {clock: present, built: present.AddDate(-2, 0, 0), serverTime: present.AddDate(-1, 0, 0), connects: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			from, to := present.Add(test.certificate-time.Hour), present.Add(test.certificate+time.Hour)
+			s, bundle := server(t, from, to, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+			c := connect(t, func(o *client.Options) {
+				o.Servers, o.TrustBundle = []string{s.URL}, bundle
+				o.Built, o.ServerTime, o.Now = test.built, test.serverTime, func() time.Time { return test.clock }
+			})
+			_, err := c.Plan(t.Context(), "")
+			if (err == nil) != test.connects || c.ClockDistrusted() != test.distrusted {
+				t.Fatalf("distrusts the clock: %t: %v", c.ClockDistrusted(), err)
+			}
+			if err != nil && !strings.Contains(err.Error(), "clock") {
+				t.Errorf("doesn't mention the clock: %v", err)
+			}
+			if test.connects {
+				if off := c.Now().Sub(present).Abs(); off > time.Hour {
+					t.Errorf("believes the time to be off by %s", off)
+				}
+			}
+		})
+	}
+}
