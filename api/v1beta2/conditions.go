@@ -53,8 +53,6 @@ const (
 	WaitingForBootstrapDataReason  = "WaitingForBootstrapData"
 	HostClaimedReason              = "HostClaimed"
 	HostMissingReason              = "HostMissing"
-	HostLostReason                 = "HostClaimedByAnother"
-	InvalidSelectorReason          = "InvalidHostSelector"
 	BootstrappingReason            = "Bootstrapping"
 	BootstrapSucceededReason       = "BootstrapSucceeded"
 	BootstrapFailedReason          = "BootstrapFailed"
@@ -85,7 +83,6 @@ const (
 	WaitingForMachineGone = "WaitingForMachineDeletion"
 	CordonedReason        = "Cordoned"
 	DeletingReason        = "Deleting"
-	HostnameTakenReason   = "DuplicateHostname"
 	UnsupportedReason     = "OperationUnsupported"
 )
 
