@@ -1,0 +1,239 @@
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
+)
+
+var longAgo = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// kubeadmMachine is a control-plane Machine whose bootstrap data is from kubeadm.
+func kubeadmMachine(o *clusterv1.Machine, m *infrav1.ElementalMachine) {
+	controllertest.ControlPlane(o, m)
+	o.Spec.Bootstrap.ConfigRef = clusterv1.ContractVersionedObjectReference{APIGroup: "bootstrap.cluster.x-k8s.io", Kind: "KubeadmConfig", Name: o.Name}
+}
+
+// filled makes a cluster whose endpoint is host h1's address; h2 is free.
+func filled(t *testing.T) (f *fixture, h1, h2 *infrav1.ElementalHost) {
+	t.Helper()
+	f = newFixture(t, kubeadm)
+	f.controlPlane(nil)
+	h1, h2 = f.host("h1", "10.0.0.1"), f.host("h2", "10.0.0.2")
+	f.settle()
+	f.Expect(f.claimOf(h1)).To(Equal("Reserved c"))
+	f.core()
+	return f, h1, h2
+}
+
+func TestReservedHostThatFailsIsExchanged(t *testing.T) {
+	for name, fail := range map[string]func(*fixture, *infrav1.ElementalHost){
+		"disconnected": func(f *fixture, h *infrav1.ElementalHost) { f.SetConnection(h, infrav1.ConnectionDisconnected) },
+		"cordoned": func(f *fixture, h *infrav1.ElementalHost) {
+			controllertest.Change(f.Fixture, h, func(h *infrav1.ElementalHost) { h.Spec.Cordon = &infrav1.HostCordon{Reason: "fan"} })
+		},
+		"address changed": func(f *fixture, h *infrav1.ElementalHost) {
+			f.Report(h, func(s *infrav1.ElementalHostStatus) {
+				s.Addresses = []clusterv1.MachineAddress{{Type: clusterv1.MachineInternalIP, Address: "10.0.0.77"}}
+			})
+		},
+		"deleted": func(f *fixture, h *infrav1.ElementalHost) { f.Delete(h) },
+		"taken by another cluster": func(f *fixture, h *infrav1.ElementalHost) {
+			controllertest.Change(f.Fixture, h, func(h *infrav1.ElementalHost) {
+				h.Spec.Claim = &infrav1.HostClaim{ClusterName: "d", Phase: infrav1.ClaimReserved}
+			})
+		},
+		"taken by a worker": func(f *fixture, h *infrav1.ElementalHost) {
+			f.Machine("c", "worker")
+			controllertest.Change(f.Fixture, h, func(h *infrav1.ElementalHost) {
+				h.Spec.Claim = &infrav1.HostClaim{ID: "1", ClusterName: "c", MachineName: "worker", Phase: infrav1.ClaimBound}
+			})
+		},
+		"reset after a failed bootstrap": func(f *fixture, h *infrav1.ElementalHost) {
+			controllertest.Change(f.Fixture, h, func(h *infrav1.ElementalHost) {
+				h.Spec.Claim = &infrav1.HostClaim{ID: "1", ClusterName: "c", MachineName: "former", Phase: infrav1.ClaimReleasing}
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, h1, h2 := filled(t)
+			outdated, _ := f.Machine("c", "cp-1", kubeadmMachine)
+			worker, _ := f.Machine("c", "worker-1")
+			f.Clock.SetTime(time.Now())
+			fail(f, h1)
+			f.settle()
+			want := "10.0.0.2"
+			if name == "address changed" {
+				want = "10.0.0.77"
+				f.Expect(f.claimOf(h1)).To(Equal("Reserved c"))
+			} else {
+				f.Expect(f.claimOf(h2)).To(Equal("Reserved c"))
+			}
+			f.Expect(f.endpoint().Host).To(Equal(want))
+			f.Expect(f.cluster.Spec.ControlPlaneEndpoint).To(Equal(clusterv1.APIEndpoint{Host: want, Port: 6443}), "Cluster API copies it only once")
+			f.Expect(f.Exists(outdated)).To(BeFalse(), "its bootstrap data names the former endpoint")
+			f.Expect(f.Exists(worker)).To(BeTrue())
+			f.ExpectCondition(f.infra, infrav1.ReadyCondition, yes, infrav1.ProvisionedReason)
+
+			f.Clock.Step(2 * time.Second)
+			f.settle()
+			if name == "disconnected" {
+				f.SetConnection(h1, infrav1.ConnectionConnected)
+				f.settle()
+				f.Expect(f.endpoint().Host).To(Equal(want), "its return changes nothing")
+				f.Expect(f.claimOf(h1)).To(Equal("free"))
+			}
+		})
+	}
+}
+
+func TestNothingToExchangeWith(t *testing.T) {
+	f, h1, h2 := filled(t)
+	f.SetConnection(h2, infrav1.ConnectionDisconnected)
+	f.SetConnection(h1, infrav1.ConnectionDisconnected)
+	f.settle()
+	f.ExpectCondition(f.infra, infrav1.ReadyCondition, no, infrav1.NoHostReason)
+	f.Expect(f.infra.Status.Initialization.Provisioned).To(HaveValue(BeTrue()), "it never turns back")
+	f.SetConnection(h1, infrav1.ConnectionConnected)
+	f.settle()
+	f.Expect(f.endpoint().Host).To(Equal("10.0.0.1"))
+	f.Expect(f.claimOf(h1)).To(Equal("Reserved c"))
+	f.ExpectCondition(f.infra, infrav1.ReadyCondition, yes, infrav1.ProvisionedReason)
+}
+
+// Once a control-plane machine has the host, or the control plane is up, the
+// endpoint stays whatever becomes of the host.
+func TestEndpointInUseStays(t *testing.T) {
+	bind := func(f *fixture, h *infrav1.ElementalHost) {
+		f.Machine("c", "cp-1", kubeadmMachine)
+		controllertest.Change(f.Fixture, h, func(h *infrav1.ElementalHost) {
+			h.Spec.Claim = &infrav1.HostClaim{ID: "1", ClusterName: "c", MachineName: "cp-1", Phase: infrav1.ClaimBound}
+		})
+	}
+	for name, use := range map[string]func(*fixture, *infrav1.ElementalHost){
+		"bound": bind,
+		"control plane initialized": func(f *fixture, _ *infrav1.ElementalHost) {
+			controllertest.ChangeStatus(f.Fixture, f.cluster, func(c *clusterv1.Cluster) {
+				c.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, h1, h2 := filled(t)
+			f.Clock.Step(time.Hour)
+			use(f, h1)
+			f.SetConnection(h1, infrav1.ConnectionDisconnected)
+			f.settle()
+			f.Expect(f.endpoint().Host).To(Equal("10.0.0.1"))
+			f.Expect(f.claimOf(h2)).To(Equal("free"))
+			f.Expect(f.Exists(&clusterv1.Machine{ObjectMeta: f.Meta("cp-1")})).To(Equal(name == "bound"), "machines that have a host are not outdated")
+			f.ExpectCondition(f.infra, infrav1.ReadyCondition, yes, infrav1.ProvisionedReason)
+		})
+	}
+}
+
+// A Machine of the first choice is made within the same second as the choice.
+func TestMachinesOfTheFirstChoiceAreNotOutdated(t *testing.T) {
+	f, _, _ := filled(t)
+	f.Clock.SetTime(time.Now())
+	machine, _ := f.Machine("c", "cp-1", kubeadmMachine)
+	f.settle()
+	f.settle()
+	f.Expect(f.Exists(machine)).To(BeTrue())
+}
+
+// Whichever write fails or stays unanswered: one host is reserved, its address
+// is the endpoint on both objects, and no Machine has another.
+func TestCrashAtEveryWrite(t *testing.T) {
+	run := func(t *testing.T, n int, moment controllertest.Moment) int {
+		t.Helper()
+		f := newFixture(t, kubeadm)
+		f.controlPlane(nil)
+		h1, h2 := f.host("h1", "10.0.0.1"), f.host("h2", "10.0.0.2")
+		f.Client.FailWrite(n, moment)
+		f.settle()
+		f.Expect(f.endpoint().Host).To(Equal("10.0.0.1"))
+		f.Expect([]string{f.claimOf(h1), f.claimOf(h2)}).To(Equal([]string{"Reserved c", "free"}))
+		f.core()
+		outdated, _ := f.Machine("c", "cp-1", kubeadmMachine)
+		f.SetConnection(h1, infrav1.ConnectionDisconnected)
+		f.Clock.SetTime(time.Now())
+		f.settle()
+		f.Expect(f.endpoint().Host).To(Equal("10.0.0.2"))
+		f.Expect(f.cluster.Spec.ControlPlaneEndpoint.Host).To(Equal("10.0.0.2"))
+		f.Expect([]string{f.claimOf(h1), f.claimOf(h2)}).To(Equal([]string{"free", "Reserved c"}))
+		f.Expect(f.Exists(outdated)).To(BeFalse())
+		f.Delete(f.infra)
+		f.settle()
+		f.Expect(f.Exists(f.infra)).To(BeFalse())
+		f.Expect([]string{f.claimOf(h1), f.claimOf(h2)}).To(Equal([]string{"free", "free"}))
+		return len(f.Client.Writes())
+	}
+	const never = 1 << 30
+	writes := run(t, never, controllertest.BeforeWrite)
+	NewWithT(t).Expect(writes).To(BeNumerically(">=", 9))
+	for n := 1; n <= writes; n++ {
+		for _, moment := range []controllertest.Moment{controllertest.BeforeWrite, controllertest.AfterWrite} {
+			t.Run(fmt.Sprintf("%s %d", moment, n), func(t *testing.T) {
+				t.Parallel()
+				run(t, n, moment)
+			})
+		}
+	}
+}
+
+// blind is a client whose cache does not show that host.
+func blind(f *fixture, name string) client.Client {
+	live, err := client.NewWithWatch(env.Config, client.Options{Scheme: env.Scheme})
+	f.Expect(err).NotTo(HaveOccurred())
+	return interceptor.NewClient(live, interceptor.Funcs{
+		List: func(ctx context.Context, _ client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if err := f.Client.List(ctx, list, opts...); err != nil {
+				return err
+			}
+			if hosts, ok := list.(*infrav1.ElementalHostList); ok {
+				var seen []infrav1.ElementalHost
+				for _, h := range hosts.Items {
+					if h.Name != name {
+						seen = append(seen, h)
+					}
+				}
+				hosts.Items = seen
+			}
+			return nil
+		},
+	})
+}
+
+func TestStaleCache(t *testing.T) {
+	t.Run("does not exchange an endpoint in use", func(t *testing.T) {
+		f, h1, h2 := filled(t)
+		f.Machine("c", "cp-1", controllertest.ControlPlane)
+		controllertest.Change(f.Fixture, h1, func(h *infrav1.ElementalHost) {
+			h.Spec.Claim = &infrav1.HostClaim{ID: "1", ClusterName: "c", MachineName: "cp-1", Phase: infrav1.ClaimBound}
+		})
+		f.reconciler = &cluster.Reconciler{Client: blind(f, "h1"), APIReader: f.Admin, Recorder: f.Recorder, Clock: f.Clock}
+		f.reconcile()
+		f.Expect(f.endpoint().Host).To(Equal("10.0.0.1"))
+		f.Expect(f.claimOf(h2)).To(Equal("free"))
+	})
+	t.Run("does not leave a reservation behind", func(t *testing.T) {
+		f, h1, _ := filled(t)
+		f.Delete(f.infra)
+		f.reconciler = &cluster.Reconciler{Client: blind(f, "h1"), APIReader: f.Admin, Recorder: f.Recorder, Clock: f.Clock}
+		f.reconcile()
+		f.Expect(f.Exists(f.infra)).To(BeFalse())
+		f.Expect(f.claimOf(h1)).To(Equal("free"))
+	})
+}
