@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"time"
 )
 
 // Cluster is a workload cluster made from one of this provider's templates.
@@ -74,18 +76,26 @@ func (l *Lab) CreateCluster(ctx context.Context, c Cluster) (kubeconfig string, 
 	return kubeconfig, nil
 }
 
-// waitCluster waits until a cluster is available and all its nodes are ready.
+// waitCluster waits until a cluster is available and all its machines run.
 func (l *Lab) waitCluster(ctx context.Context, c Cluster) error {
-	const timeout = "15m"
-	_, err := l.Kubectl(ctx, "--namespace", c.namespace(), "wait", "cluster", c.Name,
-		"--for", "condition=Available", "--timeout", timeout)
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
+	defer cancel()
+	err := poll(ctx, 2*time.Second, func() (string, bool) {
+		phases, err := l.Kubectl(ctx, "--namespace", c.namespace(), "get", "machines", "--selector",
+			"cluster.x-k8s.io/cluster-name="+c.Name, "--output", "jsonpath={.items[*].status.phase}")
+		if err != nil {
+			return err.Error(), false
+		}
+		running := strings.Count(phases, "Running")
+		return "its machines are: " + phases, running == c.ControlPlanes+c.Workers && running == len(strings.Fields(phases))
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the machines of cluster %s: %w", c.Name, err)
+	}
+	_, err = l.Kubectl(ctx, "--namespace", c.namespace(), "wait", "cluster", c.Name,
+		"--for", "condition=Available", "--timeout", "5m")
 	if err != nil {
 		return fmt.Errorf("waiting for cluster %s to be available: %w", c.Name, err)
-	}
-	_, err = l.Kubectl(ctx, "--namespace", c.namespace(), "wait", "machines", "--selector",
-		"cluster.x-k8s.io/cluster-name="+c.Name, "--for", "condition=NodeReady", "--timeout", timeout)
-	if err != nil {
-		return fmt.Errorf("waiting for the nodes of cluster %s: %w", c.Name, err)
 	}
 	return nil
 }
