@@ -94,8 +94,7 @@ func (c command) execute(ctx context.Context, args []string, s streams) int {
 		return 0
 	}
 	complain(s.err, err)
-	var usage *usageError
-	if errors.As(err, &usage) {
+	if _, ok := errors.AsType[*usageError](err); ok {
 		return exitUsage
 	}
 	return exitFailure

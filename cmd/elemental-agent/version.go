@@ -12,7 +12,7 @@ import (
 
 // version and buildTime (RFC 3339) are set by the linker.
 var (
-	version   string //nolint:gochecknoglobals // the linker's way in
+	version   string
 	buildTime string //nolint:gochecknoglobals // the linker's way in
 )
 

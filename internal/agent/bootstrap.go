@@ -98,9 +98,8 @@ func (b *Bootstrap) Run(ctx context.Context, op state.Operation, progress func(s
 	if result, err := b.prepare(ctx, op, job, progress); result != nil || err != nil {
 		return deref(result), err
 	}
-	var failure *Failure
 	executing, err := b.Executor.Execute(ctx, job, progress)
-	if errors.As(err, &failure) {
+	if failure, ok := errors.AsType[*Failure](err); ok {
 		return failed(failure.Step, failure.Err), nil
 	}
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"log"
 	"math/big"
@@ -127,11 +128,15 @@ func (m *manager) await(t *testing.T, what string, condition func(*manager) bool
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			t.Fatalf("waited in vain until %s; operations %+v, %d polls, %d enrolments", what, m.operations, m.polls, m.enrolments)
+			t.Fatalf("waited in vain until %s; %s", what, m.describe())
 		}
 	}
+}
+
+func (m *manager) describe() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return fmt.Sprintf("operations %+v, %d polls, %d enrolments", m.operations, m.polls, m.enrolments)
 }
 
 // ended is a condition: the manager heard of an operation's end.

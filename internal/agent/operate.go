@@ -104,7 +104,7 @@ func (a *Agent) execute(ctx context.Context, op state.Operation) (again bool, er
 	result, err := a.supersedable(ctx, runner, op)
 	switch {
 	case ctx.Err() != nil:
-		return false, nil
+		return false, nil //nolint:nilerr // the agent is being stopped
 	case isStateError(err):
 		return false, err
 	case errors.Is(err, ErrNothingDone) && !a.wanted(op):

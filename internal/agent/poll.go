@@ -32,7 +32,7 @@ func (a *Agent) poll(ctx context.Context) error {
 		began := a.Clock.Now()
 		plan, err := a.ask(ctx, p)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the agent is being stopped
 		}
 		if err != nil {
 			if isStateError(err) {

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"sync"
 	"time"
@@ -61,18 +62,26 @@ func (p *progress) take() (protocol.OperationReport, bool) {
 // tell sends facts and results until they are acknowledged.
 func (a *Agent) tell(ctx context.Context) error {
 	backoff := a.backoff(retryMax)
+	// One line in the log is enough for one outage.
+	failing := false
 	for ctx.Err() == nil {
 		sent, err := a.tellOnce(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // the agent is being stopped
 		case isStateError(err):
 			return err
 		case err != nil:
-			a.Log.Warn("Could not report", "error", err)
+			level := slog.LevelWarn
+			if failing {
+				level = slog.LevelDebug
+			}
+			failing = true
+			a.Log.Log(ctx, level, "Could not report, and tries again", "error", err)
 			a.pause(ctx, backoff.Next()+client.RetryAfter(err), nil)
 		case sent:
 			backoff.Reset()
+			failing = false
 		default:
 			select {
 			case <-ctx.Done():

@@ -35,8 +35,7 @@ func readAll(response *http.Response, limit int64) ([]byte, error) {
 // explain says what a person can do about a server that cannot be reached.
 func explain(server *url.URL, err error) error {
 	// The URL in a url.Error repeats what the caller knows.
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
 	var unknown x509.UnknownAuthorityError

@@ -61,8 +61,7 @@ func IsProblem(err error, problem string) bool {
 
 // RetryAfter is how long a server wants to be left alone, or 0.
 func RetryAfter(err error) time.Duration {
-	var refusal *ProblemError
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*ProblemError](err); ok {
 		return refusal.RetryAfter
 	}
 	return 0
@@ -138,8 +137,7 @@ func (e serverErrors) Error() string {
 func (e serverErrors) Unwrap() []error {
 	var refusals, others []error
 	for _, err := range e {
-		var refusal *ProblemError
-		if errors.As(err, &refusal) {
+		if _, ok := errors.AsType[*ProblemError](err); ok {
 			refusals = append(refusals, err)
 		} else {
 			others = append(others, err)

@@ -73,8 +73,8 @@ func TestParse(t *testing.T) {
 	if err != nil || other.Source() == least.Source() {
 		t.Errorf("another server has the same source: %v", err)
 	}
-	for _, text := range []string{other.String(), fmt.Sprint(other), fmt.Sprintf("%#v", other), fmt.Sprintf("%+v", other)} {
-		if strings.Contains(text, "hush") {
+	for _, format := range []string{"%s", "%v", "%+v", "%#v"} {
+		if text := fmt.Sprintf(format, other); strings.Contains(text, "hush") {
 			t.Errorf("prints the token: %s", text)
 		}
 	}

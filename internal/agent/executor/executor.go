@@ -82,8 +82,7 @@ func (e *Executor) Execute(ctx context.Context, job agent.Job, progress func(str
 	}
 	options.InstanceID, options.Observe = job.ID, progress
 	warnings, err := apply.Apply(ctx, config, options)
-	var failure *apply.Failure
-	if errors.As(err, &failure) {
+	if failure, ok := errors.AsType[*apply.Failure](err); ok {
 		return warnings, &agent.Failure{Step: failure.Step, Err: reason(failure)}
 	}
 	return warnings, err

@@ -22,7 +22,7 @@ func (l *Linux) BootID() (string, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("reading the mark of this boot: %w", err)
 	}
-	if err := os.MkdirAll(l.path(RuntimeDir), 0o755); err != nil {
+	if err := os.MkdirAll(l.path(RuntimeDir), 0o750); err != nil {
 		return "", fmt.Errorf("making %s: %w", RuntimeDir, err)
 	}
 	id := rand.Text()

@@ -151,7 +151,7 @@ func (l *Linux) ageSeconds(base string) float64 {
 	uptime, _, _ := strings.Cut(l.text("/proc/uptime"), " ")
 	now, err := strconv.ParseFloat(uptime, 64)
 	// The name in brackets may hold anything, so it is skipped from behind.
-	_, rest, ok := lastCut(l.text(base+"/stat"), ")")
+	rest, ok := afterLast(l.text(base+"/stat"), ")")
 	fields := strings.Fields(rest)
 	if err != nil || !ok || len(fields) < 20 {
 		return 0
@@ -163,12 +163,12 @@ func (l *Linux) ageSeconds(base string) float64 {
 	return now - started/ticksPerSecond
 }
 
-func lastCut(text, separator string) (before, after string, found bool) {
+func afterLast(text, separator string) (after string, found bool) {
 	i := strings.LastIndex(text, separator)
 	if i < 0 {
-		return text, "", false
+		return "", false
 	}
-	return text[:i], text[i+len(separator):], true
+	return text[i+len(separator):], true
 }
 
 // chains names the leftovers in the packet filter, as far as its programs are

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap/durable"
@@ -82,22 +83,17 @@ func (l *Linux) addToHosts(name string) error {
 // containers, it is written in place.
 func (l *Linux) replace(name, content string) error {
 	path := l.path(name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // /etc is for everybody
 		return err
 	}
 	if l.isMountPoint(name) {
-		return os.WriteFile(path, []byte(content), 0o644)
+		return os.WriteFile(path, []byte(content), 0o644) //nolint:gosec // for everybody to read
 	}
 	return durable.WriteFile(path, []byte(content), 0o644)
 }
 
 func (l *Linux) isMountPoint(name string) bool {
-	for _, mount := range l.mounts() {
-		if mount == name {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(l.mounts(), name)
 }
 
 // mounts are the mount points of the agent's mount namespace, in the order in

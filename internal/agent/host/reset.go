@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -81,8 +82,16 @@ func (l *Linux) isLoaded(ctx context.Context, unit string) bool {
 	return err == nil && strings.TrimSpace(state) == "loaded"
 }
 
-// Reboot reboots the host, by force if it doesn't go down by itself.
+// agentUnit goes on with a reset after the reboot.
+const agentUnit = "elemental-agent.service"
+
+// Reboot reboots the host, by force if it doesn't go down by itself. It refuses
+// where the agent would not come up again and the reset be left half done.
 func (l *Linux) Reboot(ctx context.Context) error {
+	enabled, err := l.output(ctx, commandTimeout, "systemctl", "is-enabled", agentUnit)
+	if state := strings.TrimSpace(enabled); state != "enabled" {
+		return fmt.Errorf("%s is not enabled (%q) and would not go on after a reboot: %w", agentUnit, state, errors.Join(err, errors.ErrUnsupported))
+	}
 	for _, attempt := range []struct {
 		args []string
 		wait time.Duration
@@ -151,12 +160,7 @@ func (l *Linux) kubeadmReset(ctx context.Context) error {
 }
 
 func (l *Linux) anyExists(names []string) bool {
-	for _, name := range names {
-		if l.exists(name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(names, l.exists)
 }
 
 // program finds a program of the host, or returns "".

@@ -168,6 +168,7 @@ func TestReboot(t *testing.T) {
 	if err := l.Reboot(t.Context()); !errors.Is(err, errors.ErrUnsupported) || b.waited != 0 {
 		t.Errorf("a host that cannot reboot: waited %s: %v", b.waited, err)
 	}
+	b.answers["systemctl is-enabled elemental-agent.service"] = "enabled\n"
 	b.answers["systemctl --no-wall reboot"] = ""
 	b.answers["systemctl --no-wall --force reboot"] = ""
 	if err := l.Reboot(t.Context()); err == nil || !slices.Contains(b.ran, "systemctl --no-wall --force reboot") {

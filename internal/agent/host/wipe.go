@@ -104,7 +104,7 @@ func (l *Linux) processTree() (children map[int][]int, shims []int) {
 			continue
 		}
 		base := "/proc/" + entry.Name()
-		if _, rest, ok := lastCut(l.text(base+"/stat"), ")"); ok {
+		if rest, ok := afterLast(l.text(base+"/stat"), ")"); ok {
 			if fields := strings.Fields(rest); len(fields) > 1 {
 				if parent, err := strconv.Atoi(fields[1]); err == nil {
 					children[parent] = append(children[parent], pid)

@@ -60,8 +60,7 @@ func (l *Linker) Link(ctx context.Context, providerID string) (linked bool, err 
 		if err == nil {
 			return true, nil
 		}
-		var mismatch *MismatchError
-		if errors.As(err, &mismatch) {
+		if _, ok := errors.AsType[*MismatchError](err); ok {
 			return false, err
 		}
 		wait := backoff.Next()

@@ -12,9 +12,10 @@ import (
 
 func TestBackoffDoublesUpToMaxWithFullJitter(t *testing.T) {
 	highest := &retry.Backoff{Base: time.Second, Max: 10 * time.Second, Rand: func() float64 { return 0.999999 }}
-	for i, want := range []time.Duration{1, 2, 4, 8, 10, 10} {
-		if got := highest.Next().Round(time.Millisecond); got != want*time.Second {
-			t.Errorf("wait %d is %s, want %s", i, got, want*time.Second)
+	for i, want := range []int{1, 2, 4, 8, 10, 10} {
+		want := time.Duration(want) * time.Second
+		if got := highest.Next().Round(time.Millisecond); got != want {
+			t.Errorf("wait %d is %s, want %s", i, got, want)
 		}
 	}
 	for range 100 {

@@ -33,7 +33,7 @@ func NewDir(path string) (*Dir, error) {
 	if err := mkdirDurable(path); err != nil {
 		return nil, fmt.Errorf("making the state directory: %w", err)
 	}
-	if err := os.Chmod(path, 0o700); err != nil {
+	if err := os.Chmod(path, 0o700); err != nil { //nolint:gosec // a directory has to be entered
 		return nil, fmt.Errorf("closing the state directory to others: %w", err)
 	}
 	return &Dir{path: path}, nil
