@@ -21,6 +21,7 @@ var _ = Describe("A cluster with a blank endpoint", func() {
 		step("smoke: failing bootstrap shown", func() { w.expectFailureShown(ctx) })
 		step("smoke: cluster deleted", func() { w.delete(ctx) })
 		step("smoke: hosts available", func() { expectAllAvailable(ctx) })
+		step("smoke: agents idle", func() { expectSmallAgents(ctx) })
 	}, SpecTimeout(30*time.Minute))
 
 	It("comes up with three control planes and two workers, scales, goes, and comes up again on the same hosts", Label("full"), func(ctx context.Context) {

@@ -123,8 +123,7 @@ func (w workload) createCounting(ctx context.Context) {
 		out.WriteString("---\n")
 		out.Write(text)
 	}
-	_, err = hosts.KubectlInput(ctx, strings.NewReader(out.String()), "apply", "--filename", "-")
-	Expect(err).NotTo(HaveOccurred())
+	apply(ctx, out.String())
 }
 
 // expectRanOnce counts on the hosts themselves.

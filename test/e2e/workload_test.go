@@ -47,8 +47,17 @@ func (w workload) create(ctx context.Context) {
 	GinkgoHelper()
 	manifests, err := hosts.GenerateCluster(ctx, w.Cluster)
 	Expect(err).NotTo(HaveOccurred())
-	_, err = hosts.KubectlInput(ctx, strings.NewReader(manifests), "apply", "--filename", "-")
-	Expect(err).NotTo(HaveOccurred())
+	apply(ctx, manifests)
+}
+
+// apply tries again for a while: webhooks of providers that were just installed
+// may not be reachable yet.
+func apply(ctx context.Context, manifests string) {
+	GinkgoHelper()
+	Eventually(func() error {
+		_, err := hosts.KubectlInput(ctx, strings.NewReader(manifests), "apply", "--filename", "-")
+		return err
+	}).WithTimeout(time.Minute).Should(Succeed())
 }
 
 // expectEndpoint waits until the blank endpoint is the address of a host.
