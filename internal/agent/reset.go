@@ -54,7 +54,8 @@ const (
 	phaseVerify = "verify"
 )
 
-// maxReboots is how often a reboot is tried that doesn't come.
+// maxReboots is how often a reboot is asked for, if the agent is started again
+// without one.
 const maxReboots = 2
 
 // resetProgress is how far a reset is.
@@ -118,7 +119,7 @@ func (r *Reset) Settle(op state.Operation) error { return r.Store.Documents().Re
 
 // reboot returns nil when the host has rebooted or won't.
 func (r *Reset) reboot(ctx context.Context, document state.Document[resetProgress], at *resetProgress) error {
-	for at.BootID == r.BootID && at.Reboots < maxReboots {
+	if at.BootID == r.BootID && at.Reboots < maxReboots {
 		at.Reboots++
 		if err := document.Save(*at); err != nil {
 			return err

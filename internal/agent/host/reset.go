@@ -90,7 +90,10 @@ const agentUnit = "elemental-agent.service"
 func (l *Linux) Reboot(ctx context.Context) error {
 	enabled, err := l.output(ctx, commandTimeout, "systemctl", "is-enabled", agentUnit)
 	if state := strings.TrimSpace(enabled); state != "enabled" {
-		return fmt.Errorf("%s is not enabled (%q) and would not go on after a reboot: %w", agentUnit, state, errors.Join(err, errors.ErrUnsupported))
+		if state == "" && err != nil {
+			return err
+		}
+		return fmt.Errorf("%s is %s and would not go on after a reboot: enable it", agentUnit, state)
 	}
 	for _, attempt := range []struct {
 		args []string

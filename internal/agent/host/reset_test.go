@@ -144,12 +144,26 @@ func TestCleanLeavesACleanHost(t *testing.T) {
 			t.Errorf("did not run %q", line)
 		}
 	}
+	if !slices.Contains(b.ran, "iptables --table nat --delete-chain KUBE-SERVICES") {
+		t.Error("left a chain to which a restore is blind")
+	}
 	restored := b.stdin["iptables-restore"]
 	if strings.Contains(restored, "KUBE-") || strings.Contains(restored, "CNI-") || !strings.Contains(restored, "-j MINE") {
 		t.Errorf("restored %q", restored)
 	}
 	if slices.Contains(b.ran, "nft delete table inet mine") || slices.Contains(b.ran, "ip link delete docker0") {
 		t.Error("took away what isn't the node's")
+	}
+}
+
+func TestCleanSeesChainsWithoutRules(t *testing.T) {
+	b, l := newBox(t, nil)
+	b.answers["ip6tables-save"] = "*mangle\n:INPUT ACCEPT [0:0]\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n"
+	if err := l.Clean(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(b.ran, "ip6tables --table mangle --delete-chain KUBE-KUBELET-CANARY") {
+		t.Errorf("ran %q", b.ran)
 	}
 }
 
@@ -167,6 +181,10 @@ func TestReboot(t *testing.T) {
 	b, l := newBox(t, nil)
 	if err := l.Reboot(t.Context()); !errors.Is(err, errors.ErrUnsupported) || b.waited != 0 {
 		t.Errorf("a host that cannot reboot: waited %s: %v", b.waited, err)
+	}
+	b.answers["systemctl is-enabled elemental-agent.service"] = "disabled\n"
+	if err := l.Reboot(t.Context()); err == nil || !strings.Contains(err.Error(), "enable it") {
+		t.Errorf("an agent that would not come back: %v", err)
 	}
 	b.answers["systemctl is-enabled elemental-agent.service"] = "enabled\n"
 	b.answers["systemctl --no-wall reboot"] = ""

@@ -140,8 +140,32 @@ func (l *Linux) removeInterfaces(ctx context.Context) {
 	}
 }
 
+// deleteChains deletes the chains that a restore leaves: it passes over tables
+// that have no chains but those.
+func (l *Linux) deleteChains(ctx context.Context, program string) {
+	saved, err := l.output(ctx, commandTimeout, program+"-save")
+	if err != nil {
+		return
+	}
+	var table string
+	for line := range strings.Lines(saved) {
+		if name, ok := strings.CutPrefix(line, "*"); ok {
+			table = strings.TrimSpace(name)
+			continue
+		}
+		name, ok := strings.CutPrefix(line, ":")
+		if !ok || !leftoverRule.MatchString(line) {
+			continue
+		}
+		chain, _, _ := strings.Cut(name, " ")
+		for _, action := range []string{"--flush", "--delete-chain"} {
+			_ = l.run(ctx, commandTimeout, program, "--table", table, action, chain)
+		}
+	}
+}
+
 // leftoverRule is a line of iptables-save that belongs to Kubernetes.
-var leftoverRule = regexp.MustCompile(`(^:|\s)(KUBE|CNI|FLANNEL)-|(^:|\s)cali-|CILIUM_`)
+var leftoverRule = regexp.MustCompile(`(?m)(^:|\s)((KUBE|CNI|FLANNEL)-|cali-|CILIUM_)`)
 
 // cleanFilter removes the rules of Kubernetes and leaves everybody else's.
 func (l *Linux) cleanFilter(ctx context.Context) {
@@ -157,6 +181,7 @@ func (l *Linux) cleanFilter(ctx context.Context) {
 			}
 		}
 		_, _ = l.commands.Run(ctx, kept.String(), program+"-restore")
+		l.deleteChains(ctx, program)
 	}
 	tables, err := l.output(ctx, commandTimeout, "nft", "list", "tables")
 	if err != nil {
