@@ -1,6 +1,7 @@
 package enrolment_test
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -43,9 +44,7 @@ func TestMalformedTokenSecrets(t *testing.T) {
 	secret := func(change func(map[string]string)) *corev1.Secret {
 		data := map[string][]byte{}
 		text := map[string]string{}
-		for k, v := range good {
-			text[k] = v
-		}
+		maps.Copy(text, good)
 		change(text)
 		for k, v := range text {
 			data[k] = []byte(v)

@@ -72,14 +72,10 @@ func (s *Server) bootstrap(w http.ResponseWriter, r *http.Request, who caller) e
 // bootstrapSecret follows host, claim, ElementalMachine, Machine to the Secret.
 func (s *Server) bootstrapSecret(ctx context.Context, host *infrav1.ElementalHost, operation string) (*corev1.Secret, error) {
 	none := errNoOperation(http.StatusNotFound)
+	if !bootstraps(host, operation) {
+		return nil, none
+	}
 	claim := host.Spec.Claim
-	if claim == nil || claim.Phase != infrav1.ClaimBound || claim.ID == "" || claim.ID != operation ||
-		host.Spec.Approval != infrav1.ApprovalApproved || !host.DeletionTimestamp.IsZero() {
-		return nil, none
-	}
-	if op := host.Operation(infrav1.OperationBootstrap, claim.ID); op != nil && ended(*op) {
-		return nil, none
-	}
 	elementalMachine, err := s.claimant(ctx, host)
 	if err != nil || elementalMachine == nil {
 		return nil, orNone(err, none)
@@ -92,10 +88,8 @@ func (s *Server) bootstrapSecret(ctx context.Context, host *infrav1.ElementalHos
 	if err := s.client.Get(ctx, client.ObjectKey{Namespace: host.Namespace, Name: owner.Name}, machine); err != nil {
 		return nil, orNone(client.IgnoreNotFound(err), none)
 	}
-	infra := machine.Spec.InfrastructureRef
 	if machine.UID != owner.UID || machine.Name != claim.MachineName || machine.Spec.ClusterName != claim.ClusterName ||
-		infra.APIGroup != infrav1.GroupVersion.Group || infra.Kind != "ElementalMachine" || infra.Name != elementalMachine.Name ||
-		machine.Spec.Bootstrap.DataSecretName == nil {
+		!refersTo(machine, elementalMachine) || machine.Spec.Bootstrap.DataSecretName == nil {
 		return nil, none
 	}
 	secret := &corev1.Secret{}
@@ -107,6 +101,24 @@ func (s *Server) bootstrapSecret(ctx context.Context, host *infrav1.ElementalHos
 		return nil, none
 	}
 	return secret, nil
+}
+
+// bootstraps tells whether the host is to run this bootstrap and has not yet
+// reported its end.
+func bootstraps(host *infrav1.ElementalHost, operation string) bool {
+	claim := host.Spec.Claim
+	if claim == nil || claim.Phase != infrav1.ClaimBound || claim.ID == "" || claim.ID != operation ||
+		host.Spec.Approval != infrav1.ApprovalApproved || !host.DeletionTimestamp.IsZero() {
+		return false
+	}
+	op := host.Operation(infrav1.OperationBootstrap, claim.ID)
+	return op == nil || !ended(*op)
+}
+
+// refersTo tells whether the ElementalMachine is the Machine's infrastructure.
+func refersTo(machine *clusterv1.Machine, infra *infrav1.ElementalMachine) bool {
+	ref := machine.Spec.InfrastructureRef
+	return ref.APIGroup == infrav1.GroupVersion.Group && ref.Kind == "ElementalMachine" && ref.Name == infra.Name
 }
 
 // claimant returns the ElementalMachine that has the host's claim, or nil. The

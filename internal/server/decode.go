@@ -39,8 +39,7 @@ func decode[T any](w http.ResponseWriter, r *http.Request) (T, error) {
 }
 
 func badBody(err error) error {
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return problem(http.StatusRequestEntityTooLarge, blank, "The body is too large")
 	}
 	return errBadRequest("The body is not one JSON value of the expected kind")

@@ -62,26 +62,25 @@ func (s *Server) enrol(w http.ResponseWriter, r *http.Request, who caller) error
 	// A host that hangs up half-way would else waste the use of its token.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), enrolTimeout)
 	defer cancel()
-	r = r.WithContext(ctx)
-	unlock, err := s.enrolling.lock(r.Context(), who.fingerprint)
+	unlock, err := s.enrolling.lock(ctx, who.fingerprint)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	host, err := s.hosts.byKey(r.Context(), who.fingerprint)
+	host, err := s.hosts.byKey(ctx, who.fingerprint)
 	if err != nil {
 		return err
 	}
 	result := "known"
 	if host == nil {
 		result = "accepted"
-		host, err = s.createHost(r, who.fingerprint, token, &request)
+		host, err = s.createHost(ctx, r, who.fingerprint, token, &request)
 	}
 	if err == nil && host.Spec.Approval == infrav1.ApprovalRejected {
 		err = errRevoked()
 	}
 	if err == nil && host.Status.Connection == nil {
-		host, err = s.completeHost(r.Context(), host, &request)
+		host, err = s.completeHost(ctx, host, &request)
 	}
 	if err != nil {
 		return s.enrolmentFailed(r, who, err)
@@ -111,8 +110,7 @@ func (s *Server) enrolmentFailed(r *http.Request, who caller, err error) error {
 // createHost makes a host of an unknown key that has a good token: the token's
 // use is counted first, so a crash in between wastes a use rather than letting
 // one host too many in.
-func (s *Server) createHost(r *http.Request, fingerprint, token string, request *protocol.EnrolRequest) (*infrav1.ElementalHost, error) {
-	ctx := r.Context()
+func (s *Server) createHost(ctx context.Context, r *http.Request, fingerprint, token string, request *protocol.EnrolRequest) (*infrav1.ElementalHost, error) {
 	invited, err := s.invitation(ctx, token)
 	if err != nil {
 		return nil, err

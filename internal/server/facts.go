@@ -84,7 +84,7 @@ func addressesOf(in []protocol.Address) []clusterv1.MachineAddress {
 func agentOf(in protocol.Hello) *infrav1.HostAgent {
 	out := &infrav1.HostAgent{
 		Version:  text(in.AgentVersion),
-		Protocol: int32(min(max(in.Protocol, 0), math.MaxInt32)), //nolint:gosec // bounded
+		Protocol: int32(min(max(in.Protocol, 0), math.MaxInt32)),
 		BootID:   text(in.BootID),
 	}
 	for _, c := range in.Capabilities {

@@ -56,19 +56,30 @@ func (h *hosts) get(ctx context.Context, key types.NamespacedName) (*infrav1.Ele
 	h.mu.Lock()
 	own := h.own[key]
 	h.mu.Unlock()
-	cached := &infrav1.ElementalHost{}
-	err := h.client.Get(ctx, key, cached, client.UnsafeDisableDeepCopy)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("getting host: %w", err)
-	}
+	cached, err := h.cached(ctx, key)
 	switch {
-	case own != nil && (err != nil || newer(own, cached)):
-		return own, nil
 	case err != nil:
+		return nil, err
+	case own != nil && (cached == nil || newer(own, cached)):
+		return own, nil
+	case cached == nil:
 		return nil, errGone
 	default:
 		return cached, nil
 	}
+}
+
+// cached returns what the cache has of a host, or nil.
+func (h *hosts) cached(ctx context.Context, key types.NamespacedName) (*infrav1.ElementalHost, error) {
+	host := &infrav1.ElementalHost{}
+	err := h.client.Get(ctx, key, host, client.UnsafeDisableDeepCopy)
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // documented
+	}
+	if err != nil {
+		return nil, fmt.Errorf("getting host: %w", err)
+	}
+	return host, nil
 }
 
 // byKey returns the host that has the key, not to be changed, or nil. If a key

@@ -77,8 +77,8 @@ func TestDocumentIsTrue(t *testing.T) {
 		schema, ok := doc.Components.Schemas[kind.Name()]
 		g.Expect(ok).To(BeTrue(), kind.Name())
 		var fields, required []string
-		for i := range kind.NumField() {
-			name, options, _ := strings.Cut(kind.Field(i).Tag.Get("json"), ",")
+		for field := range kind.Fields() {
+			name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 			fields = append(fields, name)
 			if !strings.Contains(options, "omit") {
 				required = append(required, name)

@@ -47,8 +47,8 @@ func (s *schedule) at(t time.Time, do func()) {
 // run works until the context ends.
 func (s *schedule) run(ctx context.Context) {
 	for {
-		next, any := s.callDue()
-		if !any {
+		next, more := s.callDue()
+		if !more {
 			select {
 			case <-ctx.Done():
 				return
@@ -69,7 +69,7 @@ func (s *schedule) run(ctx context.Context) {
 }
 
 // callDue calls what is due and returns when the next is.
-func (s *schedule) callDue() (next time.Time, any bool) {
+func (s *schedule) callDue() (next time.Time, more bool) {
 	for {
 		s.mu.Lock()
 		if len(s.entries) == 0 {

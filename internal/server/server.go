@@ -181,7 +181,7 @@ func (s *Server) Start(ctx context.Context) error {
 	ctx = ctrl.LoggerInto(ctx, logger)
 	defer s.queue.ShutDown()
 	if err := s.loadAuthority(ctx); err != nil {
-		return nil //nolint:nilerr // it only gives up when the process ends
+		return nil // it only gives up when the process ends
 	}
 	stopWatching, err := s.watch(ctx)
 	if err != nil {
