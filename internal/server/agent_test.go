@@ -157,4 +157,3 @@ func (a *agent) poll(ctx context.Context, after string) <-chan answer {
 	}()
 	return out
 }
-
