@@ -18,10 +18,10 @@ import (
 func (a *Agent) rotateIfDue(ctx context.Context) error {
 	who := a.Store.Identity()
 	if who.RotatedAt.IsZero() {
-		return a.Store.UpdateIdentity(func(i *state.Identity) { i.RotatedAt = utc(a.Link.Client().Now()) })
+		return a.Store.UpdateIdentity(func(i *state.Identity) { i.RotatedAt = utc(a.Link.Client().ServerNow()) })
 	}
 	// A pending key at this point is one that the manager has not taken over.
-	if who.PendingKey == "" && a.Link.Client().Now().Before(who.RotatedAt.Add(a.rotationAge(who))) {
+	if who.PendingKey == "" && a.Link.Client().ServerNow().Before(who.RotatedAt.Add(a.rotationAge(who))) {
 		return nil
 	}
 	return a.rotate(ctx)
@@ -86,7 +86,7 @@ func rotation(who state.Identity) (protocol.RotateRequest, error) {
 
 // promote makes the pending key the one in use.
 func (a *Agent) promote() error {
-	now := utc(a.Link.Client().Now())
+	now := utc(a.Link.Client().ServerNow())
 	next, err := a.Link.dial(a.Store.Identity().PendingKey, a.Store.Trust())
 	if err != nil {
 		return err

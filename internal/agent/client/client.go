@@ -113,6 +113,18 @@ func (c *Client) ClockDistrusted() bool {
 // Now is the time as far as the client knows.
 func (c *Client) Now() time.Time { return c.clock.time() }
 
+// ServerNow is the server's time now, whatever the host's clock says; before
+// the first answer it is the host's.
+func (c *Client) ServerNow() time.Time {
+	c.clock.mu.Lock()
+	defer c.clock.mu.Unlock()
+	now := c.clock.now()
+	if c.clock.heard.IsZero() {
+		return now
+	}
+	return c.clock.servers(now)
+}
+
 // ServerTime is the latest time that a server told, and what the host's clock
 // said then. Both are zero before the first answer.
 func (c *Client) ServerTime() (server, local time.Time) {

@@ -47,6 +47,9 @@ func TestClocks(t *testing.T) {
 				t.Errorf("doesn't mention the clock: %v", err)
 			}
 			if test.connects {
+				if off := c.ServerNow().Sub(present).Abs(); off > time.Hour {
+					t.Errorf("believes the server's time to be off by %s", off)
+				}
 				if off := c.Now().Sub(present).Abs(); off > time.Hour {
 					t.Errorf("believes the time to be off by %s", off)
 				}

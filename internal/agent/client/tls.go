@@ -69,20 +69,21 @@ func (r *reckoning) time() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
-	known := r.built
-	if !r.told.IsZero() {
-		at := r.told
-		// The difference is taken on the monotonic clock, which setting the
-		// host's clock doesn't touch.
-		if elapsed := now.Sub(r.heard); !r.heard.IsZero() && elapsed > 0 {
-			at = at.Add(elapsed)
-		}
-		known = latest(known, at)
-	}
+	known := latest(r.built, r.servers(now))
 	if r.distrust {
 		return known
 	}
 	return latest(known, now)
+}
+
+// servers is the time at the server, as far as it is known; zero if it isn't.
+func (r *reckoning) servers(now time.Time) time.Time {
+	if r.told.IsZero() || r.heard.IsZero() {
+		return r.told
+	}
+	// The difference is taken on the monotonic clock, which setting the host's
+	// clock doesn't touch.
+	return r.told.Add(max(now.Sub(r.heard), 0))
 }
 
 func (r *reckoning) sawServerTime(at time.Time) {
