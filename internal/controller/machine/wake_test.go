@@ -152,3 +152,16 @@ func TestReturnOfADarkSiteWakesMachinesThatAreBeingDeleted(t *testing.T) {
 	f.SetConnection(witness, infrav1.ConnectionConnected)
 	f.Expect(f.woken(before, witness)).To(ConsistOf(m.Name, w.Name))
 }
+
+// A machine whose choice was lost, and that found no other, waits like the rest.
+func TestMachineWithALostChoiceIsWoken(t *testing.T) {
+	f := newFixture(t)
+	f.Cluster("c")
+	lost := f.Host("h1", func(h *infrav1.ElementalHost) { h.Status.Connection.State = infrav1.ConnectionDisconnected })
+	f.waitingMachine("m", func(_ *clusterv1.Machine, m *infrav1.ElementalMachine) {
+		m.Spec.HostRef = &infrav1.HostReference{Name: "h1", ClaimID: "a"}
+	})
+	before := lost.DeepCopy()
+	f.SetConnection(lost, infrav1.ConnectionConnected)
+	f.Expect(f.woken(before, lost)).To(Equal([]string{"m"}))
+}

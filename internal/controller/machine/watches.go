@@ -76,10 +76,11 @@ func deletingOf(o client.Object) []string {
 	return []string{o.GetLabels()[clusterv1.ClusterNameLabel]}
 }
 
-// waiting indexes the machines that could not be given a host.
+// waiting indexes the machines that could not be given a host. Those that have a
+// choice on record wait too, if it could not be claimed.
 func waiting(o client.Object) []string {
 	m, ok := o.(*infrav1.ElementalMachine)
-	if !ok || m.Spec.HostRef != nil || !m.DeletionTimestamp.IsZero() {
+	if !ok || !m.DeletionTimestamp.IsZero() {
 		return nil
 	}
 	c := meta.FindStatusCondition(m.Status.Conditions, infrav1.HostClaimedCondition)
