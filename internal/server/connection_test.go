@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"testing"
 	"time"
@@ -144,4 +145,58 @@ func TestKeyRotation(t *testing.T) {
 	token, _ := h.token("edge")
 	other := h.enrolled(token)
 	g.Expect(next.call(http.MethodPost, protocol.PathRotate, rotation(t, next, other, 2)).status).To(Equal(http.StatusBadRequest))
+}
+
+// A cable that is pulled says nothing: the server has to ask.
+func TestConnectionThatFallsSilent(t *testing.T) {
+	g := NewWithT(t)
+	h := start(t, func(o *server.Options) { o.PingAfter, o.PingTimeout = 200*time.Millisecond, 200*time.Millisecond })
+	a := h.ready()
+	silent := make(chan struct{})
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		return &cable{Conn: conn, pulled: silent}, err
+	}
+	a.http.Transport.(*http.Transport).DialContext = dial
+	a.http.CloseIdleConnections()
+	a.poll(t.Context(), a.plan("").Revision)
+	h.polling(1)
+	g.Consistently(func() float64 { return h.metric("elemental_agent_api_connected_hosts") }, time.Second).Should(Equal(1.0), "an idle connection is kept")
+	close(silent)
+	h.polling(0)
+}
+
+// cable is a connection that swallows what it should send, once pulled.
+type cable struct {
+	net.Conn
+	pulled <-chan struct{}
+}
+
+func (c *cable) Write(p []byte) (int, error) {
+	select {
+	case <-c.pulled:
+		return len(p), nil
+	default:
+		return c.Conn.Write(p)
+	}
+}
+
+func TestHTTP1(t *testing.T) {
+	g := NewWithT(t)
+	h := start(t)
+	a := h.ready()
+	protocols := &http.Protocols{}
+	protocols.SetHTTP1(true)
+	a.http.Transport.(*http.Transport).Protocols = protocols
+	a.http.Transport.(*http.Transport).ForceAttemptHTTP2 = false
+	a.http.CloseIdleConnections()
+	ctx, hangUp := context.WithCancel(t.Context())
+	a.poll(ctx, a.plan("").Revision)
+	h.polling(1)
+	hangUp()
+	h.polling(0)
+	answers := a.poll(t.Context(), a.plan("").Revision)
+	h.polling(1)
+	h.patch(a.name, bound("c1"))
+	g.Expect(receive(t, answers).status).To(Equal(http.StatusOK))
 }

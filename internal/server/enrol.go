@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -131,7 +132,7 @@ func (s *Server) createHost(ctx context.Context, r *http.Request, fingerprint, t
 	}
 	s.hosts.remember(created)
 	audit(r, "host enrolled", created, "keyFingerprint", fingerprint, "approval", created.Spec.Approval,
-		"registration", invited.registration.Name, "tokenSecret", invited.secret.Name)
+		"ElementalRegistration", klog.KObj(invited.registration), "Secret", klog.KObj(invited.secret))
 	return created, nil
 }
 
@@ -176,7 +177,7 @@ func (s *Server) newHost(ctx context.Context, invited *invitation, fingerprint s
 	if err != nil {
 		// A host with a plain name can be renamed; one at a remote site that is
 		// refused because it has no serial number can't be helped.
-		ctrl.LoggerFrom(ctx).Info("Name pattern does not suit a host", "reason", err.Error(), "registration", registration.Name)
+		ctrl.LoggerFrom(ctx).Info("Name pattern does not suit a host", "reason", err.Error(), "ElementalRegistration", klog.KObj(registration))
 		name = hostname.WithSuffix("host", hostID)
 	}
 	approval := infrav1.ApprovalPending

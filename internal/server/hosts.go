@@ -137,10 +137,11 @@ func (h *hosts) remember(host *infrav1.ElementalHost) {
 		return
 	}
 	h.own[key] = host
+	version := host.ResourceVersion // rather than the host, which would be kept that long
 	h.schedule.at(h.clock.Now().Add(ownWriteLifetime), func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if h.own[key] == host {
+		if own := h.own[key]; own != nil && own.ResourceVersion == version {
 			delete(h.own, key)
 		}
 	})
