@@ -187,6 +187,30 @@ func TestIsAdoptedAfterLongIgnorance(t *testing.T) {
 	r.manager.await(t, "it asked again", func(m *manager) bool { return m.enrolments == 2 })
 }
 
+func TestAResultNobodyAsksAboutHoldsUpNothing(t *testing.T) {
+	r := newRig(t)
+	r.manager.set(func(m *manager) {
+		m.refuse = func(path string) *protocol.Problem {
+			if path == protocol.PathReport {
+				return &protocol.Problem{Status: 503}
+			}
+			return nil
+		}
+	})
+	stop := r.start()
+	r.manager.want(bootstrapOf("a"), protocol.Desired{})
+	<-r.started
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	// The host was given up meanwhile, and released by force.
+	r.manager.set(func(m *manager) { m.refuse, m.forgot = nil, map[string]bool{"a": true} })
+	r.manager.want(resetOf("b"), protocol.Desired{})
+	r.start()
+	r.manager.await(t, "the reset succeeded", ended("b", protocol.StateSucceeded))
+	r.manager.await(t, "the host is known to be clean", func(m *manager) bool { return m.cleanliness != nil && m.cleanliness.Clean })
+}
+
 func TestAddressesAreReportedWhenTheyChange(t *testing.T) {
 	r := newRig(t)
 	r.start()

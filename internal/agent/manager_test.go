@@ -48,6 +48,8 @@ type manager struct {
 	reports     []protocol.Report
 	operations  map[string]protocol.OperationReport
 	cleanliness *protocol.Cleanliness
+	// forgot are operations that the host's claim no longer names.
+	forgot map[string]bool
 	// refuse is asked before anything else; a problem is sent instead.
 	refuse func(path string) *protocol.Problem
 	// lose makes the server do what it is asked and the answer get lost.
@@ -268,6 +270,15 @@ func (m *manager) report(w http.ResponseWriter, r *http.Request) {
 	if err := json.NewDecoder(r.Body).Decode(&report); err != nil {
 		problem(w, protocol.Problem{Status: http.StatusBadRequest})
 		return
+	}
+	for _, op := range report.Operations {
+		m.mu.Lock()
+		forgot := m.forgot[op.ID]
+		m.mu.Unlock()
+		if forgot {
+			problem(w, protocol.Problem{Type: protocol.ProblemNoOperation, Title: "No such operation", Status: http.StatusConflict})
+			return
+		}
 	}
 	m.set(func(m *manager) {
 		m.reports = append(m.reports, report)

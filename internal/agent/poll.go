@@ -115,11 +115,7 @@ func (a *Agent) accept(ctx context.Context, plan protocol.Plan) error {
 	if op := plan.Operation; op != nil {
 		a.Log.Info("Received a plan", "operation", op.Type, "id", op.ID, "cluster", op.ClusterName, "machine", op.MachineName)
 		if record, known := a.Store.Operation(op.Type, op.ID); known && record.Done() && record.Acknowledged {
-			// The manager has forgotten, as after a restore.
-			a.mu.Lock()
-			a.repeat = append(a.repeat, record)
-			a.mu.Unlock()
-			signal(a.report)
+			a.tellAgain(record)
 		}
 	}
 	if name := plan.Desired.Hostname; name != "" {
@@ -138,6 +134,20 @@ func (a *Agent) accept(ctx context.Context, plan protocol.Plan) error {
 		a.Log.Error("Kept the servers and roots that work", "error", err)
 	}
 	return nil
+}
+
+// tellAgain reports a result that the manager has forgotten, as after a
+// restore.
+func (a *Agent) tellAgain(op state.Operation) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, pending := range a.repeat {
+		if pending.Type == op.Type && pending.ID == op.ID {
+			return
+		}
+	}
+	a.repeat = append(a.repeat, op)
+	signal(a.report)
 }
 
 // disconnected handles a failed poll.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -115,12 +116,16 @@ func (a *Agent) tellOnce(ctx context.Context) (sent bool, err error) {
 	if !facts && len(report.Operations) == 0 {
 		return false, nil
 	}
-	if err := a.Link.Client().Report(ctx, report); err != nil {
-		if facts && refusedForGood(err) {
-			// Results matter more than facts that the manager won't have.
-			a.Log.Error("The manager doesn't accept what was found out about this host", "error", err)
-			a.facts.acknowledge(next)
-		}
+	err = a.Link.Client().Report(ctx, report)
+	switch {
+	case client.IsProblem(err, protocol.ProblemNoOperation) && len(report.Operations) > 0:
+		return true, a.tellEach(ctx, results, repeated)
+	case err != nil && facts && refusedForGood(err):
+		// Results matter more than facts that the manager won't have.
+		a.Log.Error("The manager doesn't accept what was found out about this host", "error", err)
+		a.facts.acknowledge(next)
+		return false, err
+	case err != nil:
 		return false, err
 	}
 	a.facts.acknowledge(next)
@@ -133,17 +138,40 @@ func (a *Agent) tellOnce(ctx context.Context) (sent bool, err error) {
 	return true, nil
 }
 
+// tellEach sends results one by one, because the manager doesn't ask about one
+// of them any more: the host was given to another Machine while it was away.
+// Such a result is dropped, so that it doesn't hold up the others; should the
+// manager ask again, the plan will say so.
+func (a *Agent) tellEach(ctx context.Context, results, repeated []state.Operation) error {
+	for _, op := range append(results, repeated...) {
+		err := a.Link.Client().Report(ctx, protocol.Report{Operations: []protocol.OperationReport{op.Report()}})
+		if client.IsProblem(err, protocol.ProblemNoOperation) {
+			a.Log.Info("The manager no longer asks about an operation", "operation", op.Type, "id", op.ID, "state", op.State)
+		} else if err != nil {
+			return err
+		}
+		if err := a.Store.Acknowledge(op); err != nil {
+			return err
+		}
+	}
+	a.forgetRepeats(len(repeated))
+	return nil
+}
+
+// maxResults bounds how many results one report has.
+const maxResults = 6
+
 // results are the results that the manager has yet to hear, and those that it
-// has to hear again.
+// has to hear again, as many as a report may have.
 func (a *Agent) results() (results, repeated []state.Operation) {
 	for _, op := range a.Store.Operations() {
-		if op.Reportable() {
+		if op.Reportable() && len(results) < maxResults {
 			results = append(results, op)
 		}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return results, append([]state.Operation(nil), a.repeat...)
+	return results, slices.Clone(a.repeat[:min(len(a.repeat), maxResults-len(results))])
 }
 
 func (a *Agent) forgetRepeats(n int) {
