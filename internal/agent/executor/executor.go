@@ -22,8 +22,8 @@ import (
 // journalFile is the document that holds an operation's progress.
 const journalFile = "/journal.json"
 
-// workDir is the directory of scripts, their output and replaced files.
-const workDir = "/work"
+// applyDir is the directory of scripts, their output and replaced files.
+const applyDir = "/apply"
 
 // Executor executes bootstrap data on this host.
 type Executor struct {
@@ -99,12 +99,12 @@ func reason(failure *apply.Failure) error {
 
 // Settle drops the scripts, which may hold secrets. What they printed and the
 // files that were replaced stay, for people and for the reset.
-func (e *Executor) Settle(folder string) error { return apply.ShredSecrets(e.workDir(folder)) }
+func (e *Executor) Settle(folder string) error { return apply.ShredSecrets(e.applied(folder)) }
 
 // Abort kills the job's scripts that run, and what they started. They are found
 // by their runners, each of which leads a session of its own.
 func (e *Executor) Abort(folder string) error {
-	marks, err := filepath.Glob(filepath.Join(e.workDir(folder), "scripts", "*", "started"))
+	marks, err := filepath.Glob(filepath.Join(e.applied(folder), "scripts", "*", "started"))
 	if err != nil {
 		return fmt.Errorf("looking for scripts: %w", err)
 	}
@@ -177,8 +177,8 @@ func (e *Executor) Undo(ctx context.Context, folder string) error {
 	return nil
 }
 
-func (e *Executor) workDir(folder string) string {
-	return filepath.Join(e.Dir, filepath.FromSlash(folder+workDir))
+func (e *Executor) applied(folder string) string {
+	return filepath.Join(e.Dir, filepath.FromSlash(folder+applyDir))
 }
 
 func (e *Executor) journal(folder string) state.Document[apply.Progress] {
@@ -186,7 +186,7 @@ func (e *Executor) journal(folder string) state.Document[apply.Progress] {
 }
 
 func (e *Executor) options(folder string) (apply.Options, error) {
-	dir := e.workDir(folder)
+	dir := e.applied(folder)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return apply.Options{}, fmt.Errorf("making the operation's directory: %w", err)
 	}
