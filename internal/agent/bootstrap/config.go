@@ -24,10 +24,18 @@ type Config struct {
 	NTP *NTP
 	// Commands is run as one /bin/sh script at the end.
 	Commands []Command
-	// Sentinel is the file whose presence after Commands means success, or ""
-	// where the exit status of Commands decides.
+	// Scripts are run at the end, by the program that their first line names.
+	// They and Commands run in the order of their names, in which Commands is
+	// called "runcmd"; a failing one does not stop the others.
+	Scripts []ScriptFile `json:",omitempty"`
+	// Sentinel is the file whose presence at the end means success, or "" where
+	// the exit status of Commands and of all Scripts decides.
 	Sentinel string
 }
+
+// ScriptFile is a script with a first line that starts with "#!". Its name has
+// no characters that a file name could not have.
+type ScriptFile struct{ Name, Body string }
 
 // Command is a line of shell, or a list of words that no shell expands.
 type Command struct {

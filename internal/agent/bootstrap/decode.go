@@ -114,7 +114,11 @@ func cloudInitKeys() map[string]bool {
 // sentinel finds the success file where the document writes one: in its
 // commands, or in a file that its commands name and may so run.
 func sentinel(c *Config) string {
-	script := Script(c.Commands)
+	bodies := []string{Script(c.Commands)}
+	for _, s := range c.Scripts {
+		bodies = append(bodies, s.Body)
+	}
+	script := strings.Join(bodies, "\n")
 	if strings.Contains(script, SentinelPath) {
 		return SentinelPath
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"strings"
 )
 
@@ -25,9 +26,12 @@ func Describe(w io.Writer, c *Config) error {
 	}
 	d.files("Write deferred files:", c.Files, true)
 	d.commands("Run, as one /bin/sh script:", c.Commands)
+	d.scripts(c)
 	switch {
 	case c.Sentinel != "":
 		d.line("Success: %s exists afterwards", c.Sentinel)
+	case len(c.Scripts) > 0:
+		d.line("Success: every script succeeds")
 	case len(c.Commands) > 0:
 		d.line("Success: the script's last command succeeds")
 	default:
@@ -59,6 +63,23 @@ func (d describer) commands(title string, commands []Command) {
 	for _, c := range commands {
 		text := Redact(strings.TrimRight(c.String(), "\n"))
 		d.line("  %s", strings.ReplaceAll(text, "\n", "\n  "))
+	}
+}
+
+func (d describer) scripts(c *Config) {
+	names := make([]string, 0, len(c.Scripts)+1)
+	for _, s := range c.Scripts {
+		d.line("Run the script %s:", s.Name)
+		text := strings.TrimRight(Redact(s.Body), "\n")
+		d.line("  %s", strings.ReplaceAll(text, "\n", "\n  "))
+		names = append(names, s.Name)
+	}
+	if len(c.Commands) > 0 {
+		names = append(names, runcmdName)
+	}
+	if len(names) > 1 {
+		slices.Sort(names)
+		d.line("Order of the scripts: %s", strings.Join(names, ", "))
 	}
 }
 

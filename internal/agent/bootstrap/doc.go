@@ -8,6 +8,11 @@
 // returns an error with the line and the reason, before anything is touched.
 // What has no effect, such as an unknown key, is a Warning.
 //
+// What cloud-init takes beside cloud-config is taken too: scripts that start
+// with "#!", and MIME messages of scripts and cloud-config, the parts of which
+// may be gzip'd or jinja templates. Scripts run in the order of their names,
+// runcmd being one of them.
+//
 // Config is neutral to the format: another format needs only a parser of its
 // own.
 package bootstrap

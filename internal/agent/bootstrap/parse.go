@@ -28,8 +28,9 @@ const (
 )
 
 // Parse reads bootstrap data. format is the Secret's, where "" means
-// cloud-config; vars are what a jinja template may use. It is pure: the same
-// input gives the same Config, which the caller owns.
+// cloud-config and everything else that cloud-init takes: scripts, and MIME
+// messages of both. vars are what a jinja template may use. It is pure: the
+// same input gives the same Config, which the caller owns.
 //
 // An error is a *ParseError. The document is checked as a whole, so that a
 // Config either can be executed as far as the document is concerned, or does
@@ -46,23 +47,11 @@ func Parse(data []byte, format string, vars Variables) (*Config, []Warning, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	d := &decoder{}
-	body, err := d.render(text, vars)
+	parts, err := split(text)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := checkHeader(body); err != nil {
-		return nil, nil, d.place(err)
-	}
-	root, err := parseYAML(body)
-	if err != nil {
-		return nil, nil, d.place(err)
-	}
-	config, err := d.config(root)
-	if err != nil {
-		return nil, nil, d.place(err)
-	}
-	return config, d.warnings, nil
+	return assemble(parts, vars)
 }
 
 // readText unpacks a document and refuses what is no text.
@@ -155,35 +144,4 @@ func (d *decoder) place(err error) error {
 		}
 	}
 	return err
-}
-
-// otherFormats are headers that cloud-init knows and this agent does not.
-func otherFormat(text string) (string, bool) {
-	for _, f := range []struct{ prefix, name string }{
-		{"#!", "a script"},
-		{"#cloud-config-archive", "a cloud-config archive"},
-		{"#cloud-config-jsonp", "a JSON patch of cloud-config"},
-		{"#cloud-boothook", "a boothook"},
-		{"#include", "an include list"},
-		{"#part-handler", "a part handler"},
-		{"#upstart-job", "an upstart job"},
-		{"mime-version:", "a MIME message"},
-		{"content-type:", "a MIME message"},
-	} {
-		if strings.HasPrefix(text, f.prefix) {
-			return f.name, true
-		}
-	}
-	return "", false
-}
-
-func checkHeader(text string) error {
-	lower := strings.ToLower(strings.TrimLeft(text, " \t\r\n"))
-	if name, ok := otherFormat(lower); ok {
-		return failure(1, "the document is %s, which this agent does not execute; write cloud-config that starts with %q", name, headerCloudConfig)
-	}
-	if !strings.HasPrefix(lower, headerCloudConfig) {
-		return failure(1, "the header %q is missing; cloud-init would ignore the document too", headerCloudConfig)
-	}
-	return nil
 }

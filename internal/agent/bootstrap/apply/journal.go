@@ -25,6 +25,10 @@ type Progress struct {
 	Current *Intent `json:"current,omitempty"`
 	// Warnings are for the report, in order.
 	Warnings []string `json:"warnings,omitempty"`
+	// Failed is the first of several final scripts that failed, and Sentinel
+	// tells whether the success file was there when one of them ended.
+	Failed   *Outcome `json:"failed,omitempty"`
+	Sentinel bool     `json:"sentinel,omitempty"`
 	// Outcome is set when the operation is over.
 	Outcome  *Outcome `json:"outcome,omitempty"`
 	Manifest Manifest `json:"manifest"`

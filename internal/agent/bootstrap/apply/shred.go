@@ -14,10 +14,11 @@ import (
 // output stay, and so do the copies that Undo needs; those go with the
 // directory, see Shred. It may be repeated.
 func ShredSecrets(dir string) error {
-	var errs []error
-	for _, script := range []string{"bootcmd", "runcmd"} {
+	scripts, err := filepath.Glob(filepath.Join(dir, "scripts", "*"))
+	errs := []error{err}
+	for _, script := range scripts {
 		for _, name := range []string{"script", "spec.json"} {
-			errs = append(errs, Shred(filepath.Join(dir, "scripts", script, name)))
+			errs = append(errs, Shred(filepath.Join(script, name)))
 		}
 	}
 	return errors.Join(errs...)

@@ -31,7 +31,7 @@ func plan(c *bootstrap.Config) []step {
 	}
 	if len(c.BootCommands) > 0 {
 		steps = append(steps, stale...)
-		steps = append(steps, scriptStep{label: "bootcmd", commands: c.BootCommands, boot: true}, checkStep{c})
+		steps = append(steps, scriptStep{label: "bootcmd", body: bootstrap.Script(c.BootCommands), boot: true}, checkStep{c})
 	} else {
 		steps = append(steps, checkStep{c})
 		steps = append(steps, stale...)
@@ -57,10 +57,7 @@ func plan(c *bootstrap.Config) []step {
 		steps = append(steps, ntpSteps(c.NTP)...)
 	}
 	steps = append(steps, fileSteps(c.Files, true)...)
-	if len(c.Commands) > 0 {
-		steps = append(steps, scriptStep{label: "runcmd", commands: c.Commands, sentinel: c.Sentinel})
-	}
-	return steps
+	return append(steps, finalScripts(c)...)
 }
 
 func fileSteps(files []bootstrap.File, deferred bool) []step {

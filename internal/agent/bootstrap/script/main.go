@@ -107,7 +107,11 @@ func takeLock(dir string) (*os.File, error) {
 // execute runs the script with its output on the pipe, and returns when the
 // script ended and all that it printed until then is recorded.
 func execute(dir string, spec Spec, r, w *os.File, out *capture) Result {
-	cmd := exec.CommandContext(context.Background(), "/bin/sh", filepath.Join(dir, scriptFile))
+	args := []string{"/bin/sh", filepath.Join(dir, scriptFile)}
+	if spec.Direct {
+		args = args[1:]
+	}
+	cmd := exec.CommandContext(context.Background(), args[0], args[1:]...)
 	cmd.Dir, cmd.Env = spec.WorkDir, spec.Env
 	cmd.Stdout, cmd.Stderr = w, w
 	err := cmd.Start()

@@ -20,6 +20,9 @@ var ErrInterrupted = errors.New("the script was interrupted, by a reboot or by a
 type Spec struct {
 	// Body is the whole script; it is passed to /bin/sh as a file.
 	Body string `json:"-"`
+	// Direct runs the file itself instead, by the program that its first line
+	// names.
+	Direct bool `json:"direct,omitempty"`
 	// Env is the whole environment, "NAME=value" each.
 	Env []string `json:"env"`
 	// WorkDir is where the script starts.

@@ -1,0 +1,83 @@
+package apply_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap/apply"
+)
+
+// scripted is a document of scripts: "NAME: line" each, and runcmd.
+func scripted(m *machine, scripts ...string) *bootstrap.Config {
+	c := &bootstrap.Config{}
+	for _, s := range scripts {
+		name, line, _ := strings.Cut(s, ": ")
+		line = strings.ReplaceAll(line, "ROOT", m.root)
+		if name == "runcmd" {
+			c.Commands = []bootstrap.Command{{Shell: line}}
+			continue
+		}
+		c.Scripts = append(c.Scripts, bootstrap.ScriptFile{Name: name, Body: "#!/bin/sh\n" + line + "\n"})
+	}
+	return c
+}
+
+// Scripts run in the order of their names with runcmd among them, and all of
+// them, whichever fails.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	const sentinel = "mkdir -p ROOT/run/cluster-api; echo > ROOT/run/cluster-api/bootstrap-success.complete"
+	for name, c := range map[string]struct {
+		scripts        []string
+		sentinel       bool
+		order, failure string
+		warnings       int
+	}{
+		"around runcmd":     {[]string{"part-001: echo a >> ROOT/order", "script.sh: echo c >> ROOT/order", "runcmd: echo b >> ROOT/order"}, false, "a\nb\nc\n", "", 0},
+		"first fails":       {[]string{"a: echo a >> ROOT/order; echo why; exit 3", "b: echo b >> ROOT/order"}, false, "a\nb\n", "script a: the script ended with status 3", 1},
+		"last fails":        {[]string{"a: echo a >> ROOT/order", "b: echo b >> ROOT/order; exit 4"}, false, "a\nb\n", "the script ended with status 4", 0},
+		"sentinel of first": {[]string{"a: echo a >> ROOT/order;" + sentinel, "b: exit 4"}, true, "a\n", "", 1},
+		"no sentinel":       {[]string{"a: echo a >> ROOT/order", "runcmd: true"}, true, "a\n", "did not write", 0},
+		"by its own shell":  {[]string{"a: true", "b: #"}, false, "", "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			m.file("/order", "")
+			config := scripted(m, c.scripts...)
+			if c.sentinel {
+				config.Sentinel = bootstrap.SentinelPath
+			}
+			warnings, _, err := m.apply(t.Context(), config)
+			var failed *apply.Failure
+			if errors.As(err, &failed) != (c.failure != "") || failed != nil && !strings.Contains(failed.Reason, c.failure) {
+				t.Errorf("got %v, want %q", err, c.failure)
+			}
+			if got := m.read("/order"); got != c.order || len(warnings) != c.warnings {
+				t.Errorf("got order %q, warnings %q", got, warnings)
+			}
+			_, _, again := m.apply(t.Context(), config)
+			if got := m.read("/order"); got != c.order || (err == nil) != (again == nil) {
+				t.Errorf("a second time: %v, order %q", again, got)
+			}
+		})
+	}
+}
+
+// The interpreter is the one that the first line names.
+func TestScriptNamesItsProgram(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	c := &bootstrap.Config{Scripts: []bootstrap.ScriptFile{{Name: "a", Body: "#!/bin/sh -e\nfalse\ntrue\n"}}}
+	var failed *apply.Failure
+	if _, _, err := m.apply(t.Context(), c); !errors.As(err, &failed) || !strings.Contains(failed.Reason, "status 1") {
+		t.Errorf("got %v", err)
+	}
+	c.Scripts[0].Body = "#!/no/such/program\n"
+	broken := newMachine(t)
+	if _, _, err := broken.apply(t.Context(), c); !errors.As(err, &failed) || !strings.Contains(failed.Reason, "no such file") {
+		t.Errorf("got %v", err)
+	}
+}
