@@ -37,7 +37,7 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("parsing flags: %w", err)
 	}
 	if o.printVersion {
-		fmt.Println(version) //nolint:forbidigo // what --version is for
+		fmt.Println(version)
 		return nil
 	}
 	if err := o.validate(); err != nil {

@@ -8,7 +8,6 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/util"
@@ -145,7 +144,7 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, s *scope) (ctrl.Result
 	}
 	result, err := r.reconcileEndpoint(ctx, s)
 	if err == nil && s.endpoint.ready {
-		s.infraCluster.Status.Initialization.Provisioned = ptr.To(true)
+		s.infraCluster.Status.Initialization.Provisioned = new(true)
 	}
 	return result, err
 }

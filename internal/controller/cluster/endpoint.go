@@ -149,7 +149,10 @@ func (r *Reconciler) inUse(ctx context.Context, s *scope, host *infrav1.Elementa
 	if client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("getting Machine of host %s: %w", host.Name, err)
 	}
-	return err != nil || util.IsControlPlaneMachine(machine), nil
+	if err != nil {
+		return true, nil //nolint:nilerr // a Machine that is gone had the host
+	}
+	return util.IsControlPlaneMachine(machine), nil
 }
 
 // chooseHost records a suitable host and its address, and reserves it.
@@ -168,7 +171,7 @@ func (r *Reconciler) chooseHost(ctx context.Context, s *scope, own map[string]*i
 	if !ok {
 		// A control plane without a template of ours may still have machines
 		// of ours: of those that are up, one can be the endpoint.
-		host, err := r.bootstrapped(ctx, s, own)
+		host, err := r.bootstrapped(ctx, own)
 		if err != nil || host == nil {
 			return ctrl.Result{RequeueAfter: controlPlaneDelay}, err
 		}
@@ -228,7 +231,7 @@ func (r *Reconciler) record(ctx context.Context, s *scope, host *infrav1.Element
 
 // bootstrapped returns a connected host of the cluster, by name the first, that
 // a control-plane Machine was bootstrapped on; nil when there is none.
-func (r *Reconciler) bootstrapped(ctx context.Context, s *scope, own map[string]*infrav1.ElementalHost) (*infrav1.ElementalHost, error) {
+func (r *Reconciler) bootstrapped(ctx context.Context, own map[string]*infrav1.ElementalHost) (*infrav1.ElementalHost, error) {
 	for _, name := range slices.Sorted(maps.Keys(own)) {
 		host := own[name]
 		if address(host) == "" ||
