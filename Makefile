@@ -29,7 +29,8 @@ CONTROLLER_GEN := go tool -modfile=hack/tools/go.mod controller-gen
 KUSTOMIZE := go tool -modfile=hack/tools/go.mod kustomize
 GOLANGCI_LINT := go tool -modfile=hack/tools/golangci-lint/go.mod golangci-lint
 
-RELEASE_DIR ?= out/release/$(VERSION)
+BIN := bin
+RELEASE_DIR := out/release/$(VERSION)
 
 .PHONY: help
 help: ## Show this help.
@@ -38,7 +39,7 @@ help: ## Show this help.
 .PHONY: build
 build: ## Build the manager and the agent into bin/.
 	@echo "==> Building $(BUILD_VERSION)"
-	$(GO_BUILD) -o bin/ ./cmd/manager ./cmd/elemental-agent
+	$(GO_BUILD) -o $(BIN)/ ./cmd/manager ./cmd/elemental-agent
 
 .PHONY: images
 images: ## Build the manager's container image (needs docker).

@@ -5,6 +5,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Longest Go file: what is longer has more than one topic.
 longest=400
+# Largest agent, in bytes: it travels over thin links.
+largest=$((15 * 1024 * 1024))
 
 failed=0
 fail() {
@@ -38,9 +40,24 @@ while IFS= read -r file; do
 	fi
 done < <(git ls-files '*.go' ':!:*/zz_generated.*')
 
-echo "==> Verifying that the release can be built"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+
+echo "==> Verifying that the agent is small"
+foreign=$(go list -deps ./cmd/elemental-agent | grep -E '^(k8s\.io|sigs\.k8s\.io)/' || true)
+if [[ -n $foreign ]]; then
+	fail "The agent must not depend on Kubernetes' libraries, but has:"$'\n'"$foreign"
+fi
+if make --no-print-directory build BIN="$folder"; then
+	size=$(wc -c <"$folder/elemental-agent")
+	if ((size > largest)); then
+		fail "The agent has $size bytes, more than $largest."
+	fi
+else
+	fail "make build failed."
+fi
+
+echo "==> Verifying that the release can be built"
 make --no-print-directory release RELEASE_DIR="$folder" || fail "make release failed."
 
 exit "$failed"
