@@ -19,7 +19,7 @@ func since(version string) *metav1.ListOptions {
 	return &metav1.ListOptions{ResourceVersion: version}
 }
 
-// report stands for all agents: it does what a claimed host is told, at once,
+// report stands for agents: it does what a claimed host is told, at once,
 // and says so.
 func report(ctx context.Context, c client.Client, claimed <-chan *infrav1.ElementalHost) {
 	for {

@@ -65,7 +65,9 @@ func TestClaimsOfTwoManagers(t *testing.T) {
 	deposed, stays := startManager(ctx, f, &n), startManager(ctx, f, &n)
 	fleetCtx, stopFleet := context.WithCancel(ctx)
 	var agents sync.WaitGroup
-	agents.Go(func() { report(fleetCtx, f.Admin, r.claimed) })
+	for range workers {
+		agents.Go(func() { report(fleetCtx, f.Admin, r.claimed) })
+	}
 	agents.Go(func() { disturb(fleetCtx, f.Admin, f.Namespace) })
 
 	f.Eventually(r.bound).WithContext(ctx).WithTimeout(patience).Should(BeNumerically(">=", fleet/2))
