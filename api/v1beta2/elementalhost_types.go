@@ -1,6 +1,8 @@
 package v1beta2
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
@@ -15,8 +17,8 @@ type ElementalHostSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	HostID string `json:"hostID,omitempty"`
 
-	// identity is the host's credential. Clearing it permits one enrolment with
-	// another key (a re-imaged host).
+	// identity is the host's credential. Clearing it shuts the host out, at once; it
+	// can enrol with a token again, as another host.
 	// +optional
 	Identity *HostIdentity `json:"identity,omitempty"`
 
@@ -24,8 +26,8 @@ type ElementalHostSpec struct {
 	// +optional
 	RegistrationRef *LocalReference `json:"registrationRef,omitempty"`
 
-	// approval lets the host in, or keeps it out. A pending host may only poll;
-	// a rejected one is refused at once, on open connections too.
+	// approval lets the host in, or keeps it out. A pending host may only
+	// poll and say what it is; a rejected one is refused at once, on open connections too.
 	// +optional
 	// +kubebuilder:default=Pending
 	Approval Approval `json:"approval,omitempty"`
@@ -320,6 +322,11 @@ func (h *ElementalHost) Operation(t OperationType, id string) *HostOperation {
 		}
 	}
 	return nil
+}
+
+// Supports reports whether the host's agent said that it can do this.
+func (h *ElementalHost) Supports(t OperationType) bool {
+	return h.Status.Agent != nil && slices.Contains(h.Status.Agent.Capabilities, string(t))
 }
 
 // ElementalHostList is a list of ElementalHosts.

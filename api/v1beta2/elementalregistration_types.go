@@ -116,6 +116,7 @@ type PublishedEndpoint struct {
 // ElementalRegistration lets hosts enrol. Deleting it revokes its tokens and
 // leaves its hosts as they are.
 // +kubebuilder:object:root=true
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="the name must be at most 63 characters: it becomes a label of hosts and tokens"
 // +kubebuilder:resource:path=elementalregistrations,scope=Namespaced,categories=cluster-api
 // +kubebuilder:storageversion
 // +kubebuilder:subresource:status

@@ -38,6 +38,7 @@ func setupAgentAPI(ctx context.Context, mgr ctrl.Manager, o *options) error {
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Informers: mgr.GetCache(),
 		Authority: ca, Recorder: mgr.GetEventRecorder("elemental-agent-api"), Metrics: metrics.Registry,
 		Clock: clock.RealClock{}, Address: o.agentAPI.address, URL: o.agentAPI.url, Namespace: namespace, Pod: pod,
+		EnrolRate: o.agentAPI.enrolRate, EnrolBurst: o.agentAPI.enrolBurst,
 		DisconnectGrace: o.agentAPI.disconnectGrace, PingAfter: o.agentAPI.pingInterval, PingTimeout: o.agentAPI.pingTimeout,
 	})
 	if err != nil {

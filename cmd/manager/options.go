@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"time"
@@ -10,6 +11,8 @@ import (
 	logsv1 "k8s.io/component-base/logs/api/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/flags"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
 )
 
 // options are the manager's flags. Those that other Cluster API providers have
@@ -51,6 +54,8 @@ type agentAPIOptions struct {
 	address         string
 	url             string
 	disconnectGrace time.Duration
+	enrolRate       float64
+	enrolBurst      int
 	pingInterval    time.Duration
 	pingTimeout     time.Duration
 }
@@ -91,6 +96,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.agentAPI.address, "agent-api-address", ":9444", "Address that the agent API listens on.")
 	fs.StringVar(&o.agentAPI.url, "agent-api-url", "", "URL at which hosts reach the agent API, https://host[:port]. A registration can have its own; one that has none is not Ready while this is blank.")
 	fs.DurationVar(&o.agentAPI.disconnectGrace, "agent-disconnect-grace", 120*time.Second, "How long an agent may be away before its host counts as disconnected.")
+	fs.Float64Var(&o.agentAPI.enrolRate, "agent-enrol-rate", server.DefaultEnrolRate, "Enrolments per second from one address. Hosts behind one NAT share it.")
+	fs.IntVar(&o.agentAPI.enrolBurst, "agent-enrol-burst", server.DefaultEnrolBurst, "Enrolments in one burst from one address.")
 	fs.DurationVar(&o.agentAPI.pingInterval, "agent-ping-interval", 30*time.Second, "How long a connection may be silent before it is probed.")
 	fs.DurationVar(&o.agentAPI.pingTimeout, "agent-ping-timeout", 20*time.Second, "How long a probe may take before the connection counts as dead.")
 }
@@ -103,13 +110,14 @@ func (o *options) validate() error {
 		"elementalhost-concurrency":         o.concurrency.host,
 		"elementalregistration-concurrency": o.concurrency.registration,
 		"kube-api-burst":                    o.burst,
+		"agent-enrol-burst":                 o.agentAPI.enrolBurst,
 	} {
 		if n < 1 {
 			return fmt.Errorf("--%s must be at least 1", name)
 		}
 	}
-	if o.qps <= 0 {
-		return fmt.Errorf("--kube-api-qps must be above 0")
+	if o.qps <= 0 || o.agentAPI.enrolRate <= 0 {
+		return errors.New("--kube-api-qps and --agent-enrol-rate must be above 0")
 	}
 	if o.webhook.port < 0 || o.webhook.port > 65535 {
 		return fmt.Errorf("--webhook-port must be between 0 and 65535")

@@ -114,6 +114,8 @@ func clean(host *infrav1.ElementalHost) Verdict {
 func resetVerdict(host *infrav1.ElementalHost, claim *infrav1.HostClaim) (v Verdict, done bool) {
 	op := host.Operation(infrav1.OperationReset, claim.ID)
 	switch {
+	case op == nil && host.Status.Agent != nil && !host.Supports(infrav1.OperationReset):
+		return no(infrav1.UnsupportedReason, "The agent can't reset; upgrade it"), false
 	case op == nil:
 		return no(infrav1.ResettingReason, "Waiting for the agent to reset the host"), false
 	case op.State == infrav1.OperationSucceeded:
@@ -134,6 +136,8 @@ func bootstrapped(host *infrav1.ElementalHost) Verdict {
 	}
 	op := host.Operation(infrav1.OperationBootstrap, claim.ID)
 	switch {
+	case op == nil && host.Status.Agent != nil && !host.Supports(infrav1.OperationBootstrap):
+		return no(infrav1.UnsupportedReason, "The agent can't bootstrap; upgrade it")
 	case op == nil:
 		return no(infrav1.BootstrappingReason, "Waiting for the agent to run the bootstrap data of Machine %s", claim.MachineName)
 	case op.State == infrav1.OperationSucceeded:

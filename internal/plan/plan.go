@@ -71,6 +71,10 @@ func operation(host *infrav1.ElementalHost) *protocol.Operation {
 	default:
 		return nil
 	}
+	// What an agent did not list it is not sent.
+	if !host.Supports(infrav1.OperationType(op.Type)) {
+		return nil
+	}
 	return op
 }
 

@@ -15,6 +15,7 @@ var site = plan.Site{Servers: []string{"https://a:9444", "https://b:9444"}, Trus
 
 func host(approval infrav1.Approval, phase infrav1.ClaimPhase) *infrav1.ElementalHost {
 	h := &infrav1.ElementalHost{ObjectMeta: metav1.ObjectMeta{Namespace: "edge", Name: "h1"}, Spec: infrav1.ElementalHostSpec{Approval: approval}}
+	h.Status.Agent = &infrav1.HostAgent{Capabilities: []string{"Bootstrap", "Reset"}}
 	if phase != "" {
 		h.Spec.Claim = &infrav1.HostClaim{ID: "id-1", ClusterName: "c", MachineName: "m", Phase: phase}
 	}
@@ -26,16 +27,18 @@ func TestOperationFollowsFromTheClaim(t *testing.T) {
 		host *infrav1.ElementalHost
 		want protocol.OperationType
 	}{
-		"free":                 {host(infrav1.ApprovalApproved, ""), ""},
-		"reserved":             {host(infrav1.ApprovalApproved, infrav1.ClaimReserved), ""},
-		"bound":                {host(infrav1.ApprovalApproved, infrav1.ClaimBound), protocol.OperationBootstrap},
-		"releasing":            {host(infrav1.ApprovalApproved, infrav1.ClaimReleasing), protocol.OperationReset},
-		"unknown phase":        {host(infrav1.ApprovalApproved, "Later"), ""},
-		"bound, pending":       {host(infrav1.ApprovalPending, infrav1.ClaimBound), ""},
-		"bound, no approval":   {host("", infrav1.ClaimBound), ""},
-		"bound, rejected":      {host(infrav1.ApprovalRejected, infrav1.ClaimBound), ""},
-		"releasing, rejected":  {host(infrav1.ApprovalRejected, infrav1.ClaimReleasing), ""},
-		"bound, being deleted": {deleted(host(infrav1.ApprovalApproved, infrav1.ClaimBound)), ""},
+		"free":                         {host(infrav1.ApprovalApproved, ""), ""},
+		"reserved":                     {host(infrav1.ApprovalApproved, infrav1.ClaimReserved), ""},
+		"bound":                        {host(infrav1.ApprovalApproved, infrav1.ClaimBound), protocol.OperationBootstrap},
+		"releasing":                    {host(infrav1.ApprovalApproved, infrav1.ClaimReleasing), protocol.OperationReset},
+		"unknown phase":                {host(infrav1.ApprovalApproved, "Later"), ""},
+		"bound, pending":               {host(infrav1.ApprovalPending, infrav1.ClaimBound), ""},
+		"bound, no approval":           {host("", infrav1.ClaimBound), ""},
+		"bound, rejected":              {host(infrav1.ApprovalRejected, infrav1.ClaimBound), ""},
+		"releasing, rejected":          {host(infrav1.ApprovalRejected, infrav1.ClaimReleasing), ""},
+		"bound, being deleted":         {deleted(host(infrav1.ApprovalApproved, infrav1.ClaimBound)), ""},
+		"releasing, agent can't reset": {capable(host(infrav1.ApprovalApproved, infrav1.ClaimReleasing), "Bootstrap"), ""},
+		"releasing, agent can":         {capable(host(infrav1.ApprovalApproved, infrav1.ClaimReleasing), "Reset"), protocol.OperationReset},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -58,6 +61,11 @@ func TestOperationFollowsFromTheClaim(t *testing.T) {
 			}
 		})
 	}
+}
+
+func capable(h *infrav1.ElementalHost, capabilities ...string) *infrav1.ElementalHost {
+	h.Status.Agent.Capabilities = capabilities
+	return h
 }
 
 func deleted(h *infrav1.ElementalHost) *infrav1.ElementalHost {

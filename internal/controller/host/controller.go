@@ -9,6 +9,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,6 +41,9 @@ import (
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
+// enrolmentTime is far more than an enrolment takes.
+const enrolmentTime = 10 * time.Second
+
 // Reconciler reconciles ElementalHosts. Several workers may run at once.
 type Reconciler struct {
 	// Client reads from the cache and writes.
@@ -63,6 +67,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	if r.WatchFilter != "" && !labels.HasWatchLabel(host, r.WatchFilter) {
 		return ctrl.Result{}, nil
+	}
+	// A host that just enrolled gets its first status from the agent API, with
+	// all conditions. Only if that was cut short is it for us to write one.
+	if age := r.Clock.Now().Sub(host.CreationTimestamp.Time); len(host.Status.Conditions) == 0 && age < enrolmentTime {
+		return ctrl.Result{RequeueAfter: enrolmentTime}, nil
 	}
 	err := r.reconcile(ctx, host)
 	if apierrors.IsConflict(err) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"os"
 	"testing"
+	"time"
+	"time"
 
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -99,6 +101,10 @@ func TestConditionsOfAHostWithoutStatus(t *testing.T) {
 	h := &infrav1.ElementalHost{ObjectMeta: f.Meta("h1")}
 	h.Spec.Approval = infrav1.ApprovalApproved
 	f.Expect(f.Admin.Create(f.Ctx, h)).To(Succeed())
+	f.Clock.Step(time.Minute) // an enrolment would be over
+	f.reconcile(h)
+	f.Expect(h.Status.Conditions).To(BeEmpty(), "an enrolment writes a new host's first status itself")
+	f.Clock.Step(time.Minute)
 	f.reconcile(h)
 	f.ExpectCondition(h, infrav1.ConnectedCondition, no, infrav1.NeverConnectedReason)
 	f.ExpectCondition(h, infrav1.CleanCondition, metav1.ConditionUnknown, infrav1.NotReportedReason)
@@ -231,6 +237,7 @@ func TestWatchFilter(t *testing.T) {
 	f.reconciler.WatchFilter = "mine"
 	h := &infrav1.ElementalHost{ObjectMeta: f.Meta("h1")}
 	f.Expect(f.Admin.Create(f.Ctx, h)).To(Succeed())
+	f.Clock.Step(time.Minute)
 	f.reconcile(h)
 	f.Expect(h.Status.Conditions).To(BeEmpty())
 	controllertest.Change(f.Fixture, h, func(h *infrav1.ElementalHost) { h.Labels = map[string]string{clusterv1.WatchLabel: "mine"} })
