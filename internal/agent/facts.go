@@ -89,7 +89,6 @@ func (a *Agent) observeAddresses(ctx context.Context) {
 	}
 	addresses = addresses[:min(len(addresses), protocol.MaxDevices)]
 	a.facts.update(func(o *observation) { o.addresses = addresses })
-	signal(a.report)
 }
 
 // observeCleanliness reports a host that cannot be looked at as not clean.
@@ -101,7 +100,6 @@ func (a *Agent) observeCleanliness(ctx context.Context) protocol.Cleanliness {
 	}
 	found.Leftovers = found.Leftovers[:min(len(found.Leftovers), protocol.MaxLeftovers)]
 	a.facts.update(func(o *observation) { o.cleanliness = found })
-	signal(a.report)
 	return found
 }
 
@@ -110,7 +108,10 @@ func (a *Agent) watch(ctx context.Context) error {
 	if a.Watcher == nil {
 		return nil
 	}
-	err := a.Watcher.WatchAddresses(ctx, func() { a.observeAddresses(ctx) })
+	err := a.Watcher.WatchAddresses(ctx, func() {
+		a.observeAddresses(ctx)
+		signal(a.report)
+	})
 	if err != nil && ctx.Err() == nil {
 		a.Log.Warn("Changes of addresses will only be noticed at the next start", "error", err)
 	}

@@ -92,9 +92,11 @@ func (a *Agent) Execute(ctx context.Context, op state.Operation) (Result, error)
 func (a *Agent) execute(ctx context.Context, op state.Operation) (again bool, err error) {
 	runner := a.Runners[op.Type]
 	if runner == nil {
-		return false, a.finish(op, Result{
+		err := a.finish(op, Result{
 			State: protocol.StateUnsupported, Message: fmt.Sprintf("agent %s doesn't know how to do this", a.Version),
 		})
+		signal(a.report)
+		return false, err
 	}
 	if op, err = a.Store.Begin(op); err != nil {
 		return false, err
@@ -118,7 +120,10 @@ func (a *Agent) execute(ctx context.Context, op state.Operation) (again bool, er
 		return false, err
 	}
 	a.settle(op, runner)
+	// A result and what the host looks like after it go into one report: a host
+	// that was reset is clean, and nobody is to see it as anything else.
 	a.learnFrom(ctx, op)
+	signal(a.report)
 	return result.State == protocol.StateFailed && op.Type == protocol.OperationReset, nil
 }
 
@@ -192,7 +197,7 @@ func (a *Agent) watched(ctx context.Context, runner Runner, op state.Operation) 
 	})
 }
 
-// finish records a result and has it reported at once.
+// finish records a result; the caller has it reported.
 func (a *Agent) finish(op state.Operation, result Result) error {
 	op.State, op.Step, op.Message = result.State, result.Step, clip(result.Message)
 	op.FinishedAt, op.Acknowledged = utc(a.Link.Client().Now()), false
@@ -202,7 +207,6 @@ func (a *Agent) finish(op state.Operation, result Result) error {
 	if err := a.Store.Finish(op); err != nil {
 		return err
 	}
-	signal(a.report)
 	if result.State == protocol.StateSucceeded {
 		a.Log.Info("Operation succeeded", "operation", op.Type, "id", op.ID, "note", op.Message)
 	} else {

@@ -123,6 +123,7 @@ func (a *Agent) accept(ctx context.Context, plan protocol.Plan) error {
 			a.Log.Error("Could not set the host name", "hostname", name, "error", err)
 		} else {
 			a.observeAddresses(ctx)
+			signal(a.report)
 		}
 	}
 	a.endSuperseded()
