@@ -5,7 +5,6 @@ import (
 	"os"
 	"testing"
 	"time"
-	"time"
 
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -101,7 +100,6 @@ func TestConditionsOfAHostWithoutStatus(t *testing.T) {
 	h := &infrav1.ElementalHost{ObjectMeta: f.Meta("h1")}
 	h.Spec.Approval = infrav1.ApprovalApproved
 	f.Expect(f.Admin.Create(f.Ctx, h)).To(Succeed())
-	f.Clock.Step(time.Minute) // an enrolment would be over
 	f.reconcile(h)
 	f.Expect(h.Status.Conditions).To(BeEmpty(), "an enrolment writes a new host's first status itself")
 	f.Clock.Step(time.Minute)

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"fmt"
+	"time"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+// agent is a host's side: the real client of the agent API, without a host.
+type agent struct {
+	name string
+	key  *ecdsa.PrivateKey
+	api  *client.Client
+}
+
+func newAgent(name, url, bundle string) (*agent, error) {
+	key, err := identity.NewKey()
+	if err != nil {
+		return nil, fmt.Errorf("making a key: %w", err)
+	}
+	certificate, err := identity.ClientCertificate(key)
+	if err != nil {
+		return nil, fmt.Errorf("making a certificate: %w", err)
+	}
+	api, err := client.New(client.Options{
+		Servers: []string{url}, TrustBundle: bundle, Certificate: certificate, UserAgent: "elemental-agent/test", Built: time.Now().Add(-time.Hour),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	return &agent{name: name, key: key, api: api}, nil
+}
+
+// host is the object that the agent belongs to, as an administrator declares it.
+func (a *agent) host(namespace string) (*infrav1.ElementalHost, error) {
+	public, err := identity.PublicKeyBytes(a.key)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the key: %w", err)
+	}
+	h := &infrav1.ElementalHost{}
+	h.Namespace, h.Name = namespace, a.name
+	h.Spec.Approval = infrav1.ApprovalApproved
+	h.Spec.Identity = &infrav1.HostIdentity{KeyFingerprint: identity.Fingerprint(public), Generation: 1}
+	return h, nil
+}
+
+// start says what there is to say of a clean host.
+func (a *agent) start(ctx context.Context) error {
+	return a.persist(ctx, func() error {
+		return a.api.Report(ctx, protocol.Report{
+			Hello: &protocol.Hello{
+				Protocol: protocol.Version, AgentVersion: "v0.1.0", BootID: a.name,
+				Capabilities: []protocol.Capability{protocol.CapabilityBootstrap, protocol.CapabilityReset},
+			},
+			Cleanliness: &protocol.Cleanliness{Clean: true},
+			Addresses:   []protocol.Address{{Type: protocol.AddressInternalIP, Address: "10.1.1.1"}},
+		})
+	})
+}
+
+// report tells how far an operation is.
+func (a *agent) report(ctx context.Context, op protocol.Operation, state protocol.OperationState) error {
+	return a.persist(ctx, func() error {
+		return a.api.Report(ctx, protocol.Report{Operations: []protocol.OperationReport{{Type: op.Type, ID: op.ID, State: state, Step: "runcmd"}}})
+	})
+}
+
+// persist tries again until ctx ends: the manager may just have learned of the
+// host, or not yet.
+func (a *agent) persist(ctx context.Context, do func() error) error {
+	const every = 100 * time.Millisecond
+	for {
+		err := do()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(every):
+		}
+	}
+}
+
+// operation waits for the next operation that the host is told.
+func (a *agent) operation(ctx context.Context) (protocol.Operation, error) {
+	after := ""
+	for {
+		var p *protocol.Plan
+		err := a.persist(ctx, func() (err error) {
+			p, err = a.api.Plan(ctx, after)
+			return err
+		})
+		if err != nil {
+			return protocol.Operation{}, err
+		}
+		if p == nil {
+			continue
+		}
+		if after = p.Revision; p.Operation != nil {
+			return *p.Operation, nil
+		}
+	}
+}
+
+// run polls until ctx ends and does at once what it is told.
+func (a *agent) run(ctx context.Context) {
+	defer a.api.Close()
+	if a.start(ctx) != nil {
+		return
+	}
+	after, done := "", ""
+	for ctx.Err() == nil {
+		var p *protocol.Plan
+		if a.persist(ctx, func() (err error) {
+			p, err = a.api.Plan(ctx, after)
+			return err
+		}) != nil || p == nil {
+			continue
+		}
+		after = p.Revision
+		if op := p.Operation; op != nil && op.ID != done && a.report(ctx, *op, protocol.StateSucceeded) == nil {
+			done = op.ID
+		}
+	}
+}

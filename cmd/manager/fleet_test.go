@@ -1,0 +1,278 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/gomega"
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/envtest"
+)
+
+const (
+	fleet = 200
+	// maxWrites is what a machine may cost from its claim to its provisioning.
+	maxWrites = 8
+	// observed is how long a fleet at rest is looked at.
+	observed = time.Minute
+	soon     = 3 * time.Minute
+)
+
+// rig is the manager as main starts it, and what its tests look at.
+type rig struct {
+	*controllertest.Fixture
+
+	url, bundle string
+	counters    *counters
+	agents      sync.WaitGroup
+}
+
+// TestFleet runs the whole manager against a real API server, with real agents'
+// connections.
+func TestFleet(t *testing.T) {
+	ctrl.SetLogger(logr.Discard())
+	env := envtest.Start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &rig{Fixture: controllertest.New(t, env)}
+	var err error
+	r.counters, err = newCounters(env.Config)
+	r.Expect(err).NotTo(HaveOccurred())
+	ended := r.start(ctx, env)
+	defer func() {
+		cancel()
+		r.agents.Wait()
+		r.Expect(<-ended).To(Succeed())
+	}()
+	r.Create(&infrav1.ElementalRegistration{ObjectMeta: r.Meta("default")})
+	registration := &infrav1.ElementalRegistration{ObjectMeta: r.Meta("default")}
+	r.Eventually(func() bool {
+		return r.Exists(registration) && registration.Status.Endpoint.CABundle != ""
+	}).WithTimeout(soon).Should(BeTrue())
+	r.bundle = registration.Status.Endpoint.CABundle
+	r.Cluster("c", func(_ *clusterv1.Cluster, c *infrav1.ElementalCluster) { c.Spec.ControlPlaneEndpoint.Host = "10.0.0.1" })
+
+	t.Run("Writes", func(t *testing.T) { r.testWrites(t) })
+	t.Run("AtRest", func(t *testing.T) { r.testAtRest(ctx, t) })
+}
+
+// start starts the manager with the rights of its role, and returns what it ends
+// with.
+func (r *rig) start(ctx context.Context, env *envtest.Environment) <-chan error {
+	r.T.Helper()
+	r.Expect(r.Admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: defaultNamespace}})).To(Succeed())
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	r.Expect(err).NotTo(HaveOccurred())
+	address := listener.Addr().String()
+	r.Expect(listener.Close()).To(Succeed())
+	r.url = "https://" + address
+
+	r.T.Setenv("KUBECONFIG", r.kubeconfig(r.user(env)))
+	o := newOptions()
+	fs := pflag.NewFlagSet("manager", pflag.ContinueOnError)
+	o.addFlags(fs)
+	r.Expect(fs.Parse([]string{
+		"--diagnostics-address=127.0.0.1:0", "--health-addr=0", "--webhook-port=0",
+		"--agent-api-address=" + address, "--agent-api-url=" + r.url,
+	})).To(Succeed())
+	r.Expect(o.validate()).To(Succeed())
+	mgr, err := newManager(ctx, o)
+	r.Expect(err).NotTo(HaveOccurred())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	return ended
+}
+
+// user returns a configuration with the rights that the manager is installed with.
+func (r *rig) user(env *envtest.Environment) *rest.Config {
+	r.T.Helper()
+	role := readClusterRole(r)
+	r.Expect(r.Admin.Create(r.Ctx, role)).To(Succeed())
+	r.Expect(r.Admin.Create(r.Ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "manager"}},
+	})).To(Succeed())
+	return env.AddUser(r.T, "manager")
+}
+
+func (r *rig) kubeconfig(c *rest.Config) string {
+	r.T.Helper()
+	const name = "test"
+	file := filepath.Join(r.T.TempDir(), "kubeconfig")
+	r.Expect(clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: c.Host, CertificateAuthorityData: c.CAData}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{name: {ClientCertificateData: c.CertData, ClientKeyData: c.KeyData}},
+		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}},
+		CurrentContext: name,
+	}, file)).To(Succeed())
+	return file
+}
+
+// declare makes an agent and its host.
+func (r *rig) declare(ctx context.Context, name string, labels map[string]string) (*agent, error) {
+	a, err := newAgent(name, r.url, r.bundle)
+	if err != nil {
+		return nil, err
+	}
+	h, err := a.host(r.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	h.Labels = labels
+	if err := r.Admin.Create(ctx, h); err != nil {
+		return nil, fmt.Errorf("creating host: %w", err)
+	}
+	return a, nil
+}
+
+// testWrites counts what a machine costs from its claim to its provisioning: a
+// record of the choice, the claim, the conditions on both objects, the agent's
+// progress and result, and the result on the machine.
+func (r *rig) testWrites(t *testing.T) {
+	g := NewWithT(t)
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	a, err := r.declare(ctx, "counted", map[string]string{"for": "counting"})
+	g.Expect(err).NotTo(HaveOccurred())
+	defer a.api.Close()
+	g.Expect(a.start(ctx)).To(Succeed())
+	host := &infrav1.ElementalHost{ObjectMeta: r.Meta("counted")}
+	told := make(chan protocol.Operation, 1)
+	go func() {
+		if op, err := a.operation(ctx); err == nil {
+			told <- op
+		}
+	}()
+	g.Eventually(func() bool {
+		return r.Exists(host) && meta.IsStatusConditionTrue(host.Status.Conditions, infrav1.AvailableCondition)
+	}).WithTimeout(soon).Should(BeTrue())
+	owner, machine := r.Machine("c", "counted", func(o *clusterv1.Machine, m *infrav1.ElementalMachine) {
+		o.Spec.Bootstrap = clusterv1.Bootstrap{ConfigRef: clusterv1.ContractVersionedObjectReference{
+			APIGroup: "bootstrap.cluster.x-k8s.io", Kind: "KubeadmConfig", Name: "counted"}}
+		m.Spec.HostSelector = &infrav1.HostSelector{MatchLabels: infrav1.Labels{"for": "counting"}}
+	})
+	before := r.settled(ctx, g)
+
+	controllertest.Change(r.Fixture, owner, func(o *clusterv1.Machine) { o.Spec.Bootstrap.DataSecretName = ptr.To("data") })
+	var op protocol.Operation
+	g.Eventually(told).WithTimeout(soon).Should(Receive(&op))
+	g.Expect(op.Type).To(Equal(protocol.OperationBootstrap))
+	g.Expect(a.report(ctx, op, protocol.StateRunning)).To(Succeed())
+	g.Eventually(func() bool {
+		r.Refresh(host)
+		return host.Operation(infrav1.OperationBootstrap, op.ID) != nil
+	}).WithTimeout(soon).Should(BeTrue(), "progress is written when it takes long")
+	g.Expect(a.report(ctx, op, protocol.StateSucceeded)).To(Succeed())
+	g.Eventually(func() bool {
+		r.Refresh(machine)
+		return meta.IsStatusConditionTrue(machine.Status.Conditions, infrav1.ReadyCondition)
+	}).WithTimeout(soon).Should(BeTrue())
+	cost := r.settled(ctx, g).since(before)
+	t.Logf("From claim to provisioned: %d writes: %s", cost.ours(), cost)
+	g.Expect(cost.ours()).To(BeNumerically("<=", maxWrites), "%s", cost)
+	g.Expect(machine.Spec.ProviderID).NotTo(BeEmpty())
+}
+
+// settled returns the counters once nothing of ours was written for some seconds.
+func (r *rig) settled(ctx context.Context, g *WithT) writes {
+	const quiet, often = 3 * time.Second, 300 * time.Millisecond
+	var last writes
+	since := time.Now()
+	g.Eventually(func() (time.Duration, error) {
+		now, err := r.counters.read(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if now.ours() != last.ours() {
+			last, since = now, time.Now()
+		}
+		return time.Since(since), nil
+	}).WithContext(ctx).WithTimeout(soon).WithPolling(often).Should(BeNumerically(">", quiet))
+	return last
+}
+
+// testAtRest looks at a connected fleet for a minute: half of its hosts are
+// machines', some machines wait, every agent polls, and nothing is written.
+func (r *rig) testAtRest(ctx context.Context, t *testing.T) {
+	g := NewWithT(t)
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(8)
+	for i := range fleet {
+		group.Go(func() error {
+			a, err := r.declare(groupCtx, fmt.Sprintf("host-%03d", i), nil)
+			if err == nil {
+				r.agents.Go(func() { a.run(ctx) })
+			}
+			return err
+		})
+	}
+	g.Expect(group.Wait()).To(Succeed())
+	for i := range fleet / 2 {
+		r.Machine("c", fmt.Sprintf("machine-%03d", i))
+	}
+	for i := range 5 {
+		r.Machine("c", fmt.Sprintf("waiting-%d", i), func(_ *clusterv1.Machine, m *infrav1.ElementalMachine) {
+			m.Spec.HostSelector = &infrav1.HostSelector{MatchLabels: infrav1.Labels{"is": "nowhere"}}
+		})
+	}
+	g.Eventually(func() ([]int, error) { return r.census(ctx) }).WithTimeout(soon).WithPolling(time.Second).Should(Equal([]int{fleet, fleet/2 + 1}))
+
+	before := r.settled(ctx, g)
+	select {
+	case <-time.After(observed):
+	case <-ctx.Done():
+	}
+	after, err := r.counters.read(ctx)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(after.since(before)).To(BeEmpty(), "a fleet of %d hosts at rest, in %s", fleet, observed)
+	total, err := r.census(ctx)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(total).To(Equal([]int{fleet, fleet/2 + 1}), "they were connected all the time")
+	t.Logf("%d connected hosts caused no write in %s; %d before", fleet, observed, before.ours())
+}
+
+// census returns how many hosts of the fleet are connected and how many machines
+// are provisioned.
+func (r *rig) census(ctx context.Context) ([]int, error) {
+	hosts, machines := &infrav1.ElementalHostList{}, &infrav1.ElementalMachineList{}
+	if err := r.Admin.List(ctx, hosts, ctrlclient.InNamespace(r.Namespace)); err != nil {
+		return nil, fmt.Errorf("listing hosts: %w", err)
+	}
+	if err := r.Admin.List(ctx, machines, ctrlclient.InNamespace(r.Namespace)); err != nil {
+		return nil, fmt.Errorf("listing machines: %w", err)
+	}
+	connected, provisioned := 0, 0
+	for i := range hosts.Items {
+		if h := &hosts.Items[i]; h.Name != "counted" && meta.IsStatusConditionTrue(h.Status.Conditions, infrav1.ConnectedCondition) {
+			connected++
+		}
+	}
+	for i := range machines.Items {
+		if ptr.Deref(machines.Items[i].Status.Initialization.Provisioned, false) {
+			provisioned++
+		}
+	}
+	return []int{connected, provisioned}, nil
+}
