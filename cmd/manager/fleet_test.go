@@ -175,7 +175,7 @@ func (r *rig) testWrites(t *testing.T) {
 	})
 	before := r.settled(ctx, g)
 
-	controllertest.Change(r.Fixture, owner, func(o *clusterv1.Machine) { o.Spec.Bootstrap.DataSecretName = ptr.To("data") })
+	controllertest.Change(r.Fixture, owner, func(o *clusterv1.Machine) { o.Spec.Bootstrap.DataSecretName = new("data") })
 	var op protocol.Operation
 	g.Eventually(told).WithTimeout(soon).Should(Receive(&op))
 	g.Expect(op.Type).To(Equal(protocol.OperationBootstrap))

@@ -40,7 +40,7 @@ var (
 
 // read returns the counts as of now.
 func (c *counters) read(ctx context.Context) (writes, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url, http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("asking for metrics: %w", err)
 	}

@@ -29,13 +29,13 @@ type counts struct {
 	stalls, conflicts, lost atomic.Int64
 }
 
-func oneIn(n int) bool { return rand.IntN(n) == 0 } //nolint:gosec // no secret
+func oneIn(n int) bool { return rand.IntN(n) == 0 }
 
 // pause waits for a random time of at most limit, or until ctx ends.
 func pause(ctx context.Context, limit time.Duration) {
 	select {
 	case <-ctx.Done():
-	case <-time.After(rand.N(limit)): //nolint:gosec // no secret
+	case <-time.After(rand.N(limit)):
 	}
 }
 

@@ -54,7 +54,7 @@ func disturb(ctx context.Context, c client.Client, namespace string) {
 		})
 	}
 	for ctx.Err() == nil {
-		name := fmt.Sprintf("host-%03d", rand.IntN(fleet)) //nolint:gosec // no secret
+		name := fmt.Sprintf("host-%03d", rand.IntN(fleet))
 		flip(name, infrav1.ConnectionDisconnected)
 		pause(ctx, 60*time.Millisecond)
 		flip(name, infrav1.ConnectionConnected)

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
-	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -190,7 +189,7 @@ func (f *Fixture) Cluster(name string, changes ...func(*clusterv1.Cluster, *infr
 			InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "ElementalCluster", Name: name},
 		},
 	}
-	cluster.Status.Initialization.InfrastructureProvisioned = ptr.To(true)
+	cluster.Status.Initialization.InfrastructureProvisioned = new(true)
 	infraCluster := &infrav1.ElementalCluster{ObjectMeta: f.Meta(name)}
 	infraCluster.Labels = map[string]string{clusterv1.ClusterNameLabel: name}
 	for _, change := range changes {
@@ -211,7 +210,7 @@ func (f *Fixture) Machine(cluster, name string, changes ...func(*clusterv1.Machi
 	labels := func() map[string]string { return map[string]string{clusterv1.ClusterNameLabel: cluster} }
 	owner := &clusterv1.Machine{ObjectMeta: f.Meta(name), Spec: clusterv1.MachineSpec{
 		ClusterName:       cluster,
-		Bootstrap:         clusterv1.Bootstrap{DataSecretName: ptr.To(name)},
+		Bootstrap:         clusterv1.Bootstrap{DataSecretName: new(name)},
 		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "ElementalMachine", Name: name},
 	}}
 	owner.Labels = labels()

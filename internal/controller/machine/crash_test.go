@@ -78,7 +78,7 @@ func staleHosts(f *fixture, as ...*infrav1.ElementalHost) client.Client {
 	live, err := client.NewWithWatch(env.Config, client.Options{Scheme: env.Scheme})
 	f.Expect(err).NotTo(HaveOccurred())
 	return interceptor.NewClient(live, interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, _ client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			if host, ok := o.(*infrav1.ElementalHost); ok {
 				for _, old := range as {
 					if old.Name == key.Name {
@@ -89,7 +89,7 @@ func staleHosts(f *fixture, as ...*infrav1.ElementalHost) client.Client {
 			}
 			return f.Client.Get(ctx, key, o, opts...)
 		},
-		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		List: func(ctx context.Context, _ client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			if err := f.Client.List(ctx, list, opts...); err != nil {
 				return err
 			}
