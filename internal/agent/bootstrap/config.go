@@ -1,6 +1,9 @@
 package bootstrap
 
-import "io/fs"
+import (
+	"io/fs"
+	"strings"
+)
 
 // SentinelPath is the file by which the kubeadm, k3s and RKE2 bootstrap
 // providers signal success (CAPI's bootstrap provider contract).
@@ -10,6 +13,8 @@ const SentinelPath = "/run/cluster-api/bootstrap-success.complete"
 // order in which they are listed here, which is the order of cloud-init's
 // modules; files with Defer set come after NTP. It holds secrets.
 type Config struct {
+	// Format is "" for what cloud-init reads, or FormatIgnition.
+	Format string `json:",omitempty"`
 	// BootCommands is run as one /bin/sh script whose status does not matter.
 	BootCommands []Command
 	Files        []File
@@ -22,6 +27,11 @@ type Config struct {
 	Users    []User
 	// NTP is nil when the document asks for no time service.
 	NTP *NTP
+	// Directories come before the deferred Files, and Links after them.
+	Directories []Directory `json:",omitempty"`
+	Links       []Link      `json:",omitempty"`
+	// Units are started together once all of the above is in place.
+	Units []Unit `json:",omitempty"`
 	// Commands is run as one /bin/sh script at the end.
 	Commands []Command
 	// Scripts are run at the end, by the program that their first line names.
@@ -51,14 +61,54 @@ type File struct {
 	// User and Group are names; "" leaves what the file has (a new file
 	// belongs to root).
 	User, Group string
-	// Mode is what the file ends up with, permission bits and sticky bit in
-	// Go's form.
+	// UID and GID are used instead of names when they are not nil.
+	UID, GID *int `json:",omitempty"`
+	// Mode is what the file ends up with, in Go's form.
 	Mode fs.FileMode
+	// KeepMode leaves the mode of a file that exists.
+	KeepMode bool `json:",omitempty"`
+	// New refuses a file that exists.
+	New bool `json:",omitempty"`
 	// Append adds Content to a file that exists.
 	Append bool
 	// Defer writes the file after the users were made.
 	Defer bool
 }
+
+// Directory is a directory to make. User, Group, UID, GID and KeepMode are those
+// of File.
+type Directory struct {
+	Path        string
+	User, Group string
+	UID, GID    *int
+	Mode        fs.FileMode
+	KeepMode    bool
+	// New refuses a directory that exists.
+	New bool
+}
+
+// Link is a symbolic link to make, or a hard one.
+type Link struct {
+	Path, Target string
+	Hard         bool
+	// Overwrite replaces a file or a link that exists.
+	Overwrite bool
+}
+
+// Unit is a systemd unit to take into use. Its files are in Config.Files.
+type Unit struct {
+	Name string
+	// Enable starts it now and at every boot; Disable and Mask do the opposite.
+	Enable, Disable, Mask bool
+	// Given is set when the document brings the unit along, and Changed when it
+	// brings that or a drop-in.
+	Given, Changed bool
+	// Awaited is set for a unit that writes the success file.
+	Awaited bool
+}
+
+// Starts tells whether the unit is started: a template cannot be.
+func (u Unit) Starts() bool { return u.Enable && !strings.Contains(u.Name, "@.") }
 
 // Disk is a partition table to write.
 type Disk struct {
@@ -86,6 +136,11 @@ type Filesystem struct {
 	// Partition is "auto", "any", "none" or a number.
 	Partition string
 	Overwrite bool
+	// Keep makes it on an empty Device only, and accepts one that is there with
+	// this type and label.
+	Keep bool `json:",omitempty"`
+	// UUID is the one that it gets, or "" for a random one.
+	UUID string `json:",omitempty"`
 	// Replace is a file system type that may be overwritten, or "".
 	Replace string
 	Options []string
@@ -106,6 +161,8 @@ type HostName struct{ Name string }
 type Group struct {
 	Name    string
 	Members []string
+	GID     string `json:",omitempty"`
+	System  bool   `json:",omitempty"`
 }
 
 // User is a user to make. Of a user that exists already only the passwords
@@ -125,6 +182,9 @@ type User struct {
 	Lock    bool
 	Sudo    []string
 	SSHKeys []string
+	// Plain is set where a system user gets a home directory too, and where a
+	// user that exists may have no fields but a password and SSHKeys.
+	Plain bool `json:",omitempty"`
 }
 
 // NTP is the time service. Servers and Pools are not both empty.

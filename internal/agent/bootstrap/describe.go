@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -24,12 +25,25 @@ func Describe(w io.Writer, c *Config) error {
 	if c.NTP != nil {
 		d.line("Set the time from servers %s and pools %s (client: %s)", listed(c.NTP.Servers), listed(c.NTP.Pools), c.NTP.Client)
 	}
-	d.files("Write deferred files:", c.Files, true)
+	for _, dir := range c.Directories {
+		d.line("Make directory %s (%s:%s, mode %04o)", dir.Path, owned(dir.User, dir.UID), owned(dir.Group, dir.GID), unixMode(dir.Mode))
+	}
+	d.files(deferredTitle(c), c.Files, true)
+	for _, l := range c.Links {
+		kind := "symbolic"
+		if l.Hard {
+			kind = "hard"
+		}
+		d.line("Make %s link %s to %s", kind, l.Path, l.Target)
+	}
+	d.units(c.Units)
 	d.commands("Run, as one /bin/sh script:", c.Commands)
 	d.scripts(c)
 	switch {
 	case c.Sentinel != "":
 		d.line("Success: %s exists afterwards", c.Sentinel)
+	case slices.ContainsFunc(c.Units, Unit.Starts):
+		d.line("Success: every unit starts")
 	case len(c.Scripts) > 0:
 		d.line("Success: every script succeeds")
 	case len(c.Commands) > 0:
@@ -97,8 +111,41 @@ func (d describer) files(title string, files []File, deferred bool) {
 			what = ", appended"
 		}
 		mode := fmt.Sprintf("%04o", unixMode(f.Mode))
-		d.line("  %s (%s:%s, mode %s, %d bytes%s)", f.Path, orSame(f.User), orSame(f.Group), mode, len(f.Content), what)
+		d.line("  %s (%s:%s, mode %s, %d bytes%s)", f.Path, owned(f.User, f.UID), owned(f.Group, f.GID), mode, len(f.Content), what)
 	}
+}
+
+func deferredTitle(c *Config) string {
+	if c.Format == FormatIgnition {
+		return "Write files:"
+	}
+	return "Write deferred files:"
+}
+
+func (d describer) units(units []Unit) {
+	for _, u := range units {
+		switch {
+		case u.Mask:
+			d.line("Mask and stop unit %s", u.Name)
+		case u.Disable:
+			d.line("Disable and stop unit %s", u.Name)
+		case u.Awaited:
+			d.line("Start unit %s, wait for its success, and enable it", u.Name)
+		case u.Starts():
+			d.line("Start and enable unit %s", u.Name)
+		case u.Enable:
+			d.line("Enable unit %s", u.Name)
+		case u.Changed:
+			d.line("Restart unit %s where it runs", u.Name)
+		}
+	}
+}
+
+func owned(name string, id *int) string {
+	if id != nil {
+		return strconv.Itoa(*id)
+	}
+	return orSame(name)
 }
 
 func orSame(name string) string {
@@ -147,7 +194,7 @@ func (d describer) accounts(c *Config) {
 		switch {
 		case u.Lock:
 			password = "password locked"
-		case u.Password != "" || u.HashedPassword != "" || u.PlainPassword != "":
+		case u.Password != "" && u.Password != "*" || u.HashedPassword != "" && u.HashedPassword != "*" || u.PlainPassword != "":
 			password = "with password"
 		}
 		sudo := "no sudo"
@@ -166,6 +213,9 @@ func unixMode(mode fs.FileMode) uint32 {
 	}
 	if mode&fs.ModeSetgid != 0 {
 		bits |= 0o2000
+	}
+	if mode&fs.ModeSetuid != 0 {
+		bits |= 0o4000
 	}
 	return bits
 }

@@ -13,6 +13,10 @@
 // may be gzip'd or jinja templates. Scripts run in the order of their names,
 // runcmd being one of them.
 //
-// Config is neutral to the format: another format needs only a parser of its
-// own.
+// Ignition is the second format. It is made for a system that does not run yet:
+// what can't be done later (disks, kernel arguments, wiping) is refused with
+// the reason, sources other than data URLs are not fetched, and the units that
+// a boot would start are started once everything else is in place.
+//
+// Config is neutral to the format.
 package bootstrap

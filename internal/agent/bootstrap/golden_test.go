@@ -34,15 +34,19 @@ func golden(t *testing.T, name string, got []byte) {
 // of the k3s and RKE2 providers.
 func TestDocumentsOfProviders(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"cabpk-init", "cabpk-join", "cabpk-worker", "k3s-server", "rke2-agent"} {
-		t.Run(name, func(t *testing.T) {
+	for _, document := range []string{"cabpk-init.yaml", "cabpk-join.yaml", "cabpk-worker.yaml", "k3s-server.yaml", "rke2-agent.yaml", "cabpk-init.ign", "cabpk-worker.ign"} {
+		t.Run(document, func(t *testing.T) {
 			t.Parallel()
-			text, err := os.ReadFile(filepath.Join("testdata", name+".yaml"))
+			name, format := strings.TrimSuffix(document, ".yaml"), bootstrap.FormatCloudConfig
+			if name == document {
+				format = bootstrap.FormatIgnition
+			}
+			text, err := os.ReadFile(filepath.Join("testdata", document))
 			if err != nil {
 				t.Fatal(err)
 			}
 			vars := bootstrap.NewVariables(map[string]any{"instance-id": "i-1", "local-hostname": "edge-7", "hostname": "edge-7"}, map[string]any{"local_hostname": "edge-7"})
-			config, warnings, err := bootstrap.Parse(text, bootstrap.FormatCloudConfig, vars)
+			config, warnings, err := bootstrap.Parse(text, format, vars)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,7 +68,9 @@ func TestDocumentsOfProviders(t *testing.T) {
 				}
 			}
 			golden(t, name+".describe", out.Bytes())
-			golden(t, name+".script", []byte(bootstrap.Script(config.Commands)))
+			if len(config.Commands) > 0 {
+				golden(t, name+".script", []byte(bootstrap.Script(config.Commands)))
+			}
 			var files bytes.Buffer
 			for _, f := range config.Files {
 				files.WriteString("--- " + f.Path + "\n")

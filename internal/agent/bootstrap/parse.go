@@ -39,9 +39,9 @@ func Parse(data []byte, format string, vars Variables) (*Config, []Warning, erro
 	switch format {
 	case "", FormatCloudConfig:
 	case FormatIgnition:
-		return nil, nil, failure(0, "bootstrap data has the format %q, which this agent does not execute; set the bootstrap provider's format to %q", format, FormatCloudConfig)
+		return parseIgnition(data)
 	default:
-		return nil, nil, failure(0, "bootstrap data has the unknown format %q; known is %q", format, FormatCloudConfig)
+		return nil, nil, failure(0, "bootstrap data has the unknown format %q; known are %q and %q", format, FormatCloudConfig, FormatIgnition)
 	}
 	text, err := readText(data)
 	if err != nil {

@@ -49,7 +49,6 @@ func TestParseRefuses(t *testing.T) {
 		line   int
 		reason string
 	}{
-		"ignition":              {`{"ignition": {}}`, "ignition", 0, "ignition"},
 		"unknown format":        {header, "nope", 0, "unknown format"},
 		"empty":                 {" \n", "", 0, "empty"},
 		"only comments":         {header + "# nothing\n", "", 0, "nothing"},

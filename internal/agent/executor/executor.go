@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap"
@@ -102,7 +103,8 @@ func reason(failure *apply.Failure) error {
 func (e *Executor) Settle(folder string) error { return apply.ShredSecrets(e.applied(folder)) }
 
 // Abort kills the job's scripts that run, and what they started. They are found
-// by their runners, each of which leads a session of its own.
+// by their runners, each of which leads a session of its own; units that they
+// started are found in the journal.
 func (e *Executor) Abort(folder string) error {
 	marks, err := filepath.Glob(filepath.Join(e.applied(folder), "scripts", "*", "started"))
 	if err != nil {
@@ -121,8 +123,28 @@ func (e *Executor) Abort(folder string) error {
 		if err := syscall.Kill(-pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 			failures = append(failures, fmt.Errorf("ending the script in %s: %w", filepath.Dir(mark), err))
 		}
+		if err := e.abortUnits(folder); err != nil {
+			failures = append(failures, err)
+		}
 	}
 	return errors.Join(failures...)
+}
+
+// abortTime is how long systemd is given to kill a unit.
+const abortTime = 30 * time.Second
+
+// abortUnits kills what the script had systemd start.
+func (e *Executor) abortUnits(folder string) error {
+	progress, err := e.journal(folder).Load()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), abortTime)
+	defer cancel()
+	if err := apply.Abort(ctx, progress, apply.Options{Root: e.Root, System: e.System}); err != nil {
+		return fmt.Errorf("ending units of the bootstrap data: %w", err)
+	}
+	return nil
 }
 
 // isRunner reports whether a process runs the script in dir.

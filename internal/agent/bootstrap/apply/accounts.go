@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -80,7 +81,14 @@ func (h *host) recordGroup(name string, in *Intent) error {
 }
 
 func (s groupStep) execute(ctx context.Context, h *host, _ *Intent) error {
-	if err := h.makeGroup(ctx, s.Name); err != nil {
+	var options []string
+	if s.GID != "" {
+		options = append(options, "--gid", s.GID)
+	}
+	if s.System {
+		options = append(options, "--system")
+	}
+	if err := h.makeGroup(ctx, s.Name, options...); err != nil {
 		return err
 	}
 	for _, member := range s.Members {
@@ -99,12 +107,12 @@ func (s groupStep) execute(ctx context.Context, h *host, _ *Intent) error {
 	return nil
 }
 
-func (h *host) makeGroup(ctx context.Context, name string) error {
+func (h *host) makeGroup(ctx context.Context, name string, options ...string) error {
 	g, err := h.group(name)
 	if err != nil || g != nil {
 		return err
 	}
-	return h.run(ctx, "groupadd", name)
+	return h.run(ctx, slices.Concat([]string{"groupadd"}, options, []string{name})...)
 }
 
 // userSteps make a user, then what cloud-init also does for one that existed.
@@ -123,7 +131,7 @@ type userStep struct{ bootstrap.User }
 
 func (s userStep) name() string { return "user " + s.Name }
 
-func (s userStep) wantsHome() bool { return !s.NoCreateHome && !s.System }
+func (s userStep) wantsHome() bool { return !s.NoCreateHome && (!s.System || s.Plain) }
 
 func (s userStep) home() string {
 	if s.HomeDir != "" {

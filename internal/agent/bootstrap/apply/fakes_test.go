@@ -26,6 +26,12 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == "run-script" {
 		os.Exit(script.Main(os.Args[2]))
 	}
+	// For the script that starts units.
+	bin, err := filepath.Abs(filepath.Join("testdata", "bin"))
+	if err := errors.Join(err, os.Setenv("PATH", bin+":"+os.Getenv("PATH"))); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	// A runner built with the race detector would linger for a second.
 	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -62,7 +68,7 @@ func newMachine(t *testing.T) *machine {
 	m.file("/proc/sys/kernel/hostname", "before\n")
 	m.file("/home/old/.profile", "")
 	m.file("/etc/hostname", "before\n")
-	for _, name := range []string{"useradd", "systemd-timesyncd", "mkfs.ext4", "sfdisk"} {
+	for _, name := range []string{"useradd", "systemd-timesyncd", "mkfs.ext4", "sfdisk", "systemctl"} {
 		m.program(name)
 	}
 	return m
@@ -268,6 +274,8 @@ func (m *machine) imitate(c apply.Command) (string, error) {
 		m.file("/proc/sys/kernel/hostname", last+"\n")
 		return "", nil
 	case "systemctl":
+		return "", nil
+	case "systemd-tmpfiles", "udevadm":
 		return "", nil
 	}
 	return "", fmt.Errorf("no such program: %s", line)

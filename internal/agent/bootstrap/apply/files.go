@@ -17,8 +17,12 @@ import (
 type fileStep struct {
 	label, path string
 	// user and group are names; "" leaves what the file has.
-	user, group   string
+	user, group string
+	// uid and gid are used instead of names when they are not nil.
+	uid, gid      *int
 	mode, dirMode fs.FileMode
+	// keepMode leaves the mode of a file that exists.
+	keepMode bool
 	// compute makes the new content of the old; old is nil and exists false
 	// for a new file.
 	compute func(old []byte, exists bool) []byte
@@ -118,6 +122,9 @@ func (s fileStep) execute(ctx context.Context, h *host, in *Intent) error {
 	if err != nil {
 		return err
 	}
+	if s.keepMode && info != nil {
+		s.mode = info.Mode() & modeMask
+	}
 	return s.write(ctx, h, in, uid, gid)
 }
 
@@ -177,6 +184,12 @@ func (s fileStep) owners(h *host, info fs.FileInfo) (uid, gid int, err error) {
 			return 0, 0, fmt.Errorf("writing file %s: there is no group %q", s.path, s.group)
 		}
 		gid = g.gid
+	}
+	if s.uid != nil {
+		uid = *s.uid
+	}
+	if s.gid != nil {
+		gid = *s.gid
 	}
 	return uid, gid, nil
 }

@@ -24,6 +24,9 @@ func (s filesystemStep) prepare(ctx context.Context, h *host, in *Intent) error 
 		return err
 	}
 	in.Device = device
+	if s.Keep {
+		return s.keep(ctx, h, in)
+	}
 	switch s.Partition {
 	case "none":
 		// Formats again whatever is there, also without overwrite: that is what
@@ -51,6 +54,25 @@ func partition(device, number string) string {
 		return device + "p" + number
 	}
 	return device + number
+}
+
+// keep accepts the wanted file system or an empty device, and nothing else.
+func (s filesystemStep) keep(ctx context.Context, h *host, in *Intent) error {
+	blocks, err := h.blocks(ctx, in.Device)
+	if err != nil {
+		return err
+	}
+	have := blocks[0]
+	switch {
+	case have.filesystem == s.Type && (s.Label == "" || have.label == s.Label):
+		in.Skip = true
+	case have.filesystem != "":
+		return fmt.Errorf("making a file system %s labelled %q: %s holds %s labelled %q, and nothing is wiped on a running system; wipe it by hand if nobody needs it",
+			s.Type, s.Label, in.Device, have.filesystem, have.label)
+	case len(blocks) > 1:
+		return fmt.Errorf("making a file system %s: %s has partitions; name one of them", s.Type, in.Device)
+	}
+	return nil
 }
 
 // choose finds a partition that has the file system already, or may be
@@ -102,6 +124,9 @@ func (s filesystemStep) execute(ctx context.Context, h *host, in *Intent) error 
 	if s.Label != "" {
 		args = append(args, s.labelOption(), s.Label)
 	}
+	if s.UUID != "" {
+		args = append(args, s.uuidOptions()...)
+	}
 	blocks, err := h.blocks(ctx, in.Device)
 	if err != nil {
 		return err
@@ -118,6 +143,16 @@ func (s filesystemStep) labelOption() string {
 		return "-n"
 	}
 	return "-L"
+}
+
+func (s filesystemStep) uuidOptions() []string {
+	switch s.Type {
+	case "xfs":
+		return []string{"-m", "uuid=" + s.UUID}
+	case "vfat":
+		return []string{"-i", strings.ReplaceAll(s.UUID, "-", "")}
+	}
+	return []string{"-U", s.UUID}
 }
 
 func (s filesystemStep) force() []string {

@@ -69,8 +69,15 @@ type Manifest struct {
 	Files []string `json:"files,omitempty"`
 	// Replaced are files that were there before.
 	Replaced []Replaced `json:"replaced,omitempty"`
-	Users    []MadeUser `json:"users,omitempty"`
-	Groups   []string   `json:"groups,omitempty"`
+	// Attributes are directories whose mode or owner was changed; they have no
+	// copy.
+	Attributes []Replaced `json:"attributes,omitempty"`
+	// Links are symbolic links that were replaced.
+	Links []ReplacedLink `json:"links,omitempty"`
+	// Units are systemd units that were taken into or out of use.
+	Units  []TouchedUnit `json:"units,omitempty"`
+	Users  []MadeUser    `json:"users,omitempty"`
+	Groups []string      `json:"groups,omitempty"`
 	// Locked are users that existed and could log in by password before.
 	Locked []string `json:"locked,omitempty"`
 	Mounts []string `json:"mounts,omitempty"`
@@ -91,6 +98,19 @@ type Replaced struct {
 	GID    int         `json:"gid"`
 }
 
+// ReplacedLink is a symbolic link as it was before the operation.
+type ReplacedLink struct {
+	Path   string `json:"path"`
+	Target string `json:"target"`
+}
+
+// TouchedUnit is a systemd unit as it was before the operation.
+type TouchedUnit struct {
+	Name    string `json:"name"`
+	Enabled bool   `json:"enabled,omitempty"`
+	Active  bool   `json:"active,omitempty"`
+}
+
 // MadeUser is a user that was made.
 type MadeUser struct {
 	Name string `json:"name"`
@@ -101,7 +121,8 @@ type MadeUser struct {
 // knows tells whether a path is recorded already, as made or as replaced.
 func (m *Manifest) knows(path string) bool {
 	return slices.Contains(m.Files, path) ||
-		slices.ContainsFunc(m.Replaced, func(r Replaced) bool { return r.Path == path })
+		slices.ContainsFunc(m.Replaced, func(r Replaced) bool { return r.Path == path }) ||
+		slices.ContainsFunc(m.Links, func(l ReplacedLink) bool { return l.Path == path })
 }
 
 func add(list []string, item string) []string {

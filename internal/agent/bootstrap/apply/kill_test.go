@@ -69,9 +69,15 @@ func made() []string { return []string{"/boot", "/count"} }
 // with the same host, having run each script once; and Undo takes it all back.
 func TestKilledAnywhere(t *testing.T) {
 	t.Parallel()
+	killedAnywhere(t, func(m *machine) *bootstrap.Config { return document(m.t, m, everything) })
+}
+
+func killedAnywhere(t *testing.T, config func(*machine) *bootstrap.Config) {
+	t.Helper()
 	whole := newMachine(t)
+	c := config(whole)
 	before := whole.tree()
-	_, _, err := whole.apply(t.Context(), document(t, whole, everything))
+	_, _, err := whole.apply(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +95,7 @@ func TestKilledAnywhere(t *testing.T) {
 			t.Parallel()
 			m := newMachine(t)
 			kill(m)
-			c := document(t, m, everything)
+			c := config(m)
 			if _, alive, err := m.apply(t.Context(), c); alive {
 				t.Fatalf("it was not killed: %v", err)
 			}

@@ -56,8 +56,20 @@ func plan(c *bootstrap.Config) []step {
 	if c.NTP != nil {
 		steps = append(steps, ntpSteps(c.NTP)...)
 	}
+	for _, d := range c.Directories {
+		steps = append(steps, directoryStep{d})
+	}
 	steps = append(steps, fileSteps(c.Files, true)...)
+	for _, l := range c.Links {
+		steps = append(steps, linkStep{l})
+	}
+	steps = append(steps, unitSteps(c)...)
 	return append(steps, finalScripts(c)...)
+}
+
+// fileLabel names a file as its document does.
+func fileLabel(index int, f bootstrap.File) string {
+	return fmt.Sprintf("write_files[%d] %s", index, f.Path)
 }
 
 func fileSteps(files []bootstrap.File, deferred bool) []step {
@@ -67,8 +79,8 @@ func fileSteps(files []bootstrap.File, deferred bool) []step {
 			continue
 		}
 		s := fileStep{
-			label: fmt.Sprintf("write_files[%d] %s", i, f.Path), path: f.Path,
-			user: f.User, group: f.Group, mode: f.Mode, dirMode: 0o755,
+			label: fileLabel(i, f), path: f.Path,
+			user: f.User, group: f.Group, uid: f.UID, gid: f.GID, mode: f.Mode, keepMode: f.KeepMode, dirMode: 0o755,
 			compute: func([]byte, bool) []byte { return f.Content },
 		}
 		if f.Append {

@@ -13,8 +13,8 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap/durable"
 )
 
-// Undo takes back what a Manifest lists, in reverse order: mounts, files,
-// users and groups, directories. Replaced files get their content, mode and
+// Undo takes back what a Manifest lists, in reverse order: units, mounts, files
+// and links, users and groups, directories. Replaced files get their content, mode and
 // owner back from the copies in opts.Dir, whoever changed them since;
 // directories that were made go with all they hold by now, except what is
 // mounted in them.
@@ -28,13 +28,21 @@ func Undo(ctx context.Context, m Manifest, opts Options) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
+	errs := h.stopUnits(ctx, m)
 	errs = append(errs, h.unmount(ctx, m)...)
 	for _, r := range m.Replaced {
 		errs = append(errs, h.restore(ctx, r))
 	}
 	for _, f := range slices.Backward(m.Files) {
 		errs = append(errs, h.removeFile(f))
+	}
+	for _, l := range m.Links {
+		errs = append(errs, h.symlink(l.Target, l.Path))
+	}
+	for _, d := range slices.Backward(m.Attributes) {
+		if h.exists(d.Path) {
+			errs = append(errs, h.attributes(d.Path, d.Mode, d.UID, d.GID))
+		}
 	}
 	errs = append(errs, h.removeAccounts(ctx, m)...)
 	for _, d := range slices.Backward(m.Dirs) {
@@ -43,6 +51,7 @@ func Undo(ctx context.Context, m Manifest, opts Options) error {
 	if m.HostName != "" {
 		errs = append(errs, h.run(ctx, "hostname", m.HostName))
 	}
+	errs = append(errs, h.restoreUnits(ctx, m)...)
 	for _, s := range m.Services {
 		errs = append(errs, h.run(ctx, "systemctl", "reload-or-restart", s))
 	}
