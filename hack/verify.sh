@@ -23,7 +23,9 @@ state() {
 echo "==> Verifying that generated files are up to date"
 before=$(state)
 make --no-print-directory generate
-if ! diff <(printf '%s\n' "$before") <(state); then
+after=$(state)
+if [[ $before != "$after" ]]; then
+	diff <(printf '%s\n' "$before") <(printf '%s\n' "$after") || true
 	fail "Generated files were out of date, and now aren't: commit what make generate changed."
 fi
 
