@@ -106,7 +106,7 @@ func FuzzRedact(f *testing.F) {
 		if tail := bootstrap.Tail(text, limit); len(tail) > limit {
 			t.Errorf("got %d bytes, limit %d", len(tail), limit)
 		}
-		if strings.Contains(bootstrap.Redact(text+"\nabcdef.0123456789abcdef\n"), "abcdef.0123456789abcdef") {
+		if strings.HasSuffix(bootstrap.Redact(text+"\nabcdef.0123456789abcdef"), "\nabcdef.0123456789abcdef") {
 			t.Error("a token stays")
 		}
 	})

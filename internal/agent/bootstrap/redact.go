@@ -23,12 +23,12 @@ func redactions() []redaction {
 		{regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`), Redacted},
 		{regexp.MustCompile(`(?s)\A[A-Za-z0-9+/=\s]*-{5}END [A-Z0-9 ]*PRIVATE KEY-{5}`), Redacted},
 		// Values of options that hold secrets, of kubeadm, k3s and RKE2.
-		{regexp.MustCompile(`(?i)(--(?:[a-z-]*token|discovery-token-ca-cert-hash|certificate-key|[a-z-]*password|[a-z-]*secret)["']?(?:\s*,\s*|[= ]+))("[^"]*"|'[^']*'|[^\s"',]+)`), "${1}" + Redacted},
+		{regexp.MustCompile(`(?i)(--(?:[a-z-]*token|discovery-token-ca-cert-hash|certificate-key|[a-z-]*password|[a-z-]*secret)["']?(?:\s*,\s*|[= ]+))((?:"[^"]*"|'[^']*'|[^\s"',])+)`), "${1}" + Redacted},
 		// The same as settings: K3S_TOKEN=x, token: x, "password": "x".
-		{regexp.MustCompile(`(?i)([a-z0-9_-]*(?:token|password|passwd|secret|certificate-?key|client-key-data|tls-?bootstrap-?token)["']?\s*[:=]\s*)("[^"\n]*"|'[^'\n]*'|[^\s"',]+)`), "${1}" + Redacted},
+		{regexp.MustCompile(`(?i)([a-z0-9_-]*(?:token|password|passwd|secret|certificate-?key|client-key-data|tls-?bootstrap-?token)["']?\s*[:=]\s*)((?:"[^"\n]*"|'[^'\n]*'|[^\s"',])+)`), "${1}" + Redacted},
 		{regexp.MustCompile(`(?i)(bearer\s+)[A-Za-z0-9._~+/=-]+`), "${1}" + Redacted},
 		// kubeadm's bootstrap tokens, certificate keys and hashes of CAs.
-		{regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`), Redacted},
+		{regexp.MustCompile(`[a-z0-9]{6}\.[a-z0-9]{16}\b`), Redacted},
 		{regexp.MustCompile(`\b(?:sha256:)?[0-9a-fA-F]{64}\b`), Redacted},
 		// Tokens of k3s and RKE2, JSON web tokens, password hashes, URLs with
 		// credentials.
@@ -44,11 +44,22 @@ func redactions() []redaction {
 // values of options and settings that hold them. It is pure, and applying it
 // twice changes nothing more. It errs on the side of taking out too much.
 func Redact(text string) string {
-	for _, r := range redactions() {
-		text = r.form.ReplaceAllString(text, r.with)
+	rules := redactions()
+	for range maxPasses {
+		before := text
+		for _, r := range rules {
+			text = r.form.ReplaceAllString(text, r.with)
+		}
+		if text == before {
+			break
+		}
 	}
 	return text
 }
+
+// maxPasses bounds how often the rules are applied: what one of them leaves may
+// look like a secret to an earlier one.
+const maxPasses = 8
 
 // Tail returns the last lines of output, redacted, in at most limit bytes. The
 // whole output is redacted before it is cut, so that half a secret never

@@ -29,6 +29,7 @@ func TestRedact(t *testing.T) {
 		"k3s token":         {"join with K10" + hash + "::server:abc", "join with [redacted]"},
 		"yaml":              {"token: abc\nserver: https://a", "token: [redacted]\nserver: https://a"},
 		"json":              {`{"password": "a b", "x": 1}`, `{"password": [redacted], "x": 1}`},
+		"glued to more":     {`password: "a b"0 tokenabcdef.0123456789abcdef`, "password: [redacted] token[redacted]"},
 		"web token":         {"got eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2ln", "got [redacted]"},
 		"bearer":            {"Authorization: Bearer abc.def", "Authorization: Bearer [redacted]"},
 		"password hash":     {"hash $6$salt$abcdefghijkl", "hash [redacted]"},

@@ -35,7 +35,8 @@ const ignited = `{"ignition": {"version": "3.4.0"},
   {"name": "old.service", "enabled": false},
   {"name": "bad.service", "mask": true},
   {"name": "docker.service", "dropins": [{"name": "10-a.conf", "contents": "[Service]\nX=1\n"}]},
-  {"name": "image.service", "enabled": true}
+  {"name": "image.service", "enabled": true},
+  {"name": "gone.service", "enabled": false}
 ]}}`
 
 // ignite prepares a machine for a document with units: start is what systemd
@@ -49,6 +50,8 @@ func ignite(m *machine, text, start string) *bootstrap.Config {
 	m.answers["mkfs.ext4 -L data -F /dev/sdb"] = ""
 	m.answers["systemctl show --property=UnitFileState --value old.service"] = "enabled\n"
 	m.answers["systemctl show --property=ActiveState --value docker.service"] = "active\n"
+	m.answers["systemctl show --property=LoadState --value gone.service"] = "not-found\n"
+	m.answers["systemctl disable --now gone.service"] = "FAIL"
 	err := errors.Join(
 		os.WriteFile(filepath.Join(m.op, "host"), []byte(m.root), 0o600),
 		os.Symlink("/usr/share/before", m.place("etc/localtime")),
@@ -104,18 +107,19 @@ func TestIgnition(t *testing.T) {
 	}
 	// Units are enabled last, so that a power cut before that starts nothing.
 	want := []string{
-		"apply /etc/sysctl.d/", "elemental-bootstrap.target", "unit up.service", "unit old.service", "unit bad.service", "unit docker.service", "unit image.service",
-		"units reload", "restart up.service", "disable old.service", "stop bad.service", "restart docker.service", "units", "enable units",
+		"apply /etc/sysctl.d/", "elemental-bootstrap.target", "unit up.service", "unit old.service", "unit bad.service", "unit docker.service", "unit image.service", "unit gone.service",
+		"units reload", "restart up.service", "disable old.service", "stop bad.service", "restart docker.service", "disable gone.service", "units", "enable units",
 	}
 	if steps := m.observed[len(m.observed)-len(want):]; !reflect.DeepEqual(steps, want) {
 		t.Errorf("got  %q\nwant %q", steps, want)
 	}
-	touched := []apply.TouchedUnit{{Name: "up.service"}, {Name: "old.service", Enabled: true}, {Name: "bad.service"}, {Name: "docker.service", Active: true}, {Name: "image.service"}}
+	touched := []apply.TouchedUnit{{Name: "up.service"}, {Name: "old.service", Enabled: true}, {Name: "bad.service"}, {Name: "docker.service", Active: true}, {Name: "image.service"}, {Name: "gone.service"}}
 	if got := m.manifest().Units; !reflect.DeepEqual(got, touched) {
 		t.Errorf("got %+v", got)
 	}
 	m.commands = nil
 	m.answers["systemctl show --property=UnitFileState --value up.service"] = "enabled\n"
+	m.answers["systemctl show --property=ActiveState --value up.service"] = "failed\n"
 	m.answers["systemctl show --property=LoadState --value bad.service"] = "not-found\n"
 	if err := apply.Undo(t.Context(), m.manifest(), m.options()); err != nil {
 		t.Fatal(err)
@@ -127,7 +131,7 @@ func TestIgnition(t *testing.T) {
 		}
 	}
 	if want := []string{
-		"stop image.service", "stop old.service", "stop up.service", "disable up.service",
+		"stop image.service", "stop old.service", "stop up.service", "reset-failed up.service", "disable up.service",
 		"daemon-reload", "enable old.service", "start docker.service", "reload-or-restart docker.service",
 	}; !reflect.DeepEqual(done, want) {
 		t.Errorf("got  %q\nwant %q", done, want)

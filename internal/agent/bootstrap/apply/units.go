@@ -41,9 +41,9 @@ func unitSteps(c *bootstrap.Config) []step {
 	for _, u := range c.Units {
 		switch {
 		case u.Disable:
-			steps = append(steps, commandStep{label: "disable " + u.Name, args: []string{"systemctl", "disable", "--now", u.Name}})
+			steps = append(steps, offStep{u.Name, []string{"systemctl", "disable", "--now", u.Name}})
 		case u.Mask:
-			steps = append(steps, commandStep{label: "stop " + u.Name, args: []string{"systemctl", "stop", u.Name}})
+			steps = append(steps, offStep{u.Name, []string{"systemctl", "stop", u.Name}})
 		case u.Changed:
 			// One that runs already would not notice.
 			steps = append(steps, commandStep{label: "restart " + u.Name, args: []string{"systemctl", "try-restart", u.Name}, optional: true})
@@ -131,6 +131,22 @@ exit "$status"
 	return out.String()
 }
 
+// offStep takes a unit out of use. One that does not exist is out of use.
+type offStep struct {
+	unit string
+	args []string
+}
+
+func (s offStep) name() string { return s.args[1] + " " + s.unit }
+
+func (s offStep) prepare(ctx context.Context, h *host, in *Intent) error {
+	known, err := h.loaded(ctx, s.unit)
+	in.Skip = !known
+	return err
+}
+
+func (s offStep) execute(ctx context.Context, h *host, _ *Intent) error { return h.run(ctx, s.args...) }
+
 // unitStep records a unit as it is, so that Undo can make it so again.
 type unitStep struct{ bootstrap.Unit }
 
@@ -184,7 +200,7 @@ func (h *host) stopUnits(ctx context.Context, m Manifest) []error {
 			continue
 		}
 		if !u.Active && !strings.Contains(u.Name, "@.") {
-			errs = append(errs, h.run(ctx, "systemctl", "stop", u.Name))
+			errs = append(errs, h.stopUnit(ctx, u.Name))
 		}
 		state, err := h.unitProperty(ctx, u.Name, "UnitFileState")
 		errs = append(errs, err)
@@ -193,6 +209,19 @@ func (h *host) stopUnits(ctx context.Context, m Manifest) []error {
 		}
 	}
 	return errs
+}
+
+// stopUnit stops a unit, and has systemd forget that it failed: it would show it
+// as failed long after its file is gone.
+func (h *host) stopUnit(ctx context.Context, unit string) error {
+	if err := h.run(ctx, "systemctl", "stop", unit); err != nil {
+		return err
+	}
+	state, err := h.unitProperty(ctx, unit, "ActiveState")
+	if err != nil || state != "failed" {
+		return err
+	}
+	return h.run(ctx, "systemctl", "reset-failed", unit)
 }
 
 // restoreUnits takes units into use again that were so before, once their files
