@@ -27,6 +27,10 @@ const (
 	// AvailableCondition (ElementalHost): the host may be offered to machines.
 	AvailableCondition = "Available"
 
+	// MachineExistsCondition (ElementalHost): the Machine that the host is bound
+	// to exists. Absent while the host is bound to none.
+	MachineExistsCondition = "MachineExists"
+
 	// EndpointReadyCondition (ElementalRegistration): there is a URL and a CA
 	// for hosts to use.
 	EndpointReadyCondition = "EndpointReady"
@@ -84,6 +88,8 @@ const (
 	CordonedReason        = "Cordoned"
 	DeletingReason        = "Deleting"
 	UnsupportedReason     = "OperationUnsupported"
+	MachineFoundReason    = "MachineFound"
+	MachineNotFoundReason = "MachineNotFound"
 )
 
 // Reasons of ElementalRegistration.

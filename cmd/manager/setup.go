@@ -5,6 +5,7 @@ import (
 	"fmt"
 	goruntime "runtime"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -33,6 +34,9 @@ import (
 
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+
+// shutdownTimeout is below the Pod's termination grace period.
+const shutdownTimeout = 8 * time.Second
 
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
@@ -72,16 +76,22 @@ func newManager(ctx context.Context, o *options) (ctrl.Manager, error) {
 		return nil, err
 	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme:                 scheme,
-		Cache:                  cacheOptions,
-		LeaderElection:         o.leaderElection.enabled,
-		LeaderElectionID:       "elemental-manager-leader-election",
-		LeaseDuration:          &o.leaderElection.lease,
-		RenewDeadline:          &o.leaderElection.renewDeadline,
-		RetryPeriod:            &o.leaderElection.retryInterval,
-		HealthProbeBindAddress: o.healthAddr,
-		PprofBindAddress:       o.profiler,
-		Metrics:                *metrics,
+		Scheme:           scheme,
+		Cache:            cacheOptions,
+		LeaderElection:   o.leaderElection.enabled,
+		LeaderElectionID: "elemental-manager-leader-election",
+		LeaseDuration:    &o.leaderElection.lease,
+		RenewDeadline:    &o.leaderElection.renewDeadline,
+		RetryPeriod:      &o.leaderElection.retryInterval,
+		// The next leader need not wait for the lease of one that ended in order.
+		// What may still run for a moment is harmless: every claim is a
+		// compare-and-swap. The limit is below the Pod's, because
+		// controller-runtime's queues can hang while they are shut down.
+		LeaderElectionReleaseOnCancel: true,
+		GracefulShutdownTimeout:       new(shutdownTimeout),
+		HealthProbeBindAddress:        o.healthAddr,
+		PprofBindAddress:              o.profiler,
+		Metrics:                       *metrics,
 		WebhookServer: webhook.NewServer(webhook.Options{
 			Port: o.webhook.port, CertDir: o.webhook.certDir, CertName: o.webhook.certName, KeyName: o.webhook.keyName, TLSOpts: tlsOptions,
 		}),

@@ -1,6 +1,7 @@
 package hoststatus
 
 import (
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/cluster-api/util/annotations"
 
@@ -75,6 +76,9 @@ func ready(host *infrav1.ElementalHost) Verdict {
 		return claimed(host, claim)
 	}
 	if claim != nil && claim.Phase == infrav1.ClaimBound {
+		if c := meta.FindStatusCondition(host.Status.Conditions, infrav1.MachineExistsCondition); c != nil && c.Status == metav1.ConditionFalse {
+			return no(c.Reason, "%s", c.Message)
+		}
 		if v := bootstrapped(host); v.status != metav1.ConditionTrue {
 			return v
 		}

@@ -20,6 +20,7 @@ func Events(before, after *infrav1.ElementalHost) []Event {
 	var events []Event
 	for _, conditionType := range []string{
 		infrav1.ConnectedCondition, infrav1.ApprovedCondition, infrav1.BootstrappedCondition, infrav1.CleanCondition, infrav1.AvailableCondition,
+		infrav1.MachineExistsCondition,
 	} {
 		was := meta.FindStatusCondition(before.Status.Conditions, conditionType)
 		is := meta.FindStatusCondition(after.Status.Conditions, conditionType)
@@ -42,7 +43,7 @@ func event(c *metav1.Condition) (Event, bool) {
 	case infrav1.ConnectedReason:
 		return Event{corev1.EventTypeNormal, c.Reason, "The agent connected"}, true
 	case infrav1.DisconnectedReason, infrav1.BootstrapFailedReason, infrav1.ResetFailedReason,
-		infrav1.LeftoversReason, infrav1.UnsupportedReason, infrav1.RejectedReason:
+		infrav1.LeftoversReason, infrav1.UnsupportedReason, infrav1.RejectedReason, infrav1.MachineNotFoundReason:
 		return Event{corev1.EventTypeWarning, c.Reason, c.Message}, true
 	case infrav1.ApprovedReason:
 		return Event{corev1.EventTypeNormal, c.Reason, "The host was let in"}, true

@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/cluster-api/controllers/external"
+	"sigs.k8s.io/cluster-api/util/contract"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
@@ -25,6 +28,15 @@ func (r *Reconciler) request(ctx context.Context, s *scope) (_ placement.Request
 	if !ref.IsDefined() {
 		return waiting(infrav1.WaitingForControlPlaneRefReason,
 			"The Cluster has no spec.controlPlaneRef; set it, or set spec.controlPlaneEndpoint.host here")
+	}
+	crd := &metav1.PartialObjectMetadata{}
+	crd.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
+	err := r.Client.Get(ctx, client.ObjectKey{Name: contract.CalculateCRDName(ref.APIGroup, ref.Kind)}, crd)
+	if apierrors.IsNotFound(err) {
+		return waiting(infrav1.TemplateNotFoundReason, "The kind %s of group %s is not installed here", ref.Kind, ref.APIGroup)
+	}
+	if err != nil {
+		return placement.Request{}, false, fmt.Errorf("looking for kind %s: %w", ref.Kind, err)
 	}
 	controlPlane, err := external.GetObjectFromContractVersionedRef(ctx, r.Client, ref, s.cluster.Namespace)
 	if apierrors.IsNotFound(err) {

@@ -106,6 +106,13 @@ func TestEndpointWaitsForWhatItIsToBeFor(t *testing.T) {
 	f.reconcile()
 	f.ExpectCondition(f.infra, infrav1.ReadyCondition, no, infrav1.WaitingForControlPlaneRefReason)
 
+	controllertest.Change(f.Fixture, f.cluster, func(c *clusterv1.Cluster) {
+		kubeadm(c, nil)
+		c.Spec.ControlPlaneRef.Kind = "OtherControlPlane"
+	})
+	f.reconcile()
+	f.Expect(f.ExpectCondition(f.infra, infrav1.ReadyCondition, no, infrav1.TemplateNotFoundReason).Message).To(ContainSubstring("not installed"))
+
 	controllertest.Change(f.Fixture, f.cluster, func(c *clusterv1.Cluster) { kubeadm(c, nil) })
 	f.reconcile()
 	f.Expect(f.ExpectCondition(f.infra, infrav1.ReadyCondition, no, infrav1.TemplateNotFoundReason).Message).To(ContainSubstring("KubeadmControlPlane c"))

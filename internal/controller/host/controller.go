@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -88,7 +89,11 @@ func (r *Reconciler) reconcile(ctx context.Context, host *infrav1.ElementalHost)
 		}
 	}
 	before := host.DeepCopy()
-	hoststatus.Update(host, metav1.NewTime(r.Clock.Now()))
+	now := metav1.NewTime(r.Clock.Now())
+	if err := r.setMachineExists(ctx, host, now); err != nil {
+		return err
+	}
+	hoststatus.Update(host, now)
 	if equality.Semantic.DeepEqual(before.Status, host.Status) {
 		return nil
 	}
@@ -98,6 +103,38 @@ func (r *Reconciler) reconcile(ctx context.Context, host *infrav1.ElementalHost)
 	}
 	for _, e := range hoststatus.Events(before, host) {
 		r.Recorder.Eventf(host, nil, e.Type, e.Reason, "Reconcile", "%s", e.Message)
+	}
+	return nil
+}
+
+// setMachineExists tells of a host that is bound to a Machine that does not
+// exist: one whose finalizer somebody stripped, or one that a restore or move
+// has not brought back yet. That is never a reason to reset the host by itself.
+func (r *Reconciler) setMachineExists(ctx context.Context, host *infrav1.ElementalHost, now metav1.Time) error {
+	is := host.Spec.Claim
+	if is == nil || is.Phase != infrav1.ClaimBound {
+		meta.RemoveStatusCondition(&host.Status.Conditions, infrav1.MachineExistsCondition)
+		return nil
+	}
+	found := metav1.Condition{
+		Type: infrav1.MachineExistsCondition, Status: metav1.ConditionTrue, Reason: infrav1.MachineFoundReason,
+		ObservedGeneration: host.Generation, LastTransitionTime: now,
+	}
+	key := client.ObjectKey{Namespace: host.Namespace, Name: is.MachineName}
+	err := r.Client.Get(ctx, key, &clusterv1.Machine{})
+	if apierrors.IsNotFound(err) {
+		err = r.APIReader.Get(ctx, key, &clusterv1.Machine{})
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		found.Status, found.Reason = metav1.ConditionFalse, infrav1.MachineNotFoundReason
+		found.Message = fmt.Sprintf("Machine %s does not exist. If it is not about to be restored or moved here, "+
+			"set spec.claim.phase to Releasing to have the host reset and offered again", is.MachineName)
+	case err != nil:
+		return fmt.Errorf("getting Machine %s: %w", is.MachineName, err)
+	}
+	if old := meta.FindStatusCondition(host.Status.Conditions, found.Type); old == nil || old.Status != found.Status || old.Message != found.Message {
+		meta.SetStatusCondition(&host.Status.Conditions, found)
 	}
 	return nil
 }
@@ -161,7 +198,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		For(&infrav1.ElementalHost{}).
 		WithEventFilter(predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilter)).
 		WithOptions(options).
-		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.hostsOfMachine), builder.WithPredicates(deletions())).
+		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.hostsOfMachine), builder.WithPredicates(comingsAndGoings())).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("adding controller: %w", err)
@@ -169,9 +206,9 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	return nil
 }
 
-func deletions() predicate.Predicate {
+// comingsAndGoings passes creations and deletions.
+func comingsAndGoings() predicate.Predicate {
 	return predicate.Funcs{
-		CreateFunc:  func(event.CreateEvent) bool { return false },
 		UpdateFunc:  func(event.UpdateEvent) bool { return false },
 		GenericFunc: func(event.GenericEvent) bool { return false },
 	}

@@ -210,6 +210,34 @@ func TestAbsenceIsLookedUpPastTheCache(t *testing.T) {
 	f.Expect(h.Spec.Claim).NotTo(BeNil())
 }
 
+// A Machine that does not exist is told of, and that is all: it may come back by
+// a restore. The way out is the administrator's.
+func TestHostOfAMachineThatDoesNotExist(t *testing.T) {
+	f := newFixture(t)
+	h := f.Host("h1", claimed(infrav1.ClaimBound), func(h *infrav1.ElementalHost) {
+		controllertest.SetOperation(&h.Status, infrav1.HostOperation{Type: infrav1.OperationBootstrap, ID: "1", State: infrav1.OperationSucceeded})
+	})
+	f.reconcile(h)
+	f.Expect(f.ExpectCondition(h, infrav1.MachineExistsCondition, no, infrav1.MachineNotFoundReason).Message).To(ContainSubstring("spec.claim.phase"))
+	f.ExpectCondition(h, infrav1.ReadyCondition, no, infrav1.MachineNotFoundReason)
+	f.Expect(f.Events()).To(ContainElement(ContainSubstring(infrav1.MachineNotFoundReason)))
+	f.Expect(h.Spec.Claim.Phase).To(Equal(infrav1.ClaimBound))
+
+	f.Cluster("c")
+	owner, _ := f.Machine("c", "m")
+	f.reconcile(h)
+	f.ExpectCondition(h, infrav1.MachineExistsCondition, yes, infrav1.MachineFoundReason)
+	f.ExpectCondition(h, infrav1.ReadyCondition, yes, infrav1.ProvisionedReason)
+
+	f.Delete(owner)
+	controllertest.Change(f.Fixture, h, func(h *infrav1.ElementalHost) { h.Spec.Claim.Phase = infrav1.ClaimReleasing })
+	f.ReportOperation(h, infrav1.OperationReset, infrav1.OperationSucceeded)
+	f.reconcile(h)
+	f.Expect(h.Spec.Claim).To(BeNil())
+	f.ExpectCondition(h, infrav1.AvailableCondition, yes, infrav1.AvailableReason)
+	f.Expect(h.Status.Conditions).NotTo(ContainElement(HaveField("Type", infrav1.MachineExistsCondition)))
+}
+
 func TestFailedWritesAreMadeAgain(t *testing.T) {
 	for _, moment := range []controllertest.Moment{controllertest.BeforeWrite, controllertest.AfterWrite} {
 		for n := 1; n <= 2; n++ {
