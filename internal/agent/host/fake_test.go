@@ -29,8 +29,10 @@ type box struct {
 	stdin   map[string]string
 	waited  time.Duration
 	mounts  []string
-	killed  []int
-	name    string
+	// stuck is a mount that can't be taken away.
+	stuck  string
+	killed []int
+	name   string
 	// rebooted ends the waiting for a reboot, if it works.
 	goesDown bool
 }
@@ -57,6 +59,18 @@ func (b *box) write(name, content string) {
 		mode = 0o755
 	}
 	if err := os.WriteFile(path, []byte(content), mode); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// link makes a symbolic link within the box.
+func (b *box) link(name, target string) {
+	b.t.Helper()
+	path := filepath.Join(b.root, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(b.root, target), path); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -109,6 +123,9 @@ func (b *box) SetHostname(name string) error {
 // Unmount takes the line out of mountinfo, as the kernel does.
 func (b *box) Unmount(path string) error {
 	name := strings.TrimPrefix(path, b.root)
+	if name == b.stuck {
+		return errors.New("device or resource busy")
+	}
 	b.mounts = append(b.mounts, name)
 	var kept strings.Builder
 	for line := range strings.Lines(b.read("/proc/self/mountinfo")) {

@@ -209,7 +209,7 @@ func (l *Linux) removeAll(pattern string) error {
 	}
 	var failures []error
 	for _, path := range paths {
-		failures = append(failures, os.RemoveAll(path))
+		failures = append(failures, l.remove(strings.TrimPrefix(path, strings.TrimSuffix(l.root, "/"))))
 	}
 	return errors.Join(failures...)
 }

@@ -156,6 +156,43 @@ func TestCleanLeavesACleanHost(t *testing.T) {
 	}
 }
 
+// A volume that can't be unmounted may be somebody's data on a file server.
+func TestCleanNeverDeletesThroughAMount(t *testing.T) {
+	b, l := node(t)
+	loaded(b, "kubelet.service")
+	b.answers["systemctl stop kubelet.service"] = ""
+	b.stuck = "/var/lib/kubelet/pods/p/volumes/v"
+	err := l.Clean(t.Context(), nil)
+	if err == nil || !strings.Contains(err.Error(), b.stuck) {
+		t.Errorf("the reset ended with %v", err)
+	}
+	if !b.exists("/var/lib/kubelet/pods/p/volumes/v") {
+		t.Error("what is mounted was deleted")
+	}
+	if b.exists("/var/lib/etcd/member") {
+		t.Error("the rest was not cleaned")
+	}
+	found, err := l.Cleanliness(t.Context())
+	if err != nil || found.Clean {
+		t.Errorf("the host counts as clean: %+v, %v", found, err)
+	}
+}
+
+// The kubelet's directory may be a link to another disk.
+func TestCleanNeverDeletesThroughALinkedMount(t *testing.T) {
+	b, l := newBox(t, map[string]string{
+		"/data/kubelet/pods/p/volumes/v/file": "x",
+		"/proc/self/mountinfo":                "1 0 0:1 / / rw\n2 1 0:2 / /data/kubelet/pods/p/volumes/v rw\n",
+	})
+	b.link("/var/lib/kubelet", "/data/kubelet")
+	if err := l.Clean(t.Context(), nil); err == nil {
+		t.Error("the reset succeeded")
+	}
+	if !b.exists("/data/kubelet/pods/p/volumes/v/file") {
+		t.Error("what is mounted was deleted")
+	}
+}
+
 func TestCleanSeesChainsWithoutRules(t *testing.T) {
 	b, l := newBox(t, nil)
 	b.answers["ip6tables-save"] = "*mangle\n:INPUT ACCEPT [0:0]\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n"

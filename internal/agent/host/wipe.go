@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -47,7 +48,7 @@ func (l *Linux) wipe() error {
 		}
 		for _, entry := range entries {
 			if entry.Name() != imagesDir {
-				failures = append(failures, os.RemoveAll(filepath.Join(l.path(dir), entry.Name())))
+				failures = append(failures, l.remove(dir+"/"+entry.Name()))
 			}
 		}
 	}
@@ -57,6 +58,28 @@ func (l *Linux) wipe() error {
 		return fmt.Errorf("wiping the node's data: %w", err)
 	}
 	return nil
+}
+
+// remove removes a file or directory, unless something is mounted in it: what a
+// Pod had mounted from elsewhere, such as a volume on a file server, is not the
+// node's to delete. The kernel names mounts by their real paths, and a directory
+// such as /var/lib/kubelet may be a link to another disk.
+func (l *Linux) remove(name string) error {
+	path := l.path(name)
+	real, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("finding %s: %w", name, err)
+	}
+	real = filepath.Join("/", strings.TrimPrefix(real, l.root), filepath.Base(path))
+	for _, mount := range l.mounts() {
+		if mount == real || strings.HasPrefix(mount, real+"/") {
+			return fmt.Errorf("%s was kept, because %s is mounted: unmount it", name, mount)
+		}
+	}
+	return os.RemoveAll(path)
 }
 
 // unmountPods detaches the innermost mounts first.
