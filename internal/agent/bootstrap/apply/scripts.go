@@ -130,7 +130,8 @@ func (s scriptStep) verdict(h *host, result script.Result, output []byte) error 
 }
 
 // environment is what scripts get of the agent's environment: without what is
-// meant for the agent alone, and with HOME, which kubeadm and kubectl want.
+// meant for the agent alone, with HOME, which kubeadm and kubectl want, and in
+// UTF-8 where nothing else is said.
 func environment(own []string) []string {
 	env := make([]string, 0, len(own)+2)
 	set := map[string]bool{}
@@ -147,6 +148,10 @@ func environment(own []string) []string {
 	}
 	if !set["HOME"] {
 		env = append(env, "HOME=/root")
+	}
+	// What Python's coercion of the C locale (PEP 538) hands to commands.
+	if !set["LC_ALL"] && !set["LC_CTYPE"] && !set["LANG"] {
+		env = append(env, "LC_CTYPE=C.UTF-8")
 	}
 	if !set["PATH"] {
 		env = append(env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
