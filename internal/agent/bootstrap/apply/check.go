@@ -47,7 +47,7 @@ func (s checkStep) execute(context.Context, *host, *Intent) error { return nil }
 func (s checkStep) files(h *host) error {
 	users, groups := s.made()
 	for i, f := range s.Files {
-		label := fileLabel(i, f)
+		label := fileLabel(s.Config, i)
 		u, err := h.user(f.User)
 		if err != nil {
 			return err

@@ -36,7 +36,7 @@ func plan(c *bootstrap.Config) []step {
 		steps = append(steps, checkStep{c})
 		steps = append(steps, stale...)
 	}
-	steps = append(steps, fileSteps(c.Files, false)...)
+	steps = append(steps, fileSteps(c, false)...)
 	for _, d := range c.Disks {
 		steps = append(steps, diskStep{d})
 	}
@@ -59,7 +59,7 @@ func plan(c *bootstrap.Config) []step {
 	for _, d := range c.Directories {
 		steps = append(steps, directoryStep{d})
 	}
-	steps = append(steps, fileSteps(c.Files, true)...)
+	steps = append(steps, fileSteps(c, true)...)
 	for _, l := range c.Links {
 		steps = append(steps, linkStep{l})
 	}
@@ -68,18 +68,21 @@ func plan(c *bootstrap.Config) []step {
 }
 
 // fileLabel names a file as its document does.
-func fileLabel(index int, f bootstrap.File) string {
-	return fmt.Sprintf("write_files[%d] %s", index, f.Path)
+func fileLabel(c *bootstrap.Config, index int) string {
+	if c.Format == bootstrap.FormatIgnition {
+		return "file " + c.Files[index].Path
+	}
+	return fmt.Sprintf("write_files[%d] %s", index, c.Files[index].Path)
 }
 
-func fileSteps(files []bootstrap.File, deferred bool) []step {
+func fileSteps(c *bootstrap.Config, deferred bool) []step {
 	var steps []step
-	for i, f := range files {
+	for i, f := range c.Files {
 		if f.Defer != deferred {
 			continue
 		}
 		s := fileStep{
-			label: fileLabel(i, f), path: f.Path,
+			label: fileLabel(c, i), path: f.Path,
 			user: f.User, group: f.Group, uid: f.UID, gid: f.GID, mode: f.Mode, keepMode: f.KeepMode, dirMode: 0o755,
 			compute: func([]byte, bool) []byte { return f.Content },
 		}
