@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -45,7 +44,7 @@ func (w workload) expectFailureShown(ctx context.Context) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
 		Spec: clusterv1.MachineSpec{
 			ClusterName: w.Name,
-			Bootstrap:   clusterv1.Bootstrap{DataSecretName: ptr.To(name)},
+			Bootstrap:   clusterv1.Bootstrap{DataSecretName: new(name)},
 			InfrastructureRef: clusterv1.ContractVersionedObjectReference{
 				APIGroup: infrav1.GroupVersion.Group, Kind: "ElementalMachine", Name: name,
 			},

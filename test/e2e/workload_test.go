@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -153,7 +152,7 @@ func (w workload) scale(ctx context.Context, replicas int32) {
 	md := &clusterv1.MachineDeployment{}
 	Expect(management.Get(ctx, client.ObjectKey{Namespace: namespace, Name: w.Name + "-md-0"}, md)).To(Succeed())
 	before := md.DeepCopy()
-	md.Spec.Replicas = ptr.To(replicas)
+	md.Spec.Replicas = new(replicas)
 	Expect(management.Patch(ctx, md, client.MergeFrom(before))).To(Succeed())
 }
 

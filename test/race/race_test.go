@@ -126,7 +126,7 @@ func makeMachine(ctx context.Context, c client.Client, namespace, name string) e
 	}
 	owner := &clusterv1.Machine{ObjectMeta: meta(), Spec: clusterv1.MachineSpec{
 		ClusterName:       "c",
-		Bootstrap:         clusterv1.Bootstrap{DataSecretName: ptr.To(name)},
+		Bootstrap:         clusterv1.Bootstrap{DataSecretName: new(name)},
 		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "ElementalMachine", Name: name},
 	}}
 	if err := c.Create(ctx, owner); err != nil {
@@ -149,7 +149,7 @@ func startManager(ctx context.Context, f *controllertest.Fixture, n *counts) (st
 		Metrics: metricsserver.Options{BindAddress: "0"},
 		// The priority queue of controller-runtime v0.24 deadlocks now and then
 		// when it is shut down while items are ready.
-		Controller: config.Controller{SkipNameValidation: ptr.To(true), UsePriorityQueue: ptr.To(false)},
+		Controller: config.Controller{SkipNameValidation: new(true), UsePriorityQueue: new(false)},
 	})
 	f.Expect(err).NotTo(HaveOccurred())
 	f.Expect(index.Register(ctx, mgr.GetFieldIndexer())).To(Succeed())

@@ -66,16 +66,16 @@ func (l *Linux) wipe() error {
 // such as /var/lib/kubelet may be a link to another disk.
 func (l *Linux) remove(name string) error {
 	path := l.path(name)
-	real, err := filepath.EvalSymlinks(filepath.Dir(path))
+	resolved, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("finding %s: %w", name, err)
 	}
-	real = filepath.Join("/", strings.TrimPrefix(real, l.root), filepath.Base(path))
+	resolved = filepath.Join("/", strings.TrimPrefix(resolved, l.root), filepath.Base(path))
 	for _, mount := range l.mounts() {
-		if mount == real || strings.HasPrefix(mount, real+"/") {
+		if mount == resolved || strings.HasPrefix(mount, resolved+"/") {
 			return fmt.Errorf("%s was kept, because %s is mounted: unmount it", name, mount)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
-	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 
@@ -163,7 +162,7 @@ func TestWaitsForItsOwner(t *testing.T) {
 func TestPausedClustersChooseNothing(t *testing.T) {
 	for name, pause := range map[string]func(*fixture){
 		"cluster": func(f *fixture) {
-			controllertest.Change(f.Fixture, f.cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(true) })
+			controllertest.Change(f.Fixture, f.cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })
 		},
 		"annotation": func(f *fixture) {
 			controllertest.Change(f.Fixture, f.infra, func(c *infrav1.ElementalCluster) {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -125,7 +124,7 @@ func TestEndpointInUseStays(t *testing.T) {
 		"bound": bind,
 		"control plane initialized": func(f *fixture, _ *infrav1.ElementalHost) {
 			controllertest.ChangeStatus(f.Fixture, f.cluster, func(c *clusterv1.Cluster) {
-				c.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
+				c.Status.Initialization.ControlPlaneInitialized = new(true)
 			})
 		},
 	} {

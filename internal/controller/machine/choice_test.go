@@ -6,7 +6,6 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
@@ -171,7 +170,7 @@ func TestControlPlaneMachinesChooseFreelyOnceInitialized(t *testing.T) {
 	f := newFixture(t)
 	f.Host("h1")
 	f.Cluster("c", func(c *clusterv1.Cluster, ec *infrav1.ElementalCluster) {
-		c.Status.Initialization.ControlPlaneInitialized = ptr.To(true)
+		c.Status.Initialization.ControlPlaneInitialized = new(true)
 		ec.Spec.ControlPlaneEndpointPolicy.HostRef = &infrav1.EndpointHostReference{Name: "gone", ChosenAt: metav1.NewTime(f.Clock.Now())}
 	})
 	_, m := f.Machine("c", "m", controllertest.ControlPlane)

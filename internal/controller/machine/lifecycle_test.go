@@ -5,7 +5,6 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,14 +38,14 @@ func TestLifeOfAMachine(t *testing.T) {
 	f.Expect(machine.Finalizers).To(ConsistOf(infrav1.MachineFinalizer))
 
 	controllertest.ChangeStatus(f.Fixture, cluster, func(c *clusterv1.Cluster) {
-		c.Status.Initialization.InfrastructureProvisioned = ptr.To(true)
+		c.Status.Initialization.InfrastructureProvisioned = new(true)
 	})
 	f.reconcile(machine)
 	f.ExpectCondition(machine, infrav1.HostClaimedCondition, no, infrav1.WaitingForBootstrapDataReason)
 	f.Refresh(host)
 	f.Expect(host.Spec.Claim).To(BeNil(), "no host is hoarded by a machine that can't use it yet")
 
-	controllertest.Change(f.Fixture, owner, func(o *clusterv1.Machine) { o.Spec.Bootstrap.DataSecretName = ptr.To("data") })
+	controllertest.Change(f.Fixture, owner, func(o *clusterv1.Machine) { o.Spec.Bootstrap.DataSecretName = new("data") })
 	f.reconcile(machine)
 	f.Refresh(host)
 	f.Expect(claimOf(host)).To(Equal("Bound m"))
@@ -114,7 +113,7 @@ func TestWaitsForItsOwner(t *testing.T) {
 func TestPausedMachinesClaimNothing(t *testing.T) {
 	for name, pause := range map[string]func(*fixture, *clusterv1.Cluster, *infrav1.ElementalMachine){
 		"cluster": func(f *fixture, c *clusterv1.Cluster, _ *infrav1.ElementalMachine) {
-			controllertest.Change(f.Fixture, c, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(true) })
+			controllertest.Change(f.Fixture, c, func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })
 		},
 		"annotation": func(f *fixture, _ *clusterv1.Cluster, m *infrav1.ElementalMachine) {
 			controllertest.Change(f.Fixture, m, func(m *infrav1.ElementalMachine) {
@@ -144,7 +143,7 @@ func TestPausedMachinesAreNotReleased(t *testing.T) {
 	cluster, _ := f.Cluster("c")
 	_, machine := f.Machine("c", "m")
 	f.reconcile(machine)
-	controllertest.Change(f.Fixture, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(true) })
+	controllertest.Change(f.Fixture, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })
 	f.Delete(machine)
 	f.reconcile(machine)
 	f.Refresh(host)

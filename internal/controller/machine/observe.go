@@ -42,7 +42,7 @@ func (r *Reconciler) markProvisioned(s *scope) {
 	if s.machine.Spec.ProviderID == "" || ptr.Deref(initialization.Provisioned, false) {
 		return
 	}
-	initialization.Provisioned = ptr.To(true)
+	initialization.Provisioned = new(true)
 	r.Recorder.Eventf(s.machine, nil, corev1.EventTypeNormal, infrav1.ProvisionedReason, "Bootstrap", "%s is bootstrapped", s.machine.Spec.ProviderID)
 }
 

@@ -5,7 +5,6 @@ import (
 
 	. "github.com/onsi/gomega"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -119,7 +118,7 @@ func TestMachinesThatCantClaimAreNotWoken(t *testing.T) {
 	cluster, _ := f.Cluster("c")
 	host := controllertest.FreeHost(f.Namespace, "h1", f.Clock.Now())
 	f.waitingMachine("m")
-	controllertest.Change(f.Fixture, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(true) })
+	controllertest.Change(f.Fixture, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })
 	f.Expect(f.woken(nil, host)).To(BeEmpty())
 	controllertest.Change(f.Fixture, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = nil })
 	f.Expect(f.woken(nil, host)).To(Equal([]string{"m"}))
