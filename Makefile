@@ -67,6 +67,13 @@ lint: ## Run golangci-lint.
 test: ## Run unit tests and tests against a real kube-apiserver. Needs no root.
 	@hack/test.sh $(TESTFLAGS)
 
+# FUZZTIME is how long each fuzz target runs.
+FUZZTIME ?= 60s
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz target for FUZZTIME.
+	@hack/fuzz.sh '$(FUZZTIME)'
+
 .PHONY: lab-up
 lab-up: release ## Start a lab: management cluster, hosts and a cluster on them (needs root).
 	go run ./test/lab/cmd/lab up
