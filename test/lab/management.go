@@ -44,7 +44,7 @@ func (c hostCluster) start(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("asking kubeadm for its version: %w", err)
 		}
-		config := engine.File{Path: "/root/kubeadm.yaml", Mode: 0o600, Content: []byte(kubeadmConfig(host.Address, version))}
+		config := engine.File{Path: "/etc/kubeadm.yaml", Mode: 0o600, Content: []byte(kubeadmConfig(host.Address, version))}
 		if err := host.Put(ctx, config); err != nil {
 			return "", err
 		}
