@@ -51,7 +51,7 @@ func (r *rig) testEnrolment(t *testing.T) {
 	for i := range enrolments {
 		a, err := newAgent(fmt.Sprintf("box-%02d", i), r.url, r.bundle)
 		g.Expect(err).NotTo(HaveOccurred())
-		defer a.api.Close()
+		t.Cleanup(a.api.Close)
 		group.Go(func() error {
 			_, err := a.api.Enrol(ctx, config.Token, protocol.EnrolRequest{
 				Hello:       protocol.Hello{Protocol: protocol.Version, AgentVersion: "v0.1.0", BootID: a.name},
