@@ -17,7 +17,7 @@ var (
 )
 
 // releasedAfter has certainly passed; it stands in where no build time is set.
-var releasedAfter = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC) //nolint:gochecknoglobals // never changed
+func releasedAfter() time.Time { return time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC) }
 
 func agentVersion() string {
 	if version != "" {
@@ -31,10 +31,10 @@ func agentVersion() string {
 
 // built is a time before which this program did not exist.
 func built() time.Time {
-	if at, err := time.Parse(time.RFC3339, buildTime); err == nil && at.After(releasedAfter) {
+	if at, err := time.Parse(time.RFC3339, buildTime); err == nil && at.After(releasedAfter()) {
 		return at
 	}
-	return releasedAfter
+	return releasedAfter()
 }
 
 func versionCommand() command {

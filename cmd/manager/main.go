@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -31,7 +32,7 @@ func run(ctx context.Context, args []string) error {
 	fs.SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
 	o.addFlags(fs)
 	if err := fs.Parse(args); err != nil {
-		if err == pflag.ErrHelp { //nolint:errorlint // pflag returns it as it is
+		if errors.Is(err, pflag.ErrHelp) {
 			return nil
 		}
 		return fmt.Errorf("parsing flags: %w", err)

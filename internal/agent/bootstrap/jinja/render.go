@@ -1,6 +1,7 @@
 package jinja
 
 import (
+	"errors"
 	"fmt"
 	"sort"
 	"strings"
@@ -103,7 +104,7 @@ func located(line int, err error) error {
 	if err == nil {
 		return nil
 	}
-	if _, ok := err.(*Error); ok { //nolint:errorlint // made here, never wrapped
+	if known := (*Error)(nil); errors.As(err, &known) {
 		return err
 	}
 	return &Error{Line: line, Reason: err.Error()}
