@@ -21,6 +21,11 @@ const (
 	// ElementalRegistration's name.
 	RegistrationLabel = "infrastructure.cluster.x-k8s.io/elemental-registration"
 
+	// PreventResetAnnotation on an ElementalHost keeps it from being reset while it
+	// is there; on a Cluster or ElementalCluster it makes every release of the
+	// cluster's machines a Hold. Its value is for people.
+	PreventResetAnnotation = "infrastructure.cluster.x-k8s.io/prevent-reset"
+
 	// TokenSecretType is the type of registration token Secrets.
 	TokenSecretType = "infrastructure.cluster.x-k8s.io/elemental-registration-token"
 )

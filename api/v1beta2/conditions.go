@@ -31,6 +31,16 @@ const (
 	// to exists. Absent while the host is bound to none.
 	MachineExistsCondition = "MachineExists"
 
+	// ClockSynchronizedCondition (ElementalHost): the host's clock is within a
+	// minute of the manager's.
+	ClockSynchronizedCondition = "ClockSynchronized"
+	// AgentCurrentCondition (ElementalHost): the agent is of the version that its
+	// registration pins. Absent while none is pinned.
+	AgentCurrentCondition = "AgentCurrent"
+
+	// RebootedCondition (ElementalRemediation): the host was rebooted.
+	RebootedCondition = "Rebooted"
+
 	// EndpointReadyCondition (ElementalRegistration): there is a URL and a CA
 	// for hosts to use.
 	EndpointReadyCondition = "EndpointReady"
@@ -90,6 +100,30 @@ const (
 	UnsupportedReason     = "OperationUnsupported"
 	MachineFoundReason    = "MachineFound"
 	MachineNotFoundReason = "MachineNotFound"
+
+	ReadoptedReason         = "Readopted"
+	AmbiguousHardwareReason = "AmbiguousHardware"
+	IdentityClonedReason    = "IdentityCloned"
+	FencedReason            = "Fenced"
+	MaintenanceReason       = "Maintenance"
+	QuarantinedReason       = "Quarantined"
+	ResetHeldReason         = "ResetHeld"
+	ResetPreventedReason    = "ResetPrevented"
+	ClockSynchronizedReason = "ClockSynchronized"
+	ClockSkewedReason       = "ClockSkewed"
+	AgentCurrentReason      = "AgentCurrent"
+	AgentUpdatingReason     = "AgentUpdating"
+	AgentUpdateFailedReason = "AgentUpdateFailed"
+)
+
+// Reasons of ElementalRemediation.
+const (
+	RebootRequestedReason  = "RebootRequested"
+	RebootedReason         = "Rebooted"
+	RebootImpossibleReason = "RebootImpossible"
+	SiteDarkReason         = "SiteDark"
+	ReplacingReason        = "Replacing"
+	RemediatedReason       = "Remediated"
 )
 
 // Reasons of ElementalRegistration.

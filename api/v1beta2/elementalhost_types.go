@@ -18,9 +18,14 @@ type ElementalHostSpec struct {
 	HostID string `json:"hostID,omitempty"`
 
 	// identity is the host's credential. Clearing it shuts the host out, at once; it
-	// can enrol with a token again, as another host.
+	// can ask to be adopted again, as another host.
 	// +optional
 	Identity *HostIdentity `json:"identity,omitempty"`
+
+	// lock shuts out everybody who holds the host's key, because two did. The
+	// provider sets it; remove it once one copy is destroyed.
+	// +optional
+	Lock *HostLock `json:"lock,omitempty"`
 
 	// registrationRef names the ElementalRegistration the host came by.
 	// +optional
@@ -32,6 +37,10 @@ type ElementalHostSpec struct {
 	// +kubebuilder:default=Pending
 	Approval Approval `json:"approval,omitempty"`
 
+	// pendingReason is why the provider left the decision to an administrator.
+	// +optional
+	PendingReason PendingReason `json:"pendingReason,omitempty"`
+
 	// claim is what the host is for; absent while it is free. The provider
 	// writes it, and nothing else makes a host run or reset anything.
 	// +optional
@@ -41,6 +50,34 @@ type ElementalHostSpec struct {
 	// +optional
 	Cordon *HostCordon `json:"cordon,omitempty"`
 
+	// maintenance keeps the host's Node and data as they are while somebody works
+	// on the host: nothing is bootstrapped or reset, nothing that the host does is
+	// held against it, and Cluster API does not remediate its Machine.
+	// +optional
+	Maintenance *HostMaintenance `json:"maintenance,omitempty"`
+
+	// quarantine keeps new machines off a host that failed repeatedly. The
+	// provider sets and ends it; remove it to end it now.
+	// +optional
+	Quarantine *HostQuarantine `json:"quarantine,omitempty"`
+
+	// fence gives up a host that is not to be trusted any more, because it is dead
+	// or stolen: its Machine is deleted at once, and its key is good for nothing
+	// but having the host reset, should it ever return. Removing the fence lets a
+	// host that was reset be offered again.
+	// +optional
+	Fence *HostFence `json:"fence,omitempty"`
+
+	// reboot asks for one reboot.
+	// +optional
+	Reboot *HostReboot `json:"reboot,omitempty"`
+
+	// osUpgrade asks for one upgrade of the operating system's image, on hosts
+	// whose agent drives the elemental CLI. A host that is a Node is upgraded
+	// only while it is in maintenance.
+	// +optional
+	OSUpgrade *HostOSUpgrade `json:"osUpgrade,omitempty"`
+
 	// hostname the agent sets before a bootstrap; the object's name when not
 	// given.
 	// +optional
@@ -49,34 +86,8 @@ type ElementalHostSpec struct {
 	Hostname string `json:"hostname,omitempty"`
 }
 
-// HostIdentity is the key that the host authenticates with.
-type HostIdentity struct {
-	// keyFingerprint is "sha256:" and the hex SHA-256 of the DER-encoded Subject
-	// Public Key Info.
-	// +required
-	// +kubebuilder:validation:Pattern=`^sha256:[0-9a-f]{64}$`
-	// +kubebuilder:validation:MaxLength=71
-	KeyFingerprint string `json:"keyFingerprint,omitempty"`
-
-	// generation counts the keys the host has had, from 1.
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	Generation int64 `json:"generation,omitempty"`
-}
-
-// Approval is an administrator's decision about a host.
-// +kubebuilder:validation:Enum=Pending;Approved;Rejected
-type Approval string
-
-// Approvals.
-const (
-	ApprovalPending  Approval = "Pending"
-	ApprovalApproved Approval = "Approved"
-	ApprovalRejected Approval = "Rejected"
-)
-
 // ClaimPhase is how far a claim is.
-// +kubebuilder:validation:Enum=Reserved;Bound;Releasing
+// +kubebuilder:validation:Enum=Reserved;Bound;Held;Releasing
 type ClaimPhase string
 
 // Claim phases.
@@ -86,6 +97,10 @@ const (
 	ClaimReserved ClaimPhase = "Reserved"
 	// ClaimBound: the host is a machine's.
 	ClaimBound ClaimPhase = "Bound"
+	// ClaimHeld: the machine is deleted, but its release policy keeps the host as it
+	// is, with all that runs on it, until an administrator sets the phase to
+	// Releasing.
+	ClaimHeld ClaimPhase = "Held"
 	// ClaimReleasing: the machine is deleted; the host is to be reset, whenever
 	// it is heard of, and is offered to nobody until it is clean.
 	ClaimReleasing ClaimPhase = "Releasing"
@@ -93,7 +108,7 @@ const (
 
 // HostClaim is what a host is for. Only package internal/claim makes and
 // changes claims.
-// +kubebuilder:validation:XValidation:rule="self.phase == 'Reserved' || (has(self.machineName) && has(self.id))",message="a claim that is Bound or Releasing names its machine and id"
+// +kubebuilder:validation:XValidation:rule="self.phase == 'Reserved' || (has(self.machineName) && has(self.id))",message="a claim that is Bound, Held or Releasing names its machine and id"
 type HostClaim struct {
 	// id of the claim; the ElementalMachine carries the same in spec.hostRef.
 	// The agent runs a bootstrap and a reset at most once for each id.
@@ -112,16 +127,25 @@ type HostClaim struct {
 	// phase of the claim.
 	// +required
 	Phase ClaimPhase `json:"phase,omitempty"`
+	// erase the data disks after the reset, taken from the machine's release
+	// policy.
+	// +optional
+	Erase EraseMethod `json:"erase,omitempty"`
 }
 
-// HostCordon keeps new machines off a host.
-type HostCordon struct {
-	// reason for people.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=256
-	Reason string `json:"reason,omitempty"`
-}
+// EraseMethod is how data disks are erased.
+// +kubebuilder:validation:Enum=Zero;Discard
+type EraseMethod string
+
+// Erase methods.
+const (
+	// EraseZero writes zeros over every byte that the device addresses, and reads
+	// samples back.
+	EraseZero EraseMethod = "Zero"
+	// EraseDiscard tells the device to drop its contents, securely where it can
+	// do so, and reads samples back.
+	EraseDiscard EraseMethod = "Discard"
+)
 
 // ElementalHostStatus is what the host reports and what follows from it.
 type ElementalHostStatus struct {
@@ -156,125 +180,21 @@ type ElementalHostStatus struct {
 	// +kubebuilder:validation:MaxItems=8
 	Operations []HostOperation `json:"operations,omitempty"`
 
+	// erasure reports the last erasure of data disks.
+	// +optional
+	Erasure *HostErasure `json:"erasure,omitempty"`
+
+	// failures counts bootstraps that failed in a row.
+	// +optional
+	Failures *HostFailures `json:"failures,omitempty"`
+
 	// conditions of the host: Ready, Connected, Approved, Available, Clean,
-	// Bootstrapped, Paused.
+	// Bootstrapped, ClockSynchronized, AgentCurrent, MachineExists, Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=32
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-}
-
-// HostAgent is the agent that runs on a host.
-type HostAgent struct {
-	// version of the agent.
-	// +optional
-	Version string `json:"version,omitempty"`
-	// protocol version that it speaks.
-	// +optional
-	Protocol int32 `json:"protocol,omitempty"`
-	// capabilities that it has.
-	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=32
-	Capabilities []string `json:"capabilities,omitempty"`
-	// bootID changes with every boot.
-	// +optional
-	BootID string `json:"bootID,omitempty"`
-}
-
-// ConnectionState tells whether the agent is connected.
-// +kubebuilder:validation:Enum=Connected;Disconnected
-type ConnectionState string
-
-// Connection states.
-const (
-	ConnectionConnected    ConnectionState = "Connected"
-	ConnectionDisconnected ConnectionState = "Disconnected"
-)
-
-// HostConnection is the state of the agent's connection.
-type HostConnection struct {
-	// state of the connection.
-	// +required
-	State ConnectionState `json:"state,omitempty"`
-	// since when it is in that state.
-	// +required
-	Since metav1.Time `json:"since,omitempty,omitzero"`
-}
-
-// CleanlinessState tells whether something of a former node was found.
-// +kubebuilder:validation:Enum=Clean;Dirty
-type CleanlinessState string
-
-// Cleanliness states.
-const (
-	CleanlinessClean CleanlinessState = "Clean"
-	CleanlinessDirty CleanlinessState = "Dirty"
-)
-
-// HostCleanliness is what the agent found of former nodes.
-type HostCleanliness struct {
-	// state found.
-	// +required
-	State CleanlinessState `json:"state,omitempty"`
-	// leftovers found, the first few.
-	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=16
-	Leftovers []string `json:"leftovers,omitempty"`
-}
-
-// OperationType is a kind of operation of the agent protocol.
-// +kubebuilder:validation:Enum=Bootstrap;Reset
-type OperationType string
-
-// Operation types.
-const (
-	OperationBootstrap OperationType = "Bootstrap"
-	OperationReset     OperationType = "Reset"
-)
-
-// OperationState is how far an operation is.
-// +kubebuilder:validation:Enum=Running;Succeeded;Failed;Unsupported
-type OperationState string
-
-// Operation states.
-const (
-	OperationRunning     OperationState = "Running"
-	OperationSucceeded   OperationState = "Succeeded"
-	OperationFailed      OperationState = "Failed"
-	OperationUnsupported OperationState = "Unsupported"
-)
-
-// HostOperation is what a host did or does.
-type HostOperation struct {
-	// type of the operation.
-	// +required
-	Type OperationType `json:"type,omitempty"`
-	// id of the operation: the id of the claim it was for.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=63
-	ID string `json:"id,omitempty"`
-	// state of the operation.
-	// +required
-	State OperationState `json:"state,omitempty"`
-	// step that runs or failed.
-	// +optional
-	// +kubebuilder:validation:MaxLength=128
-	Step string `json:"step,omitempty"`
-	// message explains a failure, without secrets. The full output stays on the
-	// host.
-	// +optional
-	// +kubebuilder:validation:MaxLength=1024
-	Message string `json:"message,omitempty"`
-	// startedAt by the host's clock.
-	// +optional
-	StartedAt metav1.Time `json:"startedAt,omitempty,omitzero"`
-	// finishedAt by the host's clock.
-	// +optional
-	FinishedAt metav1.Time `json:"finishedAt,omitempty,omitzero"`
 }
 
 // ElementalHost is a machine that runs the elemental agent.

@@ -87,6 +87,19 @@ type HostReference struct {
 
 // ReleasePolicy says what becomes of a host when its machine is deleted.
 type ReleasePolicy struct {
+	// policy: Reset brings the host back to what it was before. Hold lets the
+	// machine go and leaves the host as it is, workload included, until an
+	// administrator sets the host's spec.claim.phase to Releasing. Reset when not
+	// given.
+	// +optional
+	// +kubebuilder:validation:Enum=Reset;Hold
+	Policy ReleaseAction `json:"policy,omitempty"`
+
+	// eraseDataDisks erases all disks but those that hold the operating system,
+	// after the reset. The host's status.erasure reports it.
+	// +optional
+	EraseDataDisks EraseMethod `json:"eraseDataDisks,omitempty"`
+
 	// disconnectedTimeoutSeconds is how long a host that is not connected may
 	// hold a deleted machine; 300 when not given. It is reset before anything
 	// else when it returns. The time runs only while another host of the same
@@ -97,6 +110,15 @@ type ReleasePolicy struct {
 	// +kubebuilder:validation:Maximum=31536000
 	DisconnectedTimeoutSeconds *int32 `json:"disconnectedTimeoutSeconds,omitempty"`
 }
+
+// ReleaseAction is what becomes of a host.
+type ReleaseAction string
+
+// Release actions.
+const (
+	ReleaseReset ReleaseAction = "Reset"
+	ReleaseHold  ReleaseAction = "Hold"
+)
 
 // ElementalMachineStatus is the observed state of an ElementalMachine.
 type ElementalMachineStatus struct {

@@ -20,9 +20,72 @@ type ElementalRegistrationSpec struct {
 	// +kubebuilder:default=Automatic
 	Approval ApprovalPolicy `json:"approval,omitempty"`
 
+	// readoption says what becomes of hosts that were enrolled before, are not
+	// known here, and have no token: Pending shows them as pending hosts of this
+	// namespace, to be approved; Denied refuses them. Any registration of the
+	// namespace that says Pending will do.
+	// +optional
+	// +kubebuilder:default=Pending
+	// +kubebuilder:validation:Enum=Pending;Denied
+	Readoption ReadoptionPolicy `json:"readoption,omitempty"`
+
+	// maxPendingHosts bounds the pending hosts of the registration. Further ones
+	// are refused until some are approved or deleted.
+	// +optional
+	// +kubebuilder:default=1000
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000
+	MaxPendingHosts int32 `json:"maxPendingHosts,omitempty"`
+
+	// agent pins the version of the agent on the registration's hosts.
+	// +optional
+	Agent *AgentRelease `json:"agent,omitempty"`
+
 	// endpoint overrides where hosts find the agent API.
 	// +optional
 	Endpoint RegistrationEndpoint `json:"endpoint,omitempty,omitzero"`
+}
+
+// ReadoptionPolicy says what becomes of hosts that were enrolled before.
+type ReadoptionPolicy string
+
+// Readoption policies.
+const (
+	ReadoptionPending ReadoptionPolicy = "Pending"
+	ReadoptionDenied  ReadoptionPolicy = "Denied"
+)
+
+// AgentRelease is a version of the agent that hosts update themselves to. The
+// manager serves the binaries that it was given; hosts never go back to an
+// older version.
+type AgentRelease struct {
+	// version of the agent, as `elemental-agent version` prints it.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:Pattern=`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`
+	Version string `json:"version,omitempty"`
+	// binaries by architecture. Hosts of another architecture stay as they are.
+	// +required
+	// +listType=map
+	// +listMapKey=architecture
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	Binaries []AgentBinary `json:"binaries,omitempty"`
+}
+
+// AgentBinary is the agent for one architecture.
+type AgentBinary struct {
+	// architecture as Go names it: amd64, arm64.
+	// +required
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]+$`
+	// +kubebuilder:validation:MaxLength=16
+	Architecture string `json:"architecture,omitempty"`
+	// sha256 of the binary, in hex.
+	// +required
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
+	// +kubebuilder:validation:MaxLength=64
+	SHA256 string `json:"sha256,omitempty"`
 }
 
 // ApprovalPolicy says how hosts are let in.

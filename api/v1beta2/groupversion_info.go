@@ -18,6 +18,8 @@ func AddToScheme(s *runtime.Scheme) error {
 		&ElementalMachineTemplate{}, &ElementalMachineTemplateList{},
 		&ElementalHost{}, &ElementalHostList{},
 		&ElementalRegistration{}, &ElementalRegistrationList{},
+		&ElementalRemediation{}, &ElementalRemediationList{},
+		&ElementalRemediationTemplate{}, &ElementalRemediationTemplateList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

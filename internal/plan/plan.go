@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"slices"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
@@ -17,27 +18,36 @@ type Site struct {
 	Servers []string
 	// TrustBundle is PEM, one or more roots.
 	TrustBundle string
+	// Agent is what the host's registration pins, or nil.
+	Agent *infrav1.AgentRelease
 }
 
 // For returns the host's plan, ServerTime left zero.
 //
-// The operation follows from the claim alone. An operation's ID is the claim's,
-// never a digest of content: spec survives a move or a restore, and the agent
-// then recognises what it has done.
+// The operation follows from the claim, or from a request in spec. An
+// operation's ID is that of the claim or request, never a digest of content: spec
+// survives a move or a restore, and the agent then recognises what it has done.
 func For(host *infrav1.ElementalHost, site Site) protocol.Plan {
 	p := protocol.Plan{Desired: protocol.Desired{
 		Servers:     site.Servers,
 		TrustBundle: site.TrustBundle,
 	}}
-	if host.Spec.Approval == infrav1.ApprovalApproved && host.DeletionTimestamp.IsZero() {
+	if host.Spec.Approval == infrav1.ApprovalApproved && host.Spec.Lock == nil && host.DeletionTimestamp.IsZero() {
 		p.Operation = operation(host)
-		if claim := host.Spec.Claim; claim != nil && claim.Phase == infrav1.ClaimBound {
+		p.Desired.Agent = agent(host, site)
+		if host.Spec.Fence == nil && isNode(host) {
 			p.Desired.Hostname = Hostname(host)
 			p.Desired.ProviderID = ProviderID(host)
 		}
 	}
 	p.Revision = revision(p)
 	return p
+}
+
+// isNode tells whether the host is a Node or about to be one.
+func isNode(host *infrav1.ElementalHost) bool {
+	claim := host.Spec.Claim
+	return claim != nil && (claim.Phase == infrav1.ClaimBound || claim.Phase == infrav1.ClaimHeld)
 }
 
 // ProviderID is the providerID of the Node that the host becomes. Namespace and
@@ -56,26 +66,87 @@ func Hostname(host *infrav1.ElementalHost) string {
 
 // operation returns what the host is to do. An operation whose final report is
 // recorded is still named: the agent knows that it is done, and a manager whose
-// status was lost is told again.
+// status was lost is told again. What an agent did not list it is not sent.
 func operation(host *infrav1.ElementalHost) *protocol.Operation {
+	for _, op := range wanted(host) {
+		if host.Supports(infrav1.OperationType(op.Type)) && (op.Erase == "" || host.Supports(erase)) {
+			return &op
+		}
+	}
+	return nil
+}
+
+// erase is the capability that a reset with an erasure needs besides.
+const erase = infrav1.OperationType(protocol.CapabilityErase)
+
+// wanted returns what is wanted of the host, the most urgent first.
+func wanted(host *infrav1.ElementalHost) []protocol.Operation {
 	claim := host.Spec.Claim
-	if claim == nil {
+	switch {
+	case claim != nil && claim.Phase == infrav1.ClaimReleasing:
+		if ResetPrevented(host) {
+			return requests(host)
+		}
+		op := claimed(claim, protocol.OperationReset)
+		op.Erase = string(claim.Erase)
+		return []protocol.Operation{op}
+	case host.Spec.Fence != nil:
 		return nil
-	}
-	op := &protocol.Operation{ID: claim.ID, ClusterName: claim.ClusterName, MachineName: claim.MachineName}
-	switch claim.Phase {
-	case infrav1.ClaimBound:
-		op.Type = protocol.OperationBootstrap
-	case infrav1.ClaimReleasing:
-		op.Type = protocol.OperationReset
+	case claim != nil && claim.Phase == infrav1.ClaimBound:
+		bootstrap := claimed(claim, protocol.OperationBootstrap)
+		if is := host.Operation(infrav1.OperationBootstrap, claim.ID); is != nil && is.State == infrav1.OperationSucceeded {
+			return append(requests(host), bootstrap)
+		}
+		if host.Spec.Maintenance != nil {
+			return requests(host)
+		}
+		return []protocol.Operation{bootstrap}
 	default:
+		return requests(host)
+	}
+}
+
+// ResetPrevented tells whether a releasing host is kept from being reset for now.
+func ResetPrevented(host *infrav1.ElementalHost) bool {
+	_, annotated := host.Annotations[infrav1.PreventResetAnnotation]
+	return annotated || host.Spec.Maintenance != nil
+}
+
+func claimed(claim *infrav1.HostClaim, kind protocol.OperationType) protocol.Operation {
+	return protocol.Operation{Type: kind, ID: claim.ID, ClusterName: claim.ClusterName, MachineName: claim.MachineName}
+}
+
+// requests returns what people and remediations asked for and is not done.
+func requests(host *infrav1.ElementalHost) []protocol.Operation {
+	var out []protocol.Operation
+	add := func(op protocol.Operation) {
+		is := host.Operation(infrav1.OperationType(op.Type), op.ID)
+		if is == nil || is.State == infrav1.OperationRunning {
+			out = append(out, op)
+		}
+	}
+	if up := host.Spec.OSUpgrade; up != nil && (host.Spec.Claim == nil || host.Spec.Maintenance != nil) {
+		add(protocol.Operation{Type: protocol.OperationUpgrade, ID: up.ID, Image: up.Image})
+	}
+	if reboot := host.Spec.Reboot; reboot != nil {
+		add(protocol.Operation{Type: protocol.OperationReboot, ID: reboot.ID})
+	}
+	return out
+}
+
+// agent returns the agent that the host is to run, if one is pinned for its
+// architecture.
+func agent(host *infrav1.ElementalHost, site Site) *protocol.AgentRelease {
+	if site.Agent == nil || host.Status.Inventory == nil ||
+		host.Status.Agent == nil || !slices.Contains(host.Status.Agent.Capabilities, string(protocol.CapabilityUpdate)) {
 		return nil
 	}
-	// What an agent did not list it is not sent.
-	if !host.Supports(infrav1.OperationType(op.Type)) {
-		return nil
+	for _, binary := range site.Agent.Binaries {
+		if binary.Architecture == host.Status.Inventory.Architecture {
+			return &protocol.AgentRelease{Version: site.Agent.Version, SHA256: binary.SHA256}
+		}
 	}
-	return op
+	return nil
 }
 
 func revision(p protocol.Plan) string {

@@ -1,6 +1,10 @@
 package protocol
 
-import "time"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"time"
+)
 
 // Version is the protocol version an agent sends in Hello.
 const Version = 1
@@ -11,9 +15,10 @@ const (
 	// token in the Authorization header, "Bearer <token>", unless the key is
 	// already known: enrolling twice with one key is the same as once.
 	PathEnrol = "/v1/enrol"
-	// PathPlan (GET ?after=REVISION -> Plan) is the long-poll. It answers as
+	// PathPlan (GET ?after=REVISION&boot=BOOTID -> Plan) is the long-poll. It answers as
 	// soon as the plan's revision differs from the given one, else 204 after
-	// PollTimeout.
+	// PollTimeout. A boot ID that polls again after another has polled is that
+	// of a copy: it locks the host.
 	PathPlan = "/v1/plan"
 	// PathBootstrap (GET ?operation=ID -> bytes) returns the bootstrap data of
 	// the host's current Bootstrap operation; header HeaderBootstrapFormat
@@ -23,8 +28,12 @@ const (
 	// PathReport (POST Report -> 204) records facts. When it has returned, they
 	// are durable.
 	PathReport = "/v1/report"
-	// PathRotate (POST RotateRequest -> 204) replaces the host's key.
+	// PathRotate (POST RotateRequest -> 204) replaces the host's key. The old key
+	// stays good until the new one has been used.
 	PathRotate = "/v1/rotate"
+	// PathAgent (GET ?sha256=HEX -> bytes) returns the agent's binary that the
+	// plan's Desired.Agent names.
+	PathAgent = "/v1/agent"
 )
 
 // HeaderBootstrapFormat carries the bootstrap data's format: FormatCloudConfig
@@ -49,6 +58,8 @@ const (
 	MaxMessageBytes = 1 << 10
 	// MaxDevices bounds each list of the inventory and the addresses.
 	MaxDevices = 64
+	// MaxAgentBytes bounds the agent's binary.
+	MaxAgentBytes = 64 << 20
 	// MaxLeftovers bounds Cleanliness.Leftovers.
 	MaxLeftovers = 16
 )
@@ -61,6 +72,13 @@ const (
 	CapabilityBootstrap Capability = "Bootstrap"
 	CapabilityReset     Capability = "Reset"
 	CapabilityRotate    Capability = "Rotate"
+	CapabilityReboot    Capability = "Reboot"
+	// CapabilityUpgrade: the agent drives the elemental CLI.
+	CapabilityUpgrade Capability = "Upgrade"
+	// CapabilityErase: a Reset with Operation.Erase erases data disks.
+	CapabilityErase Capability = "Erase"
+	// CapabilityUpdate: the agent keeps itself at Desired.Agent.
+	CapabilityUpdate Capability = "Update"
 )
 
 // Hello is what an agent says of itself in EnrolRequest and Report.
@@ -70,6 +88,17 @@ type Hello struct {
 	Capabilities []Capability `json:"capabilities,omitempty"`
 	// BootID changes with every boot of the host.
 	BootID string `json:"bootID,omitempty"`
+	// Time is the host's clock, for people who wonder about its logs.
+	Time *time.Time `json:"time,omitempty"`
+	// TrustDigest names the CA bundle in use, as TrustDigest returns it.
+	TrustDigest string `json:"trustDigest,omitempty"`
+}
+
+// TrustDigest names a CA bundle: the first 16 hex digits of the SHA-256 of its
+// PEM.
+func TrustDigest(bundle string) string {
+	sum := sha256.Sum256([]byte(bundle))
+	return hex.EncodeToString(sum[:8])
 }
 
 // EnrolRequest asks for a place in the fleet. The key is that of the TLS
@@ -79,6 +108,16 @@ type EnrolRequest struct {
 	Inventory   Inventory   `json:"inventory"`
 	Addresses   []Address   `json:"addresses,omitempty"`
 	Cleanliness Cleanliness `json:"cleanliness"`
+	// Previous is who the host was when a manager last knew it. Such a host needs
+	// no token, and is never let in without an administrator.
+	Previous *Previous `json:"previous,omitempty"`
+}
+
+// Previous is who a host says it was.
+type Previous struct {
+	HostID    string `json:"hostID"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
 }
 
 // Cleanliness is what the agent found of former nodes: at its start, before a
@@ -126,6 +165,15 @@ type Desired struct {
 	Servers []string `json:"servers,omitempty"`
 	// TrustBundle is PEM: the roots that the servers' certificates chain to.
 	TrustBundle string `json:"trustBundle,omitempty"`
+	// Agent is the version the agent is to be. Nil: as it is.
+	Agent *AgentRelease `json:"agent,omitempty"`
+}
+
+// AgentRelease is a version of the agent for the host's architecture.
+type AgentRelease struct {
+	Version string `json:"version"`
+	// SHA256 of the binary, in hex.
+	SHA256 string `json:"sha256"`
 }
 
 // OperationType is a kind of Operation. An agent that does not know the type
@@ -139,6 +187,11 @@ const (
 	OperationBootstrap OperationType = "Bootstrap"
 	// OperationReset brings the host back to what it was before.
 	OperationReset OperationType = "Reset"
+	// OperationReboot reboots the host once.
+	OperationReboot OperationType = "Reboot"
+	// OperationUpgrade upgrades the operating system to Operation.Image, with a
+	// reboot into it.
+	OperationUpgrade OperationType = "Upgrade"
 )
 
 // Operation runs at most once per Type and ID; the agent remembers what it ran.
@@ -148,7 +201,17 @@ type Operation struct {
 	// ClusterName and MachineName are for people reading the host's log.
 	ClusterName string `json:"clusterName,omitempty"`
 	MachineName string `json:"machineName,omitempty"`
+	// Erase, on a Reset, has the data disks erased: EraseZero or EraseDiscard.
+	Erase string `json:"erase,omitempty"`
+	// Image, on an Upgrade, is a source of the elemental CLI.
+	Image string `json:"image,omitempty"`
 }
+
+// Methods of Operation.Erase.
+const (
+	EraseZero    = "Zero"
+	EraseDiscard = "Discard"
+)
 
 // OperationState is how far an operation is.
 type OperationState string
@@ -175,6 +238,14 @@ type Report struct {
 	Addresses   []Address         `json:"addresses,omitempty"`
 	Cleanliness *Cleanliness      `json:"cleanliness,omitempty"`
 	Operations  []OperationReport `json:"operations,omitempty"`
+	AgentUpdate *AgentUpdate      `json:"agentUpdate,omitempty"`
+}
+
+// AgentUpdate is how an update of the agent went.
+type AgentUpdate struct {
+	Version string         `json:"version"`
+	State   OperationState `json:"state"`
+	Message string         `json:"message,omitempty"`
 }
 
 // OperationReport is the progress or result of one operation.
@@ -189,6 +260,27 @@ type OperationReport struct {
 	Message    string     `json:"message,omitempty"`
 	StartedAt  *time.Time `json:"startedAt,omitempty"`
 	FinishedAt *time.Time `json:"finishedAt,omitempty"`
+	// Erased is what became of each disk, on a Reset with Operation.Erase.
+	Erased []ErasedDisk `json:"erased,omitempty"`
+}
+
+// ErasureResult is what became of a disk.
+type ErasureResult string
+
+// Erasure results.
+const (
+	Erased       ErasureResult = "Erased"
+	ErasureKept  ErasureResult = "Kept"
+	ErasureFails ErasureResult = "Failed"
+)
+
+// ErasedDisk is what became of one disk.
+type ErasedDisk struct {
+	Name      string        `json:"name"`
+	Serial    string        `json:"serial,omitempty"`
+	SizeBytes int64         `json:"sizeBytes,omitempty"`
+	Result    ErasureResult `json:"result"`
+	Message   string        `json:"message,omitempty"`
 }
 
 // RotateRequest replaces the key of the connection it arrives on.
@@ -226,4 +318,6 @@ const (
 	ProblemNoOperation = "urn:elemental:no-operation"
 	// ProblemStaleGeneration: another copy of this identity is in use.
 	ProblemStaleGeneration = "urn:elemental:stale-generation"
+	// ProblemLocked: two machines use this identity; a person has to decide.
+	ProblemLocked = "urn:elemental:locked"
 )
