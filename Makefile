@@ -74,6 +74,11 @@ FUZZTIME ?= 60s
 fuzz: ## Run each fuzz target for FUZZTIME.
 	@hack/fuzz.sh '$(FUZZTIME)'
 
+.PHONY: threats
+threats: ## Take each mitigation of docs/security.md away and see its test fail.
+	@echo "==> Taking mitigations away, one at a time"
+	go test -tags removals -count 1 -timeout 1h -run TestRemovals -v ./test/threats
+
 .PHONY: lab-up
 lab-up: release ## Start a lab: management cluster, hosts and a cluster on them (needs root).
 	go run ./test/lab/cmd/lab up
