@@ -138,6 +138,8 @@ type EnrolResponse struct {
 	// Approved is false while an administrator has not yet let the host in. A
 	// pending host polls; its plan is empty.
 	Approved bool `json:"approved"`
+	// Generation is the one to send in RotateRequest; it is counted from 1.
+	Generation int64 `json:"generation,omitempty"`
 	// ServerTime is the server's clock; the agent's "last time seen".
 	ServerTime time.Time `json:"serverTime"`
 }

@@ -93,6 +93,7 @@ func (s *Server) enrol(w http.ResponseWriter, r *http.Request, who caller) error
 		Namespace:  host.Namespace,
 		Name:       host.Name,
 		Approved:   host.Spec.Approval == infrav1.ApprovalApproved,
+		Generation: max(host.Spec.Identity.Generation, 1),
 		ServerTime: s.clock.Now().UTC(),
 	})
 }
