@@ -16,6 +16,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/executor"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/host"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/node"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/reboot"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
@@ -92,6 +93,7 @@ func assemble(path string, log *slog.Logger) (_ *assembly, err error) {
 			Store: store, Link: link, Token: settings.Token, Observer: machine, Namer: machine, Watcher: machine, Linker: linker,
 			Runners: map[protocol.OperationType]agent.Runner{
 				protocol.OperationBootstrap: bootstrap, protocol.OperationReset: reset,
+				protocol.OperationReboot: &reboot.Runner{Documents: store.Documents(), Host: machine, BootID: boot, Log: log},
 			},
 			RotateAfter: settings.RotateAfter, ReadoptAfter: settings.ReadoptAfter, Status: connectionFile(log).write,
 			Clock: retry.System{}, Log: log, Version: agentVersion(), BootID: boot,

@@ -79,6 +79,9 @@ type Options struct {
 	Linker   Linker
 	// Runners are what the agent can do.
 	Runners map[protocol.OperationType]Runner
+	// Updater keeps the agent's program at the release that the plan pins; nil
+	// means that nothing does.
+	Updater Updater
 	// RotateAfter is the age at which the key is replaced.
 	RotateAfter time.Duration
 	// ReadoptAfter is how long the host must have been unknown before it asks
@@ -112,6 +115,8 @@ type Agent struct {
 	supersede context.CancelCauseFunc
 	// linked is the providerID that the Node is known to have.
 	linked string
+	// toldUpdate is what the manager knows of the last update.
+	toldUpdate *protocol.AgentUpdate
 	// unknownSince is when managers began to deny knowing the host.
 	unknownSince time.Time
 }
@@ -129,8 +134,9 @@ func New(o Options) *Agent {
 	}
 }
 
-// Run works until ctx ends, then returns nil. It returns an error when the
-// agent can't go on: its state cannot be written.
+// Run works until ctx ends, then returns nil. It returns ErrRestart when the
+// program was replaced, and another error when the agent can't go on: its state
+// cannot be written.
 func (a *Agent) Run(ctx context.Context) error {
 	a.settleAll()
 	a.observe(ctx)
@@ -186,18 +192,20 @@ func (a *Agent) backoff(most time.Duration) *retry.Backoff {
 func (a *Agent) hello() protocol.Hello {
 	hello := protocol.Hello{
 		Protocol: protocol.Version, AgentVersion: a.Version, BootID: a.BootID,
-		Capabilities: []protocol.Capability{protocol.CapabilityRotate},
 	}
 	// In the order of the protocol, so that equal abilities look equal.
 	for _, can := range []struct {
-		kind       protocol.OperationType
+		able       bool
 		capability protocol.Capability
 	}{
-		{protocol.OperationReset, protocol.CapabilityReset},
-		{protocol.OperationBootstrap, protocol.CapabilityBootstrap},
+		{a.Runners[protocol.OperationBootstrap] != nil, protocol.CapabilityBootstrap},
+		{a.Runners[protocol.OperationReset] != nil, protocol.CapabilityReset},
+		{true, protocol.CapabilityRotate},
+		{a.Runners[protocol.OperationReboot] != nil, protocol.CapabilityReboot},
+		{a.Updater != nil && a.Updater.Able(), protocol.CapabilityUpdate},
 	} {
-		if a.Runners[can.kind] != nil {
-			hello.Capabilities = append([]protocol.Capability{can.capability}, hello.Capabilities...)
+		if can.able {
+			hello.Capabilities = append(hello.Capabilities, can.capability)
 		}
 	}
 	return hello

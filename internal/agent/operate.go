@@ -22,7 +22,9 @@ func (a *Agent) operate(ctx context.Context) error {
 		op, found := a.next()
 		if !found {
 			backoff.Reset()
-			a.idle(ctx)
+			if err := a.idle(ctx); err != nil {
+				return err
+			}
 			continue
 		}
 		again, err := a.execute(ctx, op)
@@ -245,18 +247,15 @@ func (a *Agent) learnFrom(ctx context.Context, op state.Operation) {
 	a.observe(ctx)
 }
 
-// idle keeps up what the plan desires of a node, and waits for work.
-func (a *Agent) idle(ctx context.Context) {
+// idle keeps up what the plan desires of a node and of the agent itself, and
+// waits for work.
+func (a *Agent) idle(ctx context.Context) error {
 	want := a.Store.Plan().Desired.ProviderID
 	a.mu.Lock()
 	linked := a.linked
 	a.mu.Unlock()
 	if want == "" || want == linked {
-		select {
-		case <-ctx.Done():
-		case <-a.work:
-		}
-		return
+		return a.keepUpdated(ctx)
 	}
 	done := a.untilWork(ctx, func(ctx context.Context) {
 		if _, err := a.Linker.Link(ctx, want); err != nil && ctx.Err() == nil {
@@ -269,6 +268,7 @@ func (a *Agent) idle(ctx context.Context) {
 		a.linked = want
 		a.mu.Unlock()
 	}
+	return nil
 }
 
 // untilWork runs f, but work comes first: it ends f's context.

@@ -88,6 +88,9 @@ func (a *Agent) answered(ctx context.Context, p *poller, plan *protocol.Plan) er
 		a.mu.Unlock()
 		signal(a.report)
 	}
+	if err := a.confirmUpdate(); err != nil {
+		return err
+	}
 	if err := a.noteTime(); err != nil {
 		return err
 	}

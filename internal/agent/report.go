@@ -104,7 +104,8 @@ func (a *Agent) tellOnce(ctx context.Context) (sent bool, err error) {
 		hello := a.hello()
 		report.Hello = &hello
 	}
-	facts := report.Hello != nil || report.Inventory != nil || report.Addresses != nil || report.Cleanliness != nil
+	report.AgentUpdate = a.updateNews(first)
+	facts := report.AgentUpdate != nil || report.Hello != nil || report.Inventory != nil || report.Addresses != nil || report.Cleanliness != nil
 	results, repeated := a.results()
 	for _, op := range append(results, repeated...) {
 		report.Operations = append(report.Operations, op.Report())
@@ -124,11 +125,13 @@ func (a *Agent) tellOnce(ctx context.Context) (sent bool, err error) {
 		// Results matter more than facts that the manager won't have.
 		a.Log.Error("The manager doesn't accept what was found out about this host", "error", err)
 		a.facts.acknowledge(next)
+		a.updateTold(report.AgentUpdate)
 		return false, err
 	case err != nil:
 		return false, err
 	}
 	a.facts.acknowledge(next)
+	a.updateTold(report.AgentUpdate)
 	for _, op := range results {
 		if err := a.Store.Acknowledge(op); err != nil {
 			return true, err

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/reboot"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
@@ -234,6 +235,7 @@ func (r *rig) agent() (*agent.Agent, error) {
 			protocol.OperationReset: &agent.Reset{
 				Store: store, Host: r.machine, Undoer: executor, Observer: r.machine, BootID: r.bootID, Log: log,
 			},
+			protocol.OperationReboot: &reboot.Runner{Documents: store.Documents(), Host: r.machine, BootID: r.bootID, Log: log},
 		},
 		RotateAfter: r.rotate, ReadoptAfter: r.readopt, Clock: r.clock, Rand: func() float64 { return 0.5 }, Log: log,
 		Version: "test", BootID: r.bootID,
