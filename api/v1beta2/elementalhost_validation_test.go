@@ -19,12 +19,38 @@ func TestElementalHostCreate(t *testing.T) {
 		{name: "reserved", spec: `spec: {claim: {clusterName: c, phase: Reserved}}`},
 		{name: "bound", spec: `spec: {claim: {id: "1", clusterName: c, machineName: m, phase: Bound}}`},
 		{name: "releasing", spec: `spec: {claim: {id: "1", clusterName: c, machineName: m, phase: Releasing}}`},
+		{name: "held", spec: `spec: {claim: {id: "1", clusterName: c, machineName: m, phase: Held, erase: Zero}}`},
 		{name: "cordoned", spec: `spec: {cordon: {reason: fan broken}}`},
+		{name: "declared by serial number", spec: `spec: {identity: {match: {serialNumber: "4711"}}}`},
+		{name: "declared by key", spec: `spec: {identity: {match: {keyFingerprint: "` + fingerprint + `"}}}`},
+		{name: "rotating", spec: `spec: {identity: {keyFingerprint: "` + fingerprint + `", nextKeyFingerprint: "` + fingerprint + `", formerKeyFingerprint: "` + fingerprint + `"}}`},
+		{name: "locked", spec: `spec: {lock: {reason: Cloned, message: two hosts}}`},
+		{name: "pending for a reason", spec: `spec: {pendingReason: Readopted}`},
+		{name: "in maintenance", spec: `spec: {maintenance: {reason: new disk}}`},
+		{name: "in maintenance for a while", spec: `spec: {maintenance: {reason: new disk, until: "2026-01-01T00:00:00Z"}}`},
+		{name: "in quarantine", spec: `spec: {quarantine: {reason: failed twice, until: "2026-01-01T00:00:00Z", failures: 2}}`},
+		{name: "fenced", spec: `spec: {fence: {reason: dead}}`},
+		{name: "to be rebooted", spec: `spec: {reboot: {id: "1"}}`},
+		{name: "to be upgraded", spec: `spec: {osUpgrade: {id: "1", image: "oci:registry.example.com/os:v2"}}`},
 
 		{name: "unknown approval", spec: `spec: {approval: Yes}`, err: "spec.approval"},
 		{name: "fingerprint without algorithm", spec: `spec: {identity: {keyFingerprint: ` + long(64) + `}}`, err: "should match '^sha256:"},
 		{name: "fingerprint too short", spec: `spec: {identity: {keyFingerprint: "sha256:00"}}`, err: "should match '^sha256:"},
-		{name: "identity without key", spec: `spec: {identity: {generation: 1}}`, err: "keyFingerprint: Required value"},
+		{name: "identity of nobody", spec: `spec: {identity: {generation: 1}}`, err: "a match that tells who may become the host"},
+		{name: "declared by nothing", spec: `spec: {identity: {match: {}}}`, err: "give either serialNumber or keyFingerprint"},
+		{name: "declared twice", spec: `spec: {identity: {match: {serialNumber: "4711", keyFingerprint: "` + fingerprint + `"}}}`, err: "give either serialNumber or keyFingerprint"},
+		{name: "locked for no reason", spec: `spec: {lock: {message: a}}`, err: "lock.reason: Required value"},
+		{name: "locked for an unknown reason", spec: `spec: {lock: {reason: Stolen}}`, err: `Unsupported value: "Stolen"`},
+		{name: "pending for an unknown reason", spec: `spec: {pendingReason: New}`, err: `Unsupported value: "New"`},
+		{name: "maintenance without reason", spec: `spec: {maintenance: {until: "2026-01-01T00:00:00Z"}}`, err: "maintenance.reason: Required value"},
+		{name: "maintenance until whenever", spec: `spec: {maintenance: {reason: a, until: tomorrow}}`, err: "must be of type date-time"},
+		{name: "quarantine for ever", spec: `spec: {quarantine: {reason: a}}`, err: "quarantine.until: Required value"},
+		{name: "fenced without reason", spec: `spec: {fence: {}}`, err: "fence.reason: Required value"},
+		{name: "reboot without id", spec: `spec: {reboot: {}}`, err: "reboot.id: Required value"},
+		{name: "upgrade to nothing", spec: `spec: {osUpgrade: {id: "1"}}`, err: "osUpgrade.image: Required value"},
+		{name: "upgrade to a bare name", spec: `spec: {osUpgrade: {id: "1", image: "registry.example.com/os:v2"}}`, err: "should match '^(oci|docker|dir|file)"},
+		{name: "erased by an unknown method", spec: `spec: {claim: {id: "1", clusterName: c, machineName: m, phase: Releasing, erase: Shred}}`, err: `Unsupported value: "Shred"`},
+		{name: "held without id", spec: `spec: {claim: {clusterName: c, machineName: m, phase: Held}}`, err: "names its machine and id"},
 		{name: "generation 0", spec: `spec: {identity: {keyFingerprint: "` + fingerprint + `", generation: 0}}`, err: "should be greater than or equal to 1"},
 		{name: "bound to no machine", spec: `spec: {claim: {id: "1", clusterName: c, phase: Bound}}`, err: "names its machine and id"},
 		{name: "bound without id", spec: `spec: {claim: {clusterName: c, machineName: m, phase: Bound}}`, err: "names its machine and id"},
@@ -45,6 +71,8 @@ func TestElementalHostUpdate(t *testing.T) {
 		{name: "first ID", from: `spec: {}`, to: `spec: {hostID: h1}`},
 		{name: "hostname of a free host", from: `spec: {hostname: a}`, to: `spec: {hostname: b}`},
 		{name: "claim", from: `spec: {hostname: a}`, to: `spec: {hostname: a, ` + bound + `}`},
+		{name: "held, then released", from: `spec: {claim: {id: "1", clusterName: c, machineName: m, phase: Held}}`, to: `spec: {claim: {id: "1", clusterName: c, machineName: m, phase: Releasing}}`},
+		{name: "key cleared for another machine", from: `spec: {identity: {keyFingerprint: "sha256:` + strings.Repeat("0", 64) + `", match: {serialNumber: "4711"}}}`, to: `spec: {identity: {match: {serialNumber: "4711"}}}`},
 		{name: "claim given up", from: `spec: {hostname: a, ` + bound + `}`, to: `spec: {hostname: a}`},
 		{name: "re-imaged", from: `spec: {hostID: h1, identity: {keyFingerprint: "sha256:` + strings.Repeat("0", 64) + `"}}`, to: `spec: {hostID: h1}`},
 
@@ -81,7 +109,7 @@ func TestElementalHostStatusIsBounded(t *testing.T) {
 			s.Cleanliness = &infrav1.HostCleanliness{State: infrav1.CleanlinessDirty, Leftovers: make([]string, 17)}
 		}},
 		{name: "unknown operation", err: "Unsupported value", set: func(s *infrav1.ElementalHostStatus) {
-			s.Operations = []infrav1.HostOperation{{Type: "Upgrade", ID: "1", State: infrav1.OperationRunning}}
+			s.Operations = []infrav1.HostOperation{{Type: "Format", ID: "1", State: infrav1.OperationRunning}}
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

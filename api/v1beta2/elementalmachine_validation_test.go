@@ -11,6 +11,7 @@ func TestElementalMachineCreate(t *testing.T) {
 		{name: "expressions", spec: `spec: {hostSelector: {matchExpressions: [{key: zone, operator: In, values: [a, b]}, {key: gpu, operator: Exists}, {key: a, operator: NotIn, values: [""]}, {key: old, operator: DoesNotExist}]}}`},
 		{name: "pinned", spec: `spec: {hostName: rack1-a}`},
 		{name: "most labels", spec: `spec: {hostSelector: {matchLabels: ` + many(64) + `}}`},
+		{name: "held, disks erased", spec: `spec: {release: {policy: Hold, eraseDataDisks: Discard}}`},
 		{name: "timeout 0", spec: `spec: {release: {disconnectedTimeoutSeconds: 0}}`},
 
 		{name: "pinned with a selector", spec: `spec: {hostName: a, hostSelector: {matchLabels: {a: b}}}`, err: "hostName pins one host"},
@@ -29,6 +30,8 @@ func TestElementalMachineCreate(t *testing.T) {
 		{name: "choice without claim", spec: `spec: {hostRef: {name: a}}`, err: "hostRef.claimID: Required value"},
 		{name: "providerID blank", spec: `spec: {providerID: ""}`, err: "should be at least 1 chars long"},
 		{name: "providerID too long", spec: `spec: {providerID: ` + long(513) + `}`, err: "Too long"},
+		{name: "unknown policy", spec: `spec: {release: {policy: Keep}}`, err: `Unsupported value: "Keep"`},
+		{name: "unknown erasure", spec: `spec: {release: {eraseDataDisks: Shred}}`, err: `Unsupported value: "Shred"`},
 		{name: "timeout negative", spec: `spec: {release: {disconnectedTimeoutSeconds: -1}}`, err: "should be greater than or equal to 0"},
 		{name: "unknown field", spec: `spec: {hostSelector: {labels: {a: b}}}`, err: `unknown field "spec.hostSelector.labels"`},
 	})

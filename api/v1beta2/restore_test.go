@@ -32,8 +32,12 @@ func runningCluster(namespace string) []client.Object {
 				{Key: "zone", Operator: metav1.LabelSelectorOpIn, Values: []string{"a", "b"}},
 			},
 		},
-		Release: infrav1.ReleasePolicy{DisconnectedTimeoutSeconds: ptr.To[int32](300)},
+		Release: infrav1.ReleasePolicy{
+			Policy: infrav1.ReleaseHold, EraseDataDisks: infrav1.EraseZero, DisconnectedTimeoutSeconds: ptr.To[int32](300),
+		},
 	}
+	remediation := infrav1.ElementalRemediationSpec{Reboots: ptr.To[int32](2), RecoverySeconds: ptr.To[int32](60)}
+	until := metav1.NewTime(time.Date(2026, time.January, 2, 0, 0, 0, 0, time.UTC))
 	bound := *machine.DeepCopy()
 	bound.ProviderID = "elemental://" + namespace + "/edge-1"
 	bound.HostRef = &infrav1.HostReference{Name: "edge-1", ClaimID: "claim-1"}
@@ -63,13 +67,33 @@ func runningCluster(namespace string) []client.Object {
 			},
 		}},
 		&infrav1.ElementalHost{ObjectMeta: meta("edge-1", "test/hold"), Spec: infrav1.ElementalHostSpec{
-			HostID:          "h1",
-			Identity:        &infrav1.HostIdentity{KeyFingerprint: "sha256:" + strings.Repeat("0f", 32), Generation: 3},
+			HostID: "h1",
+			Identity: &infrav1.HostIdentity{
+				KeyFingerprint: key("0f"), NextKeyFingerprint: key("0e"), FormerKeyFingerprint: key("0d"),
+				Match: &infrav1.IdentityMatch{SerialNumber: "4711"}, Generation: 3,
+			},
+			Lock:            &infrav1.HostLock{Reason: infrav1.LockCloned, Message: "a former key was used"},
 			RegistrationRef: &infrav1.LocalReference{Name: "r"},
 			Approval:        infrav1.ApprovalApproved,
+			PendingReason:   infrav1.PendingReadopted,
 			Claim:           &infrav1.HostClaim{ID: "claim-1", ClusterName: "c", MachineName: "m", Phase: infrav1.ClaimBound},
-			Cordon:          &infrav1.HostCordon{Reason: "maintenance"},
+			Cordon:          &infrav1.HostCordon{Reason: "rack moves"},
+			Maintenance:     &infrav1.HostMaintenance{Reason: "new disk", Until: until},
+			Quarantine:      &infrav1.HostQuarantine{Reason: "failed", Until: until, Failures: 2},
+			Fence:           &infrav1.HostFence{Reason: "dead"},
+			Reboot:          &infrav1.HostReboot{ID: "reboot-1"},
+			OSUpgrade:       &infrav1.HostOSUpgrade{ID: "upgrade-1", Image: "oci:registry.example.com/os:v2"},
 			Hostname:        "edge-1",
+		}},
+		&infrav1.ElementalHost{ObjectMeta: meta("edge-2", "test/hold"), Spec: infrav1.ElementalHostSpec{
+			Approval: infrav1.ApprovalApproved,
+			Claim: &infrav1.HostClaim{
+				ID: "claim-2", ClusterName: "c", MachineName: "m2", Phase: infrav1.ClaimHeld, Erase: infrav1.EraseDiscard,
+			},
+		}},
+		&infrav1.ElementalRemediation{ObjectMeta: meta("m"), Spec: remediation},
+		&infrav1.ElementalRemediationTemplate{ObjectMeta: meta("m"), Spec: infrav1.ElementalRemediationTemplateSpec{
+			Template: infrav1.ElementalRemediationTemplateResource{Spec: &remediation},
 		}},
 		&infrav1.ElementalRegistration{ObjectMeta: meta("r"), Spec: infrav1.ElementalRegistrationSpec{
 			HostTemplate: infrav1.HostTemplate{
@@ -77,11 +101,16 @@ func runningCluster(namespace string) []client.Object {
 				NamePattern: "edge-{{ .HostID }}",
 			},
 			Token:    infrav1.TokenPolicy{TTLSeconds: 3600, MaxUses: 10},
-			Approval: infrav1.ApprovalManual,
+			Approval: infrav1.ApprovalManual, Readoption: infrav1.ReadoptionDenied, MaxPendingHosts: 7,
+			Agent: &infrav1.AgentRelease{Version: "v1.2.3", Binaries: []infrav1.AgentBinary{
+				{Architecture: "arm64", SHA256: strings.Repeat("0f", 32)},
+			}},
 			Endpoint: infrav1.RegistrationEndpoint{URL: "https://elemental.example.com"},
 		}},
 	}
 }
+
+func key(digits string) string { return "sha256:" + strings.Repeat(digits, 32) }
 
 // A move and a restore from backup create objects that are complete from the
 // start, and nothing of them may get lost on the way.

@@ -1,8 +1,10 @@
 // Package claim makes all transitions of an ElementalHost's spec.claim:
 //
 //	free -> Reserved -> Bound -> Releasing -> free
-//	free ------------->
+//	free ------------->       -> Held -> Releasing
 //	        Reserved -----------------------> free
+//
+// An administrator makes Releasing of Held; nothing here does.
 //
 // Each is a compare-and-swap on the host's resourceVersion, so that of several
 // managers, workers or stale caches at most one wins. The loser gets a conflict
@@ -10,7 +12,8 @@
 // repeated: one that was already made is a success without a write.
 //
 // A released host carries Cluster API's block-move annotation until it is free,
-// so that `clusterctl move` waits for it.
+// so that `clusterctl move` waits for it. A held host does not: it stays as it is
+// for as long as somebody wants it to, here or there.
 package claim
 
 import (
@@ -69,23 +72,47 @@ func Bind(ctx context.Context, c client.Client, host *infrav1.ElementalHost, clu
 	})
 }
 
-// Release starts the reset of a machine's host. This is the only thing that
-// makes a host reset.
-func Release(ctx context.Context, c client.Client, host *infrav1.ElementalHost, id string) error {
+// Hold keeps a machine's host as it is when the machine goes, with all that runs
+// on it. erase is recorded for the reset that an administrator may allow.
+func Hold(ctx context.Context, c client.Client, host *infrav1.ElementalHost, id string, erase infrav1.EraseMethod) error {
+	is := host.Spec.Claim
+	if is == nil || is.ID != id {
+		return fmt.Errorf("holding host %s: %w", host.Name, ErrTaken)
+	}
+	switch is.Phase {
+	case infrav1.ClaimHeld:
+		return nil
+	case infrav1.ClaimBound:
+		return write(ctx, c, host, "holding", func() {
+			host.Spec.Claim.Phase, host.Spec.Claim.Erase = infrav1.ClaimHeld, erase
+		})
+	default:
+		return fmt.Errorf("holding host %s, which is %s: %w", host.Name, is.Phase, ErrTaken)
+	}
+}
+
+// Release starts the reset of a machine's host, and the erasure of its data disks
+// where erase names a method. This, and an administrator who does the same, are
+// the only things that make a host reset.
+func Release(ctx context.Context, c client.Client, host *infrav1.ElementalHost, id string, erase infrav1.EraseMethod) error {
 	is := host.Spec.Claim
 	if is == nil || is.ID != id {
 		return fmt.Errorf("releasing host %s: %w", host.Name, ErrTaken)
 	}
-	if is.Phase == infrav1.ClaimReleasing {
+	switch is.Phase {
+	case infrav1.ClaimReleasing:
 		return nil
+	case infrav1.ClaimBound:
+		return write(ctx, c, host, "releasing", func() {
+			host.Spec.Claim.Phase, host.Spec.Claim.Erase = infrav1.ClaimReleasing, erase
+			if host.Annotations == nil {
+				host.Annotations = map[string]string{}
+			}
+			host.Annotations[clusterctlv1.BlockMoveAnnotation] = ""
+		})
+	default:
+		return fmt.Errorf("releasing host %s, which is %s: %w", host.Name, is.Phase, ErrTaken)
 	}
-	return write(ctx, c, host, "releasing", func() {
-		host.Spec.Claim.Phase = infrav1.ClaimReleasing
-		if host.Annotations == nil {
-			host.Annotations = map[string]string{}
-		}
-		host.Annotations[clusterctlv1.BlockMoveAnnotation] = ""
-	})
 }
 
 // Free makes a releasing host available again. The caller has seen that it is

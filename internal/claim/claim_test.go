@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	reserved, bound, releasing = infrav1.ClaimReserved, infrav1.ClaimBound, infrav1.ClaimReleasing
+	reserved, bound, held, releasing = infrav1.ClaimReserved, infrav1.ClaimBound, infrav1.ClaimHeld, infrav1.ClaimReleasing
 )
 
 // is makes a claim of cluster c, machine m and id 1 unless told otherwise.
@@ -38,6 +38,8 @@ func cluster(v string) func(*infrav1.HostClaim) {
 	return func(c *infrav1.HostClaim) { c.ClusterName = v }
 }
 
+func zeroed(c *infrav1.HostClaim) { c.Erase = infrav1.EraseZero }
+
 type transition func(context.Context, client.Client, *infrav1.ElementalHost) error
 
 func reserve(ctx context.Context, c client.Client, h *infrav1.ElementalHost) error {
@@ -53,7 +55,15 @@ func bind(ctx context.Context, c client.Client, h *infrav1.ElementalHost) error 
 }
 
 func release(ctx context.Context, c client.Client, h *infrav1.ElementalHost) error {
-	return claim.Release(ctx, c, h, "1")
+	return claim.Release(ctx, c, h, "1", "")
+}
+
+func releaseAndErase(ctx context.Context, c client.Client, h *infrav1.ElementalHost) error {
+	return claim.Release(ctx, c, h, "1", infrav1.EraseZero)
+}
+
+func hold(ctx context.Context, c client.Client, h *infrav1.ElementalHost) error {
+	return claim.Hold(ctx, c, h, "1", infrav1.EraseZero)
 }
 
 func free(ctx context.Context, c client.Client, h *infrav1.ElementalHost) error {
@@ -107,6 +117,19 @@ func TestTransitions(t *testing.T) {
 		"release again":                  {is(releasing), release, is(releasing), 0, false},
 		"release another's":              {is(bound, id("2")), release, is(bound, id("2")), 0, true},
 		"release a free host":            {nil, release, nil, 0, true},
+		"release a held host":            {is(held), release, is(held), 0, true},
+		"release and erase":              {is(bound), releaseAndErase, is(releasing, zeroed), 1, false},
+		"erase what is releasing":        {is(releasing), releaseAndErase, is(releasing), 0, false},
+		"hold":                           {is(bound), hold, is(held, zeroed), 1, false},
+		"hold again":                     {is(held), hold, is(held), 0, false},
+		"hold what is releasing":         {is(releasing), hold, is(releasing), 0, true},
+		"hold a reserved host":           {is(reserved, id("1")), hold, is(reserved, id("1")), 0, true},
+		"hold another's":                 {is(bound, id("2")), hold, is(bound, id("2")), 0, true},
+		"hold a free host":               {nil, hold, nil, 0, true},
+		"bind what is held":              {is(held), bind, is(held), 0, true},
+		"reserve what is held":           {is(held), reserve, is(held), 0, true},
+		"unreserve what is held":         {is(held), unreserve, is(held), 0, true},
+		"free what is held":              {is(held), free, is(held), 0, true},
 		"free":                           {is(releasing), free, nil, 1, false},
 		"free again":                     {nil, free, nil, 0, false},
 		"free what was not released":     {is(bound), free, is(bound), 0, true},
@@ -146,7 +169,7 @@ func TestTheLoserGetsAConflict(t *testing.T) {
 		do     transition
 	}{
 		"reserve": {nil, reserve}, "bind": {nil, bind}, "bind reserved": {is(reserved), bind}, "unreserve": {is(reserved), unreserve},
-		"release": {is(bound), release}, "free": {is(releasing), free},
+		"release": {is(bound), release}, "hold": {is(bound), hold}, "free": {is(releasing), free},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

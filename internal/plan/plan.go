@@ -34,7 +34,9 @@ func For(host *infrav1.ElementalHost, site Site) protocol.Plan {
 	}}
 	if host.Spec.Approval == infrav1.ApprovalApproved && host.Spec.Lock == nil && host.DeletionTimestamp.IsZero() {
 		p.Operation = operation(host)
-		p.Desired.Agent = agent(host, site)
+		if host.Spec.Fence == nil {
+			p.Desired.Agent = agent(host, site)
+		}
 		if host.Spec.Fence == nil && isNode(host) {
 			p.Desired.Hostname = Hostname(host)
 			p.Desired.ProviderID = ProviderID(host)
@@ -83,10 +85,7 @@ const erase = infrav1.OperationType(protocol.CapabilityErase)
 func wanted(host *infrav1.ElementalHost) []protocol.Operation {
 	claim := host.Spec.Claim
 	switch {
-	case claim != nil && claim.Phase == infrav1.ClaimReleasing:
-		if ResetPrevented(host) {
-			return requests(host)
-		}
+	case claim != nil && claim.Phase == infrav1.ClaimReleasing && !ResetPrevented(host):
 		op := claimed(claim, protocol.OperationReset)
 		op.Erase = string(claim.Erase)
 		return []protocol.Operation{op}
@@ -94,20 +93,38 @@ func wanted(host *infrav1.ElementalHost) []protocol.Operation {
 		return nil
 	case claim != nil && claim.Phase == infrav1.ClaimBound:
 		bootstrap := claimed(claim, protocol.OperationBootstrap)
-		if is := host.Operation(infrav1.OperationBootstrap, claim.ID); is != nil && is.State == infrav1.OperationSucceeded {
+		is := host.Operation(infrav1.OperationBootstrap, claim.ID)
+		switch {
+		case is != nil && is.State == infrav1.OperationSucceeded:
 			return append(requests(host), bootstrap)
-		}
-		if host.Spec.Maintenance != nil {
+		case BootstrapPrevented(host):
 			return requests(host)
+		default:
+			return []protocol.Operation{bootstrap}
 		}
-		return []protocol.Operation{bootstrap}
 	default:
 		return requests(host)
 	}
 }
 
-// ResetPrevented tells whether a releasing host is kept from being reset for now.
+// BootstrapPrevented tells whether a bound host is kept from beginning its
+// bootstrap for now. One that has begun goes on: half a Node helps nobody.
+func BootstrapPrevented(host *infrav1.ElementalHost) bool {
+	claim := host.Spec.Claim
+	return host.Spec.Maintenance != nil && claim != nil && claim.Phase == infrav1.ClaimBound &&
+		host.Operation(infrav1.OperationBootstrap, claim.ID) == nil
+}
+
+// ResetPrevented tells whether a releasing host is kept from being reset for
+// now. A reset that has begun goes on: what it was to preserve is gone.
 func ResetPrevented(host *infrav1.ElementalHost) bool {
+	claim := host.Spec.Claim
+	if claim == nil || claim.Phase != infrav1.ClaimReleasing {
+		return false
+	}
+	if op := host.Operation(infrav1.OperationReset, claim.ID); op != nil && op.State == infrav1.OperationRunning {
+		return false
+	}
 	_, annotated := host.Annotations[infrav1.PreventResetAnnotation]
 	return annotated || host.Spec.Maintenance != nil
 }
