@@ -28,6 +28,15 @@ func setupAgentAPI(ctx context.Context, mgr ctrl.Manager, o *options) error {
 		namespace = defaultNamespace
 	}
 	ca := authority.New(mgr.GetAPIReader(), mgr.GetClient(), namespace, clock.RealClock{})
+	follower := &authority.Reconciler{
+		Authority: ca, Hosts: mgr.GetClient(), Recorder: mgr.GetEventRecorder("elemental-agent-api"), Clock: clock.RealClock{},
+	}
+	if err := follower.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("setting up the agent API's authority: %w", err)
+	}
+	if err := follower.RegisterMetrics(metrics.Registry); err != nil {
+		return fmt.Errorf("setting up the agent API's authority: %w", err)
+	}
 	if err := (&registration.Reconciler{
 		Client: mgr.GetClient(), Authority: ca,
 		Clock: clock.RealClock{}, URL: o.agentAPI.url, WatchFilter: o.watchFilter,

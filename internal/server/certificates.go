@@ -31,13 +31,16 @@ const (
 type Authority interface {
 	Leaf(ctx context.Context, names []string) (*tls.Certificate, error)
 	Bundle(ctx context.Context) (string, error)
+	// Subscribe has f called after a change of the roots or of the signing key,
+	// until stop is called.
+	Subscribe(f func()) (stop func())
 }
 
 // certificates serves a certificate for every name that a registration, or the
 // manager, publishes: one for each DNS name, so that nobody learns others' names,
 // and one for all IP addresses, which no client asks for by name. They are made
-// when they are asked for, again when the names changed and after two thirds of
-// their life.
+// when they are asked for, again when the names or the authority changed and
+// after two thirds of their life.
 type certificates struct {
 	authority  Authority
 	reader     client.Reader
@@ -60,6 +63,20 @@ func (c *certificates) invalidate() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.names = nil
+}
+
+// reissue has certificates made anew, by the authority's present key.
+func (c *certificates) reissue() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.leaves)
+}
+
+// rootsChanged follows the authority: the next handshake shows a certificate of
+// the key that signs now, and every waiting host is told the roots.
+func (s *Server) rootsChanged() {
+	s.certificates.reissue()
+	s.presence.wakeAll()
 }
 
 // get implements tls.Config.GetCertificate.

@@ -205,6 +205,17 @@ func (p *presence) wake(host types.NamespacedName) {
 	}
 }
 
+// wakeAll has all polls look again.
+func (p *presence) wakeAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.sessions {
+		for _, open := range s.polls {
+			open.wake()
+		}
+	}
+}
+
 // wakeNamespace has all polls of a namespace look again.
 func (p *presence) wakeNamespace(namespace string) {
 	p.mu.Lock()

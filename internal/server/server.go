@@ -188,6 +188,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	defer stopWatching()
+	defer s.authority.Subscribe(s.rootsChanged)()
 	listener := s.listener
 	if listener == nil {
 		if listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", s.address); err != nil {

@@ -2,15 +2,10 @@ package authority
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
-	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"sync"
 	"time"
@@ -23,45 +18,28 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/subscription"
 )
-
-// +kubebuilder:rbac:groups="",namespace=system,resources=secrets,verbs=get;create
 
 // SecretName is the name of the Secret with the authority, in the manager's
 // namespace.
 const SecretName = "elemental-agent-api-ca"
 
-// BundleKey holds the roots that hosts are told to trust, PEM. An administrator
-// who replaces the authority publishes both roots first.
-const BundleKey = "ca.crt"
-
-const (
-	caLifetime = 10 * 365 * 24 * time.Hour
-	// LeafLifetime of serving certificates.
-	LeafLifetime = 90 * 24 * time.Hour
-	// backdate: a host whose clock was reset goes by the time its agent was
-	// built, which may be long before the authority was made. That a certificate
-	// was not valid yet proves nothing here, as the roots are pinned.
-	backdate = 5 * 365 * 24 * time.Hour
-)
+// LeafLifetime is that of serving certificates.
+const LeafLifetime = 90 * 24 * time.Hour
 
 // Authority issues the agent API's serving certificates. It reads its Secret, or
-// makes it, when it is first needed.
+// makes it, when it is first needed. It is safe for concurrent use.
 type Authority struct {
 	reader client.Reader
 	writer client.Writer
 	secret types.NamespacedName
 	clock  clock.PassiveClock
+	// changed is told when roots or signer are others.
+	changed subscription.List
 
 	mu     sync.Mutex
 	loaded *material
-}
-
-// material is what the Secret holds.
-type material struct {
-	cert   *x509.Certificate
-	key    *ecdsa.PrivateKey
-	bundle string
 }
 
 // New returns the authority of the manager in that namespace. The reader must
@@ -82,6 +60,10 @@ func (a *Authority) Bundle(ctx context.Context) (string, error) {
 	return m.bundle, nil
 }
 
+// Subscribe has f called whenever the roots, or the key that serving certificates
+// are signed with, have changed, until stop is called. f must be quick.
+func (a *Authority) Subscribe(f func()) (stop func()) { return a.changed.Add(f) }
+
 // Leaf issues a serving certificate for these host names and IP addresses.
 func (a *Authority) Leaf(ctx context.Context, names []string) (*tls.Certificate, error) {
 	m, err := a.load(ctx)
@@ -94,8 +76,8 @@ func (a *Authority) Leaf(ctx context.Context, names []string) (*tls.Certificate,
 	}
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: "elemental agent API"},
-		NotBefore:   m.cert.NotBefore,
-		NotAfter:    earlier(a.clock.Now().Add(LeafLifetime), m.cert.NotAfter),
+		NotBefore:   m.signer.cert.NotBefore,
+		NotAfter:    earlier(a.clock.Now().Add(LeafLifetime), m.signer.cert.NotAfter),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
@@ -106,11 +88,15 @@ func (a *Authority) Leaf(ctx context.Context, names []string) (*tls.Certificate,
 			template.DNSNames = append(template.DNSNames, name)
 		}
 	}
-	leaf, err := sign(template, m.cert, key, m.key)
+	leaf, err := sign(template, m.signer.cert, key, m.signer.key)
 	if err != nil {
 		return nil, fmt.Errorf("issuing serving certificate: %w", err)
 	}
-	return &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}, nil
+	chain := [][]byte{leaf.Raw}
+	if !holds(m.roots, m.signer.cert) {
+		chain = append(chain, m.signer.cert.Raw) // an intermediate, which hosts don't have
+	}
+	return &tls.Certificate{Certificate: chain, PrivateKey: key, Leaf: leaf}, nil
 }
 
 func (a *Authority) load(ctx context.Context) (*material, error) {
@@ -127,7 +113,7 @@ func (a *Authority) load(ctx context.Context) (*material, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading agent API authority: %w", err)
 	}
-	m, err := parse(secret)
+	m, err := parse(secret.Data)
 	if err != nil {
 		// Making another would cut off every host, so a person has to look.
 		return nil, fmt.Errorf("reading agent API authority from Secret %s: %w", a.secret, err)
@@ -136,40 +122,41 @@ func (a *Authority) load(ctx context.Context) (*material, error) {
 	return m, nil
 }
 
+// current returns what is in use, nil if nothing has been needed yet.
+func (a *Authority) current() *material {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.loaded
+}
+
+// use takes m into use and tells everybody if that makes a difference. It returns
+// what was in use before, or nil.
+func (a *Authority) use(m *material) *material {
+	a.mu.Lock()
+	before := a.loaded
+	a.loaded = m
+	a.mu.Unlock()
+	if before == nil || before.bundle != m.bundle || !before.signer.cert.Equal(m.signer.cert) {
+		a.changed.Changed()
+	}
+	return before
+}
+
 // create makes the Secret. Whoever comes second uses the first one's.
 func (a *Authority) create(ctx context.Context) (*corev1.Secret, error) {
-	key, err := identity.NewKey()
+	made, err := newPair(a.clock.Now())
+	if err != nil {
+		return nil, fmt.Errorf("making the authority: %w", err)
+	}
+	certPEM, keyPEM, err := made.encode()
 	if err != nil {
 		return nil, err
 	}
-	now := a.clock.Now()
-	template := &x509.Certificate{
-		Subject:               pkix.Name{CommonName: "elemental agent API authority"},
-		NotBefore:             now.Add(-backdate),
-		NotAfter:              now.Add(caLifetime),
-		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
-		BasicConstraintsValid: true,
-		IsCA:                  true,
-		MaxPathLenZero:        true,
-	}
-	cert, err := sign(template, nil, key, key)
-	if err != nil {
-		return nil, err
-	}
-	keyPEM, err := identity.EncodeKey(key)
-	if err != nil {
-		return nil, err
-	}
-	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
-	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: a.secret.Namespace, Name: a.secret.Name},
-		Type:       corev1.SecretTypeTLS,
-		Data: map[string][]byte{
-			corev1.TLSCertKey:       certPEM,
-			corev1.TLSPrivateKeyKey: keyPEM,
-			BundleKey:               certPEM,
-		},
-	}
+	secret := a.object(map[string][]byte{
+		corev1.TLSCertKey:       certPEM,
+		corev1.TLSPrivateKeyKey: keyPEM,
+		BundleKey:               certPEM,
+	})
 	err = a.writer.Create(ctx, secret)
 	if apierrors.IsAlreadyExists(err) {
 		err = a.reader.Get(ctx, a.secret, secret)
@@ -180,59 +167,11 @@ func (a *Authority) create(ctx context.Context) (*corev1.Secret, error) {
 	return secret, nil
 }
 
-func parse(secret *corev1.Secret) (*material, error) {
-	block, _ := pem.Decode(secret.Data[corev1.TLSCertKey])
-	if block == nil {
-		return nil, errors.New(corev1.TLSCertKey + " is not PEM")
+// object is the Secret with that data.
+func (a *Authority) object(data map[string][]byte) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: a.secret.Namespace, Name: a.secret.Name},
+		Type:       corev1.SecretTypeTLS,
+		Data:       data,
 	}
-	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("parsing %s: %w", corev1.TLSCertKey, err)
-	}
-	key, err := identity.DecodeKey(secret.Data[corev1.TLSPrivateKeyKey])
-	if err != nil {
-		return nil, fmt.Errorf("parsing %s: %w", corev1.TLSPrivateKeyKey, err)
-	}
-	if !key.PublicKey.Equal(cert.PublicKey) {
-		return nil, errors.New("key and certificate don't belong together")
-	}
-	roots := x509.NewCertPool()
-	bundle := secret.Data[BundleKey]
-	if !roots.AppendCertsFromPEM(bundle) {
-		return nil, errors.New(BundleKey + " holds no certificate")
-	}
-	if _, err := cert.Verify(x509.VerifyOptions{
-		Roots: roots, CurrentTime: cert.NotBefore, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
-	}); err != nil {
-		return nil, fmt.Errorf("looking for the authority in %s: %w", BundleKey, err)
-	}
-	return &material{cert: cert, key: key, bundle: string(bundle)}, nil
-}
-
-// sign makes a certificate; without a parent it is self-signed.
-func sign(template, parent *x509.Certificate, key, signer *ecdsa.PrivateKey) (*x509.Certificate, error) {
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return nil, fmt.Errorf("choosing serial number: %w", err)
-	}
-	template.SerialNumber = serial
-	if parent == nil {
-		parent = template
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	if err != nil {
-		return nil, fmt.Errorf("signing certificate: %w", err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, fmt.Errorf("parsing certificate: %w", err)
-	}
-	return cert, nil
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
 }

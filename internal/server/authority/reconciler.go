@@ -1,0 +1,243 @@
+package authority
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+)
+
+// +kubebuilder:rbac:groups="",namespace=system,resources=secrets,verbs=create
+// +kubebuilder:rbac:groups="",namespace=system,resources=secrets,resourceNames=elemental-agent-api-ca,verbs=get;list;watch;update
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+const (
+	// lookAgain is how soon hosts are counted again while a step waits for them.
+	lookAgain = 5 * time.Second
+	// tellAgain is how soon an Event says once more that a step waits.
+	tellAgain = 10 * time.Minute
+)
+
+// Reasons of Events on the Secret.
+const (
+	rotatedReason    = "CARotated"
+	refusedReason    = "CARotationRefused"
+	waitingReason    = "CARotationWaiting"
+	restoredReason   = "CARestored"
+	unreadableReason = "CAUnreadable"
+	replacedReason   = "CAReplaced"
+)
+
+// Reconciler follows the authority's Secret. It has one worker.
+type Reconciler struct {
+	// Authority is told what the Secret holds.
+	Authority *Authority
+	// Hosts reads ElementalHosts from a cache.
+	Hosts client.Reader
+	// Recorder records Events on the Secret.
+	Recorder events.EventRecorder
+	// Clock is the time source.
+	Clock clock.PassiveClock
+
+	// toldAt is when an Event last said that a step waits; told is what the log
+	// said.
+	toldAt time.Time
+	told   string
+}
+
+// Reconcile brings the Authority up to date with its Secret, and the Secret with
+// what an administrator asks for.
+func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	a := r.Authority
+	secret := &corev1.Secret{}
+	// Past the cache: a step must not be taken twice, nor a Secret put back that
+	// is there.
+	err := a.reader.Get(ctx, a.secret, secret)
+	if apierrors.IsNotFound(err) {
+		return ctrl.Result{}, r.restore(ctx)
+	}
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("reading agent API authority: %w", err)
+	}
+	m, err := parse(secret.Data)
+	if err != nil {
+		// A person has to look, and changes the Secret, which brings us back.
+		ctrl.LoggerFrom(ctx).Error(err, "Agent API authority can't be read, going on with the former one", "Secret", klog.KObj(secret))
+		r.event(secret, corev1.EventTypeWarning, unreadableReason, "The Secret can't be used and the former CA stays in use: "+err.Error())
+		return ctrl.Result{}, nil
+	}
+	r.adopt(ctx, secret, m)
+	return r.rotate(ctx, secret, m)
+}
+
+// restore puts a deleted Secret back, with the same CA: hosts trust no other. If
+// nothing was read from it yet, it is made when it is needed.
+func (r *Reconciler) restore(ctx context.Context) error {
+	m := r.Authority.current()
+	if m == nil {
+		return nil
+	}
+	secret := r.Authority.object(maps.Clone(m.data))
+	ctrl.LoggerFrom(ctx).Info("Putting the deleted agent API authority back", "Secret", klog.KObj(secret))
+	if err := r.Authority.writer.Create(ctx, secret); err != nil {
+		if apierrors.IsAlreadyExists(err) {
+			return nil // its creation brings us back
+		}
+		return fmt.Errorf("putting Secret %s back: %w", r.Authority.secret, err)
+	}
+	r.event(secret, corev1.EventTypeWarning, restoredReason, "The Secret was deleted and put back with the same CA")
+	return nil
+}
+
+// adopt takes what the Secret holds into use.
+func (r *Reconciler) adopt(ctx context.Context, secret *corev1.Secret, m *material) {
+	before := r.Authority.use(m)
+	if before == nil || before.signer.cert.Equal(m.signer.cert) {
+		return
+	}
+	log := ctrl.LoggerFrom(ctx).WithValues("Secret", klog.KObj(secret), "signer", m.signer.cert.Subject.CommonName)
+	if len(anchors(m.signer.cert, before.roots)) > 0 {
+		log.Info("Signing with another authority that hosts were told to trust")
+		return
+	}
+	log.Info("Signing with another authority that hosts were not told to trust")
+	r.event(secret, corev1.EventTypeWarning, replacedReason,
+		"The CA was replaced by one that hosts were not told to trust: they can't connect unless they know it from elsewhere")
+}
+
+// rotate takes the step that the annotation asks for: one compare-and-swap.
+func (r *Reconciler) rotate(ctx context.Context, secret *corev1.Secret, m *material) (ctrl.Result, error) {
+	step, asked := secret.Annotations[RotationAnnotation]
+	if !asked {
+		return ctrl.Result{}, nil
+	}
+	after := secret.DeepCopy()
+	delete(after.Annotations, RotationAnnotation)
+	message, err := "", error(nil)
+	switch step {
+	case StepPrepare:
+		message, err = prepare(m, after.Data, r.Clock.Now())
+	case StepSwitch:
+		var missing *untrusting
+		if err = switchable(m); err == nil {
+			missing, err = r.hostsWithout(ctx, m.bundle)
+		}
+		if err == nil && missing.count > 0 {
+			r.tellWaiting(ctx, secret, missing)
+			return ctrl.Result{RequeueAfter: lookAgain}, nil
+		}
+		if err == nil {
+			message, err = switchOver(m, after.Data)
+		}
+	case StepForce:
+		message, err = switchOver(m, after.Data)
+	case StepFinish:
+		message, err = finish(m, after.Data)
+	default:
+		err = refusal(fmt.Sprintf("%q is none of %s, %s, %s, %s", clip(step, 64), StepPrepare, StepSwitch, StepForce, StepFinish))
+	}
+	kind, reason := corev1.EventTypeNormal, rotatedReason
+	if refused, ok := errors.AsType[refusal](err); ok {
+		after.Data = secret.Data
+		kind, reason, message = corev1.EventTypeWarning, refusedReason, "The step was refused: "+string(refused)
+	} else if err != nil {
+		return ctrl.Result{}, fmt.Errorf("rotating the authority: %w", err)
+	}
+	return ctrl.Result{}, r.write(ctx, after, step, func() { r.event(after, kind, reason, message) })
+}
+
+// write makes a step durable, then known.
+func (r *Reconciler) write(ctx context.Context, after *corev1.Secret, step string, tell func()) error {
+	m, err := parse(after.Data)
+	if err != nil {
+		return fmt.Errorf("checking the rotated authority: %w", err)
+	}
+	ctrl.LoggerFrom(ctx).Info("Writing agent API authority", "Secret", klog.KObj(after), "step", step,
+		"roots", len(m.roots), "signer", m.signer.cert.Subject.CommonName, "rotating", m.next != nil)
+	if err := r.Authority.writer.Update(ctx, after); err != nil {
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			return nil // whoever was quicker brings us back
+		}
+		return fmt.Errorf("writing Secret %s: %w", r.Authority.secret, err)
+	}
+	r.adopt(ctx, after, m)
+	r.told, r.toldAt = "", time.Time{}
+	tell()
+	return nil
+}
+
+// tellWaiting says what a step waits for: whenever that changes in the log, and
+// now and then by an Event.
+func (r *Reconciler) tellWaiting(ctx context.Context, secret *corev1.Secret, missing *untrusting) {
+	message := missing.message()
+	if message != r.told {
+		r.told = message
+		ctrl.LoggerFrom(ctx).Info("Rotation waits for hosts", "Secret", klog.KObj(secret), "reason", message)
+	}
+	if now := r.Clock.Now(); r.toldAt.IsZero() || now.Sub(r.toldAt) >= tellAgain {
+		r.toldAt = now
+		r.event(secret, corev1.EventTypeWarning, waitingReason, message)
+	}
+}
+
+func (r *Reconciler) event(secret *corev1.Secret, kind, reason, message string) {
+	r.Recorder.Eventf(secret, nil, kind, reason, "RotateCA", "%s", clip(message, maxNote))
+}
+
+// SetupWithManager registers the reconciler with a watch on the one Secret.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	namespace := r.Authority.secret.Namespace
+	secrets, err := cache.New(mgr.GetConfig(), cache.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+		DefaultTransform: dropContent,
+		ByObject: map[client.Object]cache.ByObject{&corev1.Secret{}: {
+			Namespaces: map[string]cache.Config{namespace: {FieldSelector: fields.OneTermEqualSelector("metadata.name", SecretName)}},
+		}},
+	})
+	if err != nil {
+		return fmt.Errorf("making a cache for Secret %s: %w", r.Authority.secret, err)
+	}
+	if err := mgr.Add(secrets); err != nil {
+		return fmt.Errorf("adding the cache for Secret %s: %w", r.Authority.secret, err)
+	}
+	err = ctrl.NewControllerManagedBy(mgr).
+		Named("elemental-agent-api-ca").
+		WatchesRawSource(source.Kind(secrets, &corev1.Secret{}, &handler.TypedEnqueueRequestForObject[*corev1.Secret]{})).
+		WatchesRawSource(source.Func(r.once)).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("adding controller: %w", err)
+	}
+	return nil
+}
+
+// once has the Secret looked at once: it may have been deleted between its first
+// use and the beginning of the watch, of which no event would tell.
+func (r *Reconciler) once(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	queue.Add(reconcile.Request{NamespacedName: types.NamespacedName(r.Authority.secret)})
+	return nil
+}
+
+// dropContent keeps keys out of the cache, of which only events are used.
+func dropContent(object any) (any, error) {
+	if secret, ok := object.(*corev1.Secret); ok {
+		secret.Data, secret.ManagedFields = nil, nil
+	}
+	return object, nil
+}

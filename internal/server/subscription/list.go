@@ -1,0 +1,42 @@
+package subscription
+
+import "sync"
+
+// List holds functions to call after a change. The zero value is empty. It is
+// safe for concurrent use.
+type List struct {
+	mu    sync.Mutex
+	last  int
+	calls map[int]func()
+}
+
+// Add has f called after each change until stop is called, which does not wait
+// for a call that is under way. f must be quick and must not call the List.
+func (l *List) Add(f func()) (stop func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.calls == nil {
+		l.calls = map[int]func(){}
+	}
+	l.last++
+	id := l.last
+	l.calls[id] = f
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.calls, id)
+	}
+}
+
+// Changed calls all functions, one after the other.
+func (l *List) Changed() {
+	l.mu.Lock()
+	calls := make([]func(), 0, len(l.calls))
+	for _, f := range l.calls {
+		calls = append(calls, f)
+	}
+	l.mu.Unlock()
+	for _, f := range calls {
+		f()
+	}
+}
