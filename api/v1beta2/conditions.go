@@ -106,7 +106,9 @@ const (
 	IdentityClonedReason    = "IdentityCloned"
 	FencedReason            = "Fenced"
 	MaintenanceReason       = "Maintenance"
+	MaintenanceEndedReason  = "MaintenanceEnded"
 	QuarantinedReason       = "Quarantined"
+	QuarantineEndedReason   = "QuarantineEnded"
 	ResetHeldReason         = "ResetHeld"
 	ResetPreventedReason    = "ResetPrevented"
 	ClockSynchronizedReason = "ClockSynchronized"
@@ -121,8 +123,11 @@ const (
 	RebootRequestedReason  = "RebootRequested"
 	RebootedReason         = "Rebooted"
 	RebootImpossibleReason = "RebootImpossible"
+	RebootFailedReason     = "RebootFailed"
+	RecoveringReason       = "Recovering"
 	SiteDarkReason         = "SiteDark"
 	ReplacingReason        = "Replacing"
+	NoReplacementReason    = "NoReplacement"
 	RemediatedReason       = "Remediated"
 )
 

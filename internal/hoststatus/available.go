@@ -17,6 +17,10 @@ func Available(host *infrav1.ElementalHost) Verdict {
 	if v := admitted(host); !v.IsTrue() {
 		return v
 	}
+	// First, as it explains whatever else the host does, whoever has it.
+	if host.Spec.Maintenance != nil {
+		return maintained(host)
+	}
 	if claim := host.Spec.Claim; claim != nil {
 		return claimed(host, claim)
 	}
@@ -28,11 +32,17 @@ func Usable(host *infrav1.ElementalHost) Verdict {
 	if v := admitted(host); !v.IsTrue() {
 		return v
 	}
+	if host.Spec.Maintenance != nil {
+		return maintained(host)
+	}
 	if v := connected(host); v.status != metav1.ConditionTrue {
 		return v
 	}
 	if v := clean(host); v.status != metav1.ConditionTrue {
 		return v
+	}
+	if q := host.Spec.Quarantine; q != nil {
+		return no(infrav1.QuarantinedReason, "%s; offered again at %s, or when spec.quarantine is removed", q.Reason, q.Until.UTC().Format(timeFormat))
 	}
 	if c := host.Spec.Cordon; c != nil {
 		return no(infrav1.CordonedReason, "spec.cordon: %s", c.Reason)
@@ -41,6 +51,16 @@ func Usable(host *infrav1.ElementalHost) Verdict {
 		return no(clusterv1.PausedReason, "The host is paused")
 	}
 	return yes(infrav1.AvailableReason)
+}
+
+// maintained says that somebody works on the host, and until when.
+func maintained(host *infrav1.ElementalHost) Verdict {
+	m := host.Spec.Maintenance
+	until := "spec.maintenance is removed"
+	if !m.Until.IsZero() {
+		until = m.Until.UTC().Format(timeFormat)
+	}
+	return no(infrav1.MaintenanceReason, "spec.maintenance: %s; until %s", m.Reason, until)
 }
 
 // admitted judges whether the host is and stays part of the fleet.
@@ -56,6 +76,8 @@ func claimed(host *infrav1.ElementalHost, claim *infrav1.HostClaim) Verdict {
 	switch claim.Phase {
 	case infrav1.ClaimReserved:
 		return no(infrav1.ReservedReason, "Reserved for the control plane of Cluster %s", claim.ClusterName)
+	case infrav1.ClaimHeld:
+		return held(claim)
 	case infrav1.ClaimReleasing:
 		if v := clean(host); v.status != metav1.ConditionTrue {
 			return v
@@ -74,6 +96,14 @@ func ready(host *infrav1.ElementalHost) Verdict {
 	claim := host.Spec.Claim
 	if claim != nil && claim.Phase == infrav1.ClaimReleasing {
 		return claimed(host, claim)
+	}
+	// What the host's agent does is not held against it now; what concerns Cluster
+	// API stays in the other conditions and on the ElementalMachine.
+	if host.Spec.Maintenance != nil {
+		return maintained(host)
+	}
+	if claim != nil && claim.Phase == infrav1.ClaimHeld {
+		return held(claim)
 	}
 	if claim != nil && claim.Phase == infrav1.ClaimBound {
 		if c := meta.FindStatusCondition(host.Status.Conditions, infrav1.MachineExistsCondition); c != nil && c.Status == metav1.ConditionFalse {

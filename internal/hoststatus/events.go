@@ -20,39 +20,63 @@ func Events(before, after *infrav1.ElementalHost) []Event {
 	var events []Event
 	for _, conditionType := range []string{
 		infrav1.ConnectedCondition, infrav1.ApprovedCondition, infrav1.BootstrappedCondition, infrav1.CleanCondition, infrav1.AvailableCondition,
-		infrav1.MachineExistsCondition,
+		infrav1.MachineExistsCondition, infrav1.ClockSynchronizedCondition, infrav1.AgentCurrentCondition,
 	} {
 		was := meta.FindStatusCondition(before.Status.Conditions, conditionType)
 		is := meta.FindStatusCondition(after.Status.Conditions, conditionType)
 		if is == nil || (was != nil && was.Status == is.Status && was.Reason == is.Reason) {
 			continue
 		}
-		if e, ok := event(is); ok {
+		// Maintenance ends for people when its field is gone.
+		if was != nil && was.Reason == infrav1.MaintenanceReason && conditionType == infrav1.AvailableCondition && after.Spec.Maintenance == nil {
+			events = append(events, Event{corev1.EventTypeNormal, infrav1.MaintenanceEndedReason, "Maintenance ended"})
+		}
+		if e, ok := event(after, was, is); ok {
 			events = append(events, e)
 		}
 	}
 	return events
 }
 
-func event(c *metav1.Condition) (Event, bool) {
-	// Why a host is not available is what another condition has already told.
-	if c.Type == infrav1.AvailableCondition && c.Reason != infrav1.AvailableReason {
-		return Event{}, false
+func event(host *infrav1.ElementalHost, was, is *metav1.Condition) (Event, bool) {
+	normal := func(message string) (Event, bool) { return Event{corev1.EventTypeNormal, is.Reason, message}, true }
+	if is.Type == infrav1.AvailableCondition {
+		switch is.Reason {
+		case infrav1.AvailableReason:
+			return normal("The host is free for machines")
+		case infrav1.MaintenanceReason:
+			return normal("Maintenance began; " + is.Message)
+		default:
+			// Otherwise another condition has already told why it is not.
+			return Event{}, false
+		}
 	}
-	switch c.Reason {
+	switch is.Reason {
 	case infrav1.ConnectedReason:
-		return Event{corev1.EventTypeNormal, c.Reason, "The agent connected"}, true
-	case infrav1.DisconnectedReason, infrav1.BootstrapFailedReason, infrav1.ResetFailedReason,
-		infrav1.LeftoversReason, infrav1.UnsupportedReason, infrav1.RejectedReason, infrav1.MachineNotFoundReason:
-		return Event{corev1.EventTypeWarning, c.Reason, c.Message}, true
+		return normal("The agent connected")
+	case infrav1.DisconnectedReason:
+		if host.Spec.Maintenance != nil {
+			return normal(is.Message)
+		}
+		return Event{corev1.EventTypeWarning, is.Reason, is.Message}, true
+	case infrav1.BootstrapFailedReason, infrav1.ResetFailedReason, infrav1.LeftoversReason, infrav1.UnsupportedReason,
+		infrav1.RejectedReason, infrav1.MachineNotFoundReason, infrav1.IdentityClonedReason, infrav1.FencedReason,
+		infrav1.AmbiguousHardwareReason, infrav1.ClockSkewedReason, infrav1.AgentUpdateFailedReason:
+		return Event{corev1.EventTypeWarning, is.Reason, is.Message}, true
 	case infrav1.ApprovedReason:
-		return Event{corev1.EventTypeNormal, c.Reason, "The host was let in"}, true
+		return normal("The host was let in")
 	case infrav1.BootstrapSucceededReason:
-		return Event{corev1.EventTypeNormal, c.Reason, "The bootstrap data ran and ended well"}, true
-	case infrav1.AvailableReason:
-		return Event{corev1.EventTypeNormal, c.Reason, "The host is free for machines"}, true
-	case infrav1.PendingApprovalReason:
-		return Event{corev1.EventTypeNormal, c.Reason, c.Message}, true
+		return normal("The bootstrap data ran and ended well")
+	case infrav1.AgentCurrentReason:
+		return normal("The agent updated itself")
+	case infrav1.ClockSynchronizedReason:
+		// Hosts whose clock was right from the start are not worth a word.
+		if was == nil {
+			return Event{}, false
+		}
+		return normal("The host's clock is right again")
+	case infrav1.PendingApprovalReason, infrav1.ReadoptedReason, infrav1.ResetHeldReason, infrav1.ResetPreventedReason:
+		return normal(is.Message)
 	default:
 		return Event{}, false
 	}

@@ -10,7 +10,11 @@ import (
 	"sigs.k8s.io/cluster-api/util/annotations"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/plan"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
+
+const timeFormat = "2006-01-02T15:04:05Z"
 
 // Update sets all conditions of the host from its spec, metadata and reported
 // facts. now becomes the transition time of those whose status changes.
@@ -30,6 +34,16 @@ func Update(host *infrav1.ElementalHost, now metav1.Time) {
 	set(infrav1.CleanCondition, clean(host))
 	set(infrav1.BootstrappedCondition, bootstrapped(host))
 	set(infrav1.AvailableCondition, Available(host))
+	// What nothing is known of has no condition.
+	setKnown := func(conditionType string, v Verdict) {
+		if v == (Verdict{}) {
+			meta.RemoveStatusCondition(&host.Status.Conditions, conditionType)
+			return
+		}
+		set(conditionType, v)
+	}
+	setKnown(infrav1.ClockSynchronizedCondition, clockSynchronized(host))
+	setKnown(infrav1.AgentCurrentCondition, agentCurrent(host))
 	set(clusterv1.PausedCondition, paused(host))
 	set(infrav1.ReadyCondition, ready(host))
 }
@@ -72,20 +86,48 @@ func connected(host *infrav1.ElementalHost) Verdict {
 		return yes(infrav1.ConnectedReason)
 	default:
 		return no(infrav1.DisconnectedReason, "The agent has not been heard of since %s",
-			c.Since.UTC().Format("2006-01-02T15:04:05Z"))
+			c.Since.UTC().Format(timeFormat))
 	}
 }
 
 func approved(host *infrav1.ElementalHost) Verdict {
-	switch host.Spec.Approval {
-	case infrav1.ApprovalApproved:
-		return yes(infrav1.ApprovedReason)
-	case infrav1.ApprovalRejected:
+	lock, fence := host.Spec.Lock, host.Spec.Fence
+	switch {
+	case host.Spec.Approval == infrav1.ApprovalRejected:
 		return no(infrav1.RejectedReason, "spec.approval is Rejected: the host is refused")
+	case lock != nil:
+		return no(infrav1.IdentityClonedReason, "Two machines use this host's key%s. Destroy the copy, then remove spec.lock; "+
+			"where it can't be told which is the copy, clear spec.identity.keyFingerprint as well, with spec.identity.match given",
+			after(": ", lock.Message))
+	case host.Spec.Approval != infrav1.ApprovalApproved:
+		return pending(host)
+	case fence != nil:
+		return no(infrav1.FencedReason, "spec.fence: %s. The host may do nothing but be reset; remove spec.fence to have it offered again", fence.Reason)
 	default:
-		return no(infrav1.PendingApprovalReason,
-			"Compare the key fingerprint with the one the agent shows (elemental-agent status), then set spec.approval to Approved")
+		return yes(infrav1.ApprovedReason)
 	}
+}
+
+// pending says what an administrator has to decide about a host.
+func pending(host *infrav1.ElementalHost) Verdict {
+	const compare = "Compare the key fingerprint with the one the agent shows (elemental-agent status), then set spec.approval to Approved"
+	switch host.Spec.PendingReason {
+	case infrav1.PendingReadopted:
+		return no(infrav1.ReadoptedReason, "The host was enrolled before and is not known here. %s; nothing on it is touched by that", compare)
+	case infrav1.PendingAmbiguous:
+		return no(infrav1.AmbiguousHardwareReason, "Several hosts that were declared in advance match this one, or one that has a key already. "+
+			"Correct their spec.identity.match and delete this host, or keep it as another. %s", compare)
+	default:
+		return no(infrav1.PendingApprovalReason, "%s", compare)
+	}
+}
+
+// after puts a separator before a text that may be blank.
+func after(separator, text string) string {
+	if text == "" {
+		return ""
+	}
+	return separator + text
 }
 
 func clean(host *infrav1.ElementalHost) Verdict {
@@ -93,6 +135,8 @@ func clean(host *infrav1.ElementalHost) Verdict {
 		switch claim.Phase {
 		case infrav1.ClaimBound:
 			return no(infrav1.InUseReason, "The host belongs to Machine %s", claim.MachineName)
+		case infrav1.ClaimHeld:
+			return held(claim)
 		case infrav1.ClaimReleasing:
 			if v, done := resetVerdict(host, claim); !done {
 				return v
@@ -110,23 +154,55 @@ func clean(host *infrav1.ElementalHost) Verdict {
 	}
 }
 
+// held says what a host waits for that was released with policy Hold.
+func held(claim *infrav1.HostClaim) Verdict {
+	return no(infrav1.ResetHeldReason, "Machine %s is deleted and the host was left as it is, with all that runs on it; "+
+		"set spec.claim.phase to Releasing to have it reset and offered again", claim.MachineName)
+}
+
 // resetVerdict judges a releasing host; done tells that the reset succeeded.
 func resetVerdict(host *infrav1.ElementalHost, claim *infrav1.HostClaim) (v Verdict, done bool) {
 	op := host.Operation(infrav1.OperationReset, claim.ID)
 	switch {
-	case op == nil && host.Status.Agent != nil && !host.Supports(infrav1.OperationReset):
+	case op != nil && op.State == infrav1.OperationSucceeded:
+		return Verdict{}, true
+	case plan.ResetPrevented(host):
+		return resetPrevented(host), false
+	case op != nil && op.State == infrav1.OperationRunning:
+		return no(infrav1.ResettingReason, "The agent is resetting the host%s", after(" at step ", op.Step)), false
+	case op != nil && op.State == infrav1.OperationUnsupported, host.Status.Agent != nil && !host.Supports(infrav1.OperationReset):
 		return no(infrav1.UnsupportedReason, "The agent can't reset; upgrade it"), false
+	case claim.Erase != "" && host.Status.Agent != nil && !host.Supports(infrav1.OperationType(protocol.CapabilityErase)):
+		return no(infrav1.UnsupportedReason, "The agent can't erase data disks, so nothing is reset; upgrade it, or remove spec.claim.erase (%s) "+
+			"to leave all data disks as they are", claim.Erase), false
 	case op == nil:
 		return no(infrav1.ResettingReason, "Waiting for the agent to reset the host"), false
-	case op.State == infrav1.OperationSucceeded:
-		return Verdict{}, true
-	case op.State == infrav1.OperationRunning:
-		return no(infrav1.ResettingReason, "The agent is resetting the host%s", atStep(op)), false
-	case op.State == infrav1.OperationUnsupported:
-		return no(infrav1.UnsupportedReason, "The agent can't reset; upgrade it"), false
 	default:
-		return no(infrav1.ResetFailedReason, "The reset failed%s and is tried again: %s", atStep(op), op.Message), false
+		return no(infrav1.ResetFailedReason, "The reset failed%s and is tried again: %s%s",
+			after(" at step ", op.Step), op.Message, after("; not erased: ", notErased(host, claim))), false
 	}
+}
+
+func resetPrevented(host *infrav1.ElementalHost) Verdict {
+	if m := host.Spec.Maintenance; m != nil {
+		return no(infrav1.ResetPreventedReason, "The reset waits until the maintenance ends; spec.maintenance: %s", m.Reason)
+	}
+	return no(infrav1.ResetPreventedReason, "The reset waits until the annotation %s is removed from the host", infrav1.PreventResetAnnotation)
+}
+
+// notErased lists the disks that the last erasure for the claim failed on.
+func notErased(host *infrav1.ElementalHost, claim *infrav1.HostClaim) string {
+	erasure := host.Status.Erasure
+	if erasure == nil || erasure.OperationID != claim.ID {
+		return ""
+	}
+	var disks []string
+	for _, disk := range erasure.Disks {
+		if disk.Result == infrav1.ErasureFailed {
+			disks = append(disks, disk.Name)
+		}
+	}
+	return strings.Join(disks, ", ")
 }
 
 func bootstrapped(host *infrav1.ElementalHost) Verdict {
@@ -138,24 +214,19 @@ func bootstrapped(host *infrav1.ElementalHost) Verdict {
 	switch {
 	case op == nil && host.Status.Agent != nil && !host.Supports(infrav1.OperationBootstrap):
 		return no(infrav1.UnsupportedReason, "The agent can't bootstrap; upgrade it")
+	case plan.BootstrapPrevented(host):
+		return no(infrav1.MaintenanceReason, "The bootstrap waits until the maintenance ends; spec.maintenance: %s", host.Spec.Maintenance.Reason)
 	case op == nil:
 		return no(infrav1.BootstrappingReason, "Waiting for the agent to run the bootstrap data of Machine %s", claim.MachineName)
 	case op.State == infrav1.OperationSucceeded:
 		return yes(infrav1.BootstrapSucceededReason)
 	case op.State == infrav1.OperationRunning:
-		return no(infrav1.BootstrappingReason, "The agent is running the bootstrap data of Machine %s%s", claim.MachineName, atStep(op))
+		return no(infrav1.BootstrappingReason, "The agent is running the bootstrap data of Machine %s%s", claim.MachineName, after(" at step ", op.Step))
 	case op.State == infrav1.OperationUnsupported:
 		return no(infrav1.UnsupportedReason, "The agent can't bootstrap; upgrade it")
 	default:
-		return no(infrav1.BootstrapFailedReason, "The bootstrap failed%s: %s", atStep(op), op.Message)
+		return no(infrav1.BootstrapFailedReason, "The bootstrap failed%s: %s", after(" at step ", op.Step), op.Message)
 	}
-}
-
-func atStep(op *infrav1.HostOperation) string {
-	if op.Step == "" {
-		return ""
-	}
-	return " at step " + op.Step
 }
 
 func paused(host *infrav1.ElementalHost) Verdict {

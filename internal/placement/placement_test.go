@@ -7,6 +7,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
@@ -54,6 +55,7 @@ func TestPick(t *testing.T) {
 			[]*infrav1.ElementalHost{host("a", claimed("d", infrav1.ClaimReserved)), host("z")}, "z"},
 		"no reservation for who asks for none": {placement.Request{},
 			[]*infrav1.ElementalHost{host("a", claimed("", infrav1.ClaimReserved)), host("b", claimed("c", infrav1.ClaimReserved))}, ""},
+		"not what is held": {placement.Request{ReservedFor: "c"}, []*infrav1.ElementalHost{host("a", claimed("c", infrav1.ClaimHeld))}, ""},
 		"not what the cluster has bound": {placement.Request{ReservedFor: "c"},
 			[]*infrav1.ElementalHost{host("a", claimed("c", infrav1.ClaimBound)), host("b", claimed("c", infrav1.ClaimReleasing))}, ""},
 		"reserved, but not usable": {placement.Request{ReservedFor: "c"},
@@ -118,7 +120,13 @@ func TestSkipReasons(t *testing.T) {
 		infrav1.NotReportedReason:     func(h *infrav1.ElementalHost) { h.Status.Cleanliness = nil },
 		infrav1.LeftoversReason:       func(h *infrav1.ElementalHost) { h.Status.Cleanliness.State = infrav1.CleanlinessDirty },
 		infrav1.CordonedReason:        func(h *infrav1.ElementalHost) { h.Spec.Cordon = &infrav1.HostCordon{Reason: "fan"} },
-		infrav1.DeletingReason:        func(h *infrav1.ElementalHost) { h.DeletionTimestamp = &now },
+		infrav1.MaintenanceReason:     func(h *infrav1.ElementalHost) { h.Spec.Maintenance = &infrav1.HostMaintenance{Reason: "disk"} },
+		infrav1.QuarantinedReason: func(h *infrav1.ElementalHost) {
+			h.Spec.Quarantine = &infrav1.HostQuarantine{Reason: "failed", Until: now, Failures: 2}
+		},
+		infrav1.FencedReason:         func(h *infrav1.ElementalHost) { h.Spec.Fence = &infrav1.HostFence{Reason: "stolen"} },
+		infrav1.IdentityClonedReason: func(h *infrav1.ElementalHost) { h.Spec.Lock = &infrav1.HostLock{Reason: infrav1.LockCloned} },
+		infrav1.DeletingReason:       func(h *infrav1.ElementalHost) { h.DeletionTimestamp = &now },
 	} {
 		t.Run(want, func(t *testing.T) {
 			g := NewWithT(t)
@@ -133,6 +141,29 @@ func TestSkipReasons(t *testing.T) {
 	g := NewWithT(t)
 	_, ok := placement.Request{}.Suits(host("a"))
 	g.Expect(ok).To(BeTrue())
+}
+
+// Labels are the administrator's. What a host says of itself attracts nothing,
+// wherever it puts it.
+func TestThreat07_WorkloadIsNotAttractedByWhatAHostSays(t *testing.T) {
+	g := NewWithT(t)
+	const key, value = "tier", "payments"
+	boast := func(h *infrav1.ElementalHost) {
+		text := key + "=" + value
+		h.Spec.Hostname = value
+		h.Annotations = map[string]string{key: value}
+		h.Status.Inventory = &infrav1.HostInventory{Architecture: text}
+		h.Status.Agent = &infrav1.HostAgent{Version: text, Capabilities: []string{text, value}}
+		h.Status.Addresses = []clusterv1.MachineAddress{{Type: clusterv1.MachineHostName, Address: value}}
+	}
+	r := placement.Request{Selector: &infrav1.HostSelector{MatchLabels: infrav1.Labels{key: value}}}
+	liar, honest := host("a", boast), host("b", label(key, value))
+	g.Expect(r.Pick([]*infrav1.ElementalHost{liar, honest})).To(BeIdenticalTo(honest))
+	why, ok := r.Suits(liar)
+	g.Expect(ok).To(BeFalse())
+	g.Expect(why).To(Equal(placement.NotMatching))
+	r = placement.Request{FailureDomain: value, FailureDomainLabel: key}
+	g.Expect(r.Pick([]*infrav1.ElementalHost{liar})).To(BeNil(), "nor by a failure domain of its own choice")
 }
 
 func TestExplain(t *testing.T) {

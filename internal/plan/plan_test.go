@@ -31,6 +31,7 @@ func TestOperationFollowsFromTheClaim(t *testing.T) {
 		"reserved":                     {host(infrav1.ApprovalApproved, infrav1.ClaimReserved), ""},
 		"bound":                        {host(infrav1.ApprovalApproved, infrav1.ClaimBound), protocol.OperationBootstrap},
 		"releasing":                    {host(infrav1.ApprovalApproved, infrav1.ClaimReleasing), protocol.OperationReset},
+		"held":                         {host(infrav1.ApprovalApproved, infrav1.ClaimHeld), ""},
 		"unknown phase":                {host(infrav1.ApprovalApproved, "Later"), ""},
 		"bound, pending":               {host(infrav1.ApprovalPending, infrav1.ClaimBound), ""},
 		"bound, no approval":           {host("", infrav1.ClaimBound), ""},
@@ -52,7 +53,7 @@ func TestOperationFollowsFromTheClaim(t *testing.T) {
 			} else {
 				g.Expect(p.Operation).To(HaveValue(Equal(protocol.Operation{Type: tc.want, ID: "id-1", ClusterName: "c", MachineName: "m"})))
 			}
-			if tc.want == protocol.OperationBootstrap {
+			if tc.want == protocol.OperationBootstrap || name == "held" {
 				g.Expect(p.Desired.ProviderID).To(Equal("elemental://edge/h1"))
 				g.Expect(p.Desired.Hostname).To(Equal("h1"))
 			} else {
@@ -60,6 +61,134 @@ func TestOperationFollowsFromTheClaim(t *testing.T) {
 				g.Expect(p.Desired.Hostname).To(BeEmpty())
 			}
 		})
+	}
+}
+
+const (
+	reboot    = protocol.OperationReboot
+	upgrade   = protocol.OperationUpgrade
+	reset     = protocol.OperationReset
+	bootstrap = protocol.OperationBootstrap
+)
+
+// operation is what the host is told to do.
+func operation(h *infrav1.ElementalHost) protocol.OperationType {
+	if op := plan.For(h, site).Operation; op != nil {
+		return op.Type
+	}
+	return ""
+}
+
+func able(phase infrav1.ClaimPhase, changes ...func(*infrav1.ElementalHost)) *infrav1.ElementalHost {
+	h := capable(host(infrav1.ApprovalApproved, phase), "Bootstrap", "Reset", "Reboot", "Upgrade", "Erase", "Update")
+	for _, change := range changes {
+		change(h)
+	}
+	return h
+}
+
+func is(kind infrav1.OperationType, state infrav1.OperationState, id string) func(*infrav1.ElementalHost) {
+	return func(h *infrav1.ElementalHost) {
+		h.Status.Operations = append(h.Status.Operations, infrav1.HostOperation{Type: kind, ID: id, State: state})
+	}
+}
+
+func maintenance(h *infrav1.ElementalHost) {
+	h.Spec.Maintenance = &infrav1.HostMaintenance{Reason: "disk"}
+}
+func fenced(h *infrav1.ElementalHost)   { h.Spec.Fence = &infrav1.HostFence{Reason: "dead"} }
+func locked(h *infrav1.ElementalHost)   { h.Spec.Lock = &infrav1.HostLock{Reason: infrav1.LockCloned} }
+func toReboot(h *infrav1.ElementalHost) { h.Spec.Reboot = &infrav1.HostReboot{ID: "r"} }
+func toErase(h *infrav1.ElementalHost)  { h.Spec.Claim.Erase = infrav1.EraseZero }
+func prevented(h *infrav1.ElementalHost) {
+	h.Annotations = map[string]string{infrav1.PreventResetAnnotation: ""}
+}
+func toUpgrade(h *infrav1.ElementalHost) {
+	h.Spec.OSUpgrade = &infrav1.HostOSUpgrade{ID: "u", Image: "oci:a"}
+}
+
+func TestOperatorsVerbs(t *testing.T) {
+	const (
+		bound, held, releasing     = infrav1.ClaimBound, infrav1.ClaimHeld, infrav1.ClaimReleasing
+		running, succeeded, failed = infrav1.OperationRunning, infrav1.OperationSucceeded, infrav1.OperationFailed
+	)
+	for name, tc := range map[string]struct {
+		host *infrav1.ElementalHost
+		want protocol.OperationType
+	}{
+		"locked, bound":     {able(bound, locked), ""},
+		"locked, releasing": {able(releasing, locked), ""},
+
+		"maintenance, bound":                   {able(bound, maintenance), ""},
+		"maintenance, bootstrap begun":         {able(bound, maintenance, is("Bootstrap", running, "id-1")), bootstrap},
+		"maintenance, bootstrapped":            {able(bound, maintenance, is("Bootstrap", succeeded, "id-1")), bootstrap},
+		"maintenance, another claim's":         {able(bound, maintenance, is("Bootstrap", succeeded, "id-0")), ""},
+		"maintenance, releasing":               {able(releasing, maintenance), ""},
+		"maintenance, reset begun":             {able(releasing, maintenance, is("Reset", running, "id-1")), reset},
+		"maintenance, reset failed":            {able(releasing, maintenance, is("Reset", failed, "id-1")), ""},
+		"reset prevented":                      {able(releasing, prevented), ""},
+		"reset prevented, begun":               {able(releasing, prevented, is("Reset", running, "id-1")), reset},
+		"reset prevented, bound":               {able(bound, prevented), bootstrap},
+		"fenced, bound":                        {able(bound, fenced), ""},
+		"fenced, bootstrapped":                 {able(bound, fenced, is("Bootstrap", succeeded, "id-1")), ""},
+		"fenced, held":                         {able(held, fenced), ""},
+		"fenced, free, to reboot":              {able("", fenced, toReboot), ""},
+		"fenced, releasing":                    {able(releasing, fenced), reset},
+		"fenced, releasing, prevented, reboot": {able(releasing, fenced, prevented, toReboot), ""},
+		"fenced, rejected": {able(releasing, fenced, func(h *infrav1.ElementalHost) {
+			h.Spec.Approval = infrav1.ApprovalRejected
+		}), ""},
+
+		"reboot, free":                 {able("", toReboot), reboot},
+		"reboot, under way":            {able("", toReboot, is("Reboot", running, "r")), reboot},
+		"reboot, done":                 {able("", toReboot, is("Reboot", succeeded, "r")), ""},
+		"reboot, failed":               {able("", toReboot, is("Reboot", failed, "r")), ""},
+		"reboot, an earlier one done":  {able("", toReboot, is("Reboot", succeeded, "q")), reboot},
+		"reboot, agent can't":          {capable(able("", toReboot), "Reset"), ""},
+		"reboot, to be bootstrapped":   {able(bound, toReboot), bootstrap},
+		"reboot, being bootstrapped":   {able(bound, toReboot, is("Bootstrap", running, "id-1")), bootstrap},
+		"reboot, bootstrapped":         {able(bound, toReboot, is("Bootstrap", succeeded, "id-1")), reboot},
+		"reboot, bootstrapped, done":   {able(bound, toReboot, is("Bootstrap", succeeded, "id-1"), is("Reboot", succeeded, "r")), bootstrap},
+		"reboot in maintenance":        {able(bound, toReboot, maintenance, is("Bootstrap", succeeded, "id-1")), reboot},
+		"reboot, releasing":            {able(releasing, toReboot), reset},
+		"reboot, releasing, prevented": {able(releasing, toReboot, prevented), reboot},
+		"reboot, held":                 {able(held, toReboot), reboot},
+		"upgrade, free":                {able("", toUpgrade), upgrade},
+		"upgrade before reboot":        {able("", toUpgrade, toReboot), upgrade},
+		"upgrade, Node":                {able(bound, toUpgrade, is("Bootstrap", succeeded, "id-1")), bootstrap},
+		"upgrade, Node in maintenance": {able(bound, toUpgrade, maintenance, is("Bootstrap", succeeded, "id-1")), upgrade},
+
+		"erase":                   {able(releasing, toErase), reset},
+		"erase, agent can't":      {capable(able(releasing, toErase), "Reset"), ""},
+		"erase, bound":            {able(bound, toErase), bootstrap},
+		"no erasure, agent can't": {capable(able(releasing), "Reset"), reset},
+	} {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(operation(tc.host)).To(Equal(tc.want))
+		})
+	}
+	g := NewWithT(t)
+	g.Expect(plan.For(able(releasing, toErase), site).Operation.Erase).To(Equal("Zero"))
+	g.Expect(plan.For(able("", toUpgrade), site).Operation).To(HaveValue(Equal(protocol.Operation{Type: upgrade, ID: "u", Image: "oci:a"})))
+	g.Expect(plan.For(able(bound, fenced), site).Desired.ProviderID).To(BeEmpty(), "a fenced host is no Node")
+}
+
+func TestAgentThatIsPinned(t *testing.T) {
+	pinned := site
+	pinned.Agent = &infrav1.AgentRelease{Version: "v2.0.0", Binaries: []infrav1.AgentBinary{{Architecture: "arm64", SHA256: "a1"}, {Architecture: "amd64", SHA256: "b2"}}}
+	of := func(architecture string, changes ...func(*infrav1.ElementalHost)) *protocol.AgentRelease {
+		return plan.For(able("", append(changes, func(h *infrav1.ElementalHost) {
+			h.Status.Inventory = &infrav1.HostInventory{Architecture: architecture}
+		})...), pinned).Desired.Agent
+	}
+	g := NewWithT(t)
+	g.Expect(of("amd64")).To(HaveValue(Equal(protocol.AgentRelease{Version: "v2.0.0", SHA256: "b2"})))
+	g.Expect(of("riscv64")).To(BeNil(), "hosts of another architecture stay as they are")
+	g.Expect(of("amd64", func(h *infrav1.ElementalHost) { capable(h, "Reset") })).To(BeNil(), "nor are agents told that can't")
+	for _, change := range []func(*infrav1.ElementalHost){
+		fenced, locked, func(h *infrav1.ElementalHost) { h.Spec.Approval = infrav1.ApprovalPending },
+	} {
+		g.Expect(of("amd64", change)).To(BeNil(), "nor hosts that are not to be trusted")
 	}
 }
 

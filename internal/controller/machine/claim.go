@@ -312,7 +312,7 @@ func (r *Reconciler) confirm(ctx context.Context, s *scope, host *infrav1.Elemen
 		return err
 	}
 	if !chosen {
-		if err := claim.Release(ctx, r.Client, host, s.machine.Spec.HostRef.ClaimID); err != nil {
+		if err := claim.Release(ctx, r.Client, host, s.machine.Spec.HostRef.ClaimID, s.machine.Spec.Release.EraseDataDisks); err != nil {
 			return err
 		}
 		return fmt.Errorf("claiming host %s for a machine that is being deleted or has another: %w", host.Name, claim.ErrTaken)

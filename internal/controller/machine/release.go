@@ -110,7 +110,7 @@ func (r *Reconciler) releaseHosts(ctx context.Context, s *scope) error {
 			continue
 		}
 		ctrl.LoggerFrom(ctx).Info("Releasing host", "ElementalHost", klog.KObj(host))
-		if err := claim.Release(ctx, r.Client, host, is.ID); err != nil && !errors.Is(err, claim.ErrTaken) {
+		if err := claim.Release(ctx, r.Client, host, is.ID, s.machine.Spec.Release.EraseDataDisks); err != nil && !errors.Is(err, claim.ErrTaken) {
 			return err
 		}
 	}

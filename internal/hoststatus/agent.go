@@ -1,0 +1,43 @@
+package hoststatus
+
+import (
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+)
+
+const secondsPerMinute = 60
+
+// clockSynchronized judges the host's clock. A host whose clock is wrong can be
+// used all the same: identity and trust don't depend on it. No verdict while the
+// agent has said nothing.
+func clockSynchronized(host *infrav1.ElementalHost) Verdict {
+	if host.Status.Agent == nil {
+		return Verdict{}
+	}
+	skew, direction := host.Status.Agent.ClockSkewSeconds, "ahead of"
+	if skew == 0 {
+		return yes(infrav1.ClockSynchronizedReason)
+	}
+	if skew < 0 {
+		skew, direction = -skew, "behind"
+	}
+	return no(infrav1.ClockSkewedReason, "The host's clock is %d minutes %s the manager's; see to its time service, "+
+		"or certificates that are made on it are not valid yet or any more", skew/secondsPerMinute, direction)
+}
+
+// agentCurrent judges how the last update of the agent went. No verdict while
+// there was none.
+func agentCurrent(host *infrav1.ElementalHost) Verdict {
+	agent := host.Status.Agent
+	if agent == nil || agent.Update == nil {
+		return Verdict{}
+	}
+	update := agent.Update
+	switch {
+	case update.State == infrav1.OperationFailed, update.State == infrav1.OperationUnsupported:
+		return no(infrav1.AgentUpdateFailedReason, "The agent is still of version %s; the update to %s failed: %s", agent.Version, update.Version, update.Message)
+	case update.State == infrav1.OperationSucceeded && agent.Version == update.Version:
+		return yes(infrav1.AgentCurrentReason)
+	default:
+		return no(infrav1.AgentUpdatingReason, "The agent of version %s updates itself to %s", agent.Version, update.Version)
+	}
+}
