@@ -1,0 +1,2 @@
+// Package softtpm starts software TPMs for tests: Debian's swtpm.
+package softtpm
