@@ -15,8 +15,12 @@ import (
 // Limits of the back-off between two attempts to reach the manager, and
 // between two attempts at a reset.
 const (
-	retryBase   = time.Second
-	retryMax    = time.Minute
+	retryBase = time.Second
+	retryMax  = time.Minute
+	// A host without a network begins an attempt at most reachMax+reachMin after
+	// the one before began: it is back within five seconds of its network.
+	reachMax    = 4 * time.Second
+	reachMin    = 500 * time.Millisecond
 	refusedMax  = 5 * time.Minute
 	progressGap = 10 * time.Second
 )
@@ -64,6 +68,8 @@ type Result struct {
 	// Step is the step that failed.
 	Step    string
 	Message string
+	// Erased is what became of each disk, if the operation erased.
+	Erased []protocol.ErasedDisk
 }
 
 // Options are what an Agent works with.
@@ -72,11 +78,14 @@ type Options struct {
 	// Link is the way to the manager.
 	Link *Link
 	// Token lets an unknown host in.
-	Token    string
-	Observer Observer
-	Namer    Namer
-	Watcher  Watcher
-	Linker   Linker
+	Token string
+	// ForgetTokenFile removes the token from where it came from; nil means that
+	// it came from nowhere. It is called once, when the host has been let in.
+	ForgetTokenFile func() error
+	Observer        Observer
+	Namer           Namer
+	Watcher         Watcher
+	Linker          Linker
 	// Runners are what the agent can do.
 	Runners map[protocol.OperationType]Runner
 	// Updater keeps the agent's program at the release that the plan pins; nil
@@ -107,6 +116,8 @@ type Agent struct {
 	// Signals: "there may be something to do", "… to report".
 	work   chan struct{}
 	report chan struct{}
+	// network is signalled when the host's network changed.
+	network chan struct{}
 
 	mu sync.Mutex
 	// repeat are results that the manager knew once and asks for again.
@@ -131,6 +142,7 @@ func New(o Options) *Agent {
 		facts:   &facts{},
 		work:    make(chan struct{}, 1),
 		report:  make(chan struct{}, 1),
+		network: make(chan struct{}, 1),
 	}
 }
 
@@ -190,8 +202,10 @@ func (a *Agent) backoff(most time.Duration) *retry.Backoff {
 }
 
 func (a *Agent) hello() protocol.Hello {
+	now := utc(a.Clock.Now())
 	hello := protocol.Hello{
 		Protocol: protocol.Version, AgentVersion: a.Version, BootID: a.BootID,
+		Time: &now, TrustDigest: a.Link.TrustDigest(),
 	}
 	// In the order of the protocol, so that equal abilities look equal.
 	for _, can := range []struct {

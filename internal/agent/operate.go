@@ -201,7 +201,7 @@ func (a *Agent) watched(ctx context.Context, runner Runner, op state.Operation) 
 
 // finish records a result; the caller has it reported.
 func (a *Agent) finish(op state.Operation, result Result) error {
-	op.State, op.Step, op.Message = result.State, result.Step, clip(result.Message)
+	op.State, op.Step, op.Message, op.Erased = result.State, result.Step, clip(result.Message), result.Erased
 	op.FinishedAt, op.Acknowledged = utc(a.Link.Client().Now()), false
 	if op.FinishedAt.Before(op.StartedAt) {
 		op.FinishedAt = op.StartedAt

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,11 +29,13 @@ type Operation struct {
 	Hostname   string `json:"hostname,omitempty"`
 	ProviderID string `json:"providerID,omitempty"`
 
-	State      protocol.OperationState `json:"state"`
-	Step       string                  `json:"step,omitempty"`
-	Message    string                  `json:"message,omitempty"`
-	StartedAt  time.Time               `json:"startedAt"`
-	FinishedAt time.Time               `json:"finishedAt,omitzero"`
+	State   protocol.OperationState `json:"state"`
+	Step    string                  `json:"step,omitempty"`
+	Message string                  `json:"message,omitempty"`
+	// Erased is what became of each disk, if the operation erased.
+	Erased     []protocol.ErasedDisk `json:"erased,omitempty"`
+	StartedAt  time.Time             `json:"startedAt"`
+	FinishedAt time.Time             `json:"finishedAt,omitzero"`
 	// Acknowledged is true when the manager has recorded State.
 	Acknowledged bool `json:"acknowledged,omitempty"`
 	// Attempt counts from 1.
@@ -54,6 +57,7 @@ func (o Operation) Reportable() bool {
 func (o Operation) Report() protocol.OperationReport {
 	report := protocol.OperationReport{
 		Type: o.Type, ID: o.ID, State: o.State, Step: o.Step, Message: o.Message, StartedAt: &o.StartedAt,
+		Erased: o.Erased,
 	}
 	if !o.FinishedAt.IsZero() {
 		report.FinishedAt = &o.FinishedAt
@@ -104,7 +108,7 @@ func (s *Store) Begin(op Operation) (Operation, error) {
 		}
 		if !ops[i].Done() {
 			ops[i].State, ops[i].Acknowledged, ops[i].FinishedAt = protocol.StateRunning, false, time.Time{}
-			ops[i].Step, ops[i].Message = "", ""
+			ops[i].Step, ops[i].Message, ops[i].Erased = "", "", nil
 			ops[i].Attempt++
 		}
 		begun = ops[i]
@@ -157,7 +161,7 @@ func (s *Store) changeOperations(change func([]Operation) []Operation) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := change(slices.Clone(s.operations))
-	if slices.Equal(next, s.operations) {
+	if reflect.DeepEqual(next, s.operations) {
 		return nil
 	}
 	if err := write(s.files, operationsFile, next); err != nil {
