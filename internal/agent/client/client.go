@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -207,6 +208,7 @@ type call struct {
 	// name is a gerund, for errors.
 	name, method, path, token string
 	query                     url.Values
+	header                    http.Header
 	body                      any
 	timeout                   time.Duration
 	accept                    []int
@@ -261,6 +263,7 @@ func (c *Client) ask(ctx context.Context, server *url.URL, what call, body []byt
 	if err != nil {
 		return fmt.Errorf("making a request: %w", err)
 	}
+	maps.Copy(request.Header, what.header)
 	request.Header.Set("User-Agent", c.userAgent)
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")

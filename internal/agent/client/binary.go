@@ -1,0 +1,106 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+// Limits of a download. The first is for the slowest lines; a server that has
+// fallen silent is given up long before.
+const (
+	downloadTimeout = 2 * time.Hour
+	stallTimeout    = time.Minute
+)
+
+// errStalled ends a download from which nothing comes any more.
+var errStalled = fmt.Errorf("nothing came for %s", stallTimeout)
+
+// AgentBinary fetches the agent's binary that has the SHA-256 digest, in hex,
+// from offset on. save is called with what comes and where in the binary it
+// begins, which is 0 or offset, and with the binary's size, -1 where the server
+// doesn't tell; once for each server that is tried. What is read is bounded by
+// protocol.MaxAgentBytes, and verified by nobody: the caller compares digests.
+func (c *Client) AgentBinary(ctx context.Context, digest string, offset int64, save func(from, size int64, body io.Reader) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	request := call{
+		name: "fetching the agent's binary", method: http.MethodGet, path: protocol.PathAgent,
+		query: url.Values{"sha256": {digest}}, timeout: downloadTimeout,
+		accept: []int{http.StatusOK, http.StatusPartialContent, http.StatusRequestedRangeNotSatisfiable},
+	}
+	if offset > 0 {
+		request.header = http.Header{"Range": {fmt.Sprintf("bytes=%d-", offset)}}
+	}
+	err := c.call(ctx, request, func(r *http.Response) error {
+		from, size, err := part(r, offset)
+		if err != nil {
+			return err
+		}
+		watchdog := time.AfterFunc(stallTimeout, func() { cancel(errStalled) })
+		defer watchdog.Stop()
+		return save(from, size, &body{reader: r.Body, left: protocol.MaxAgentBytes - from, alive: func() { watchdog.Reset(stallTimeout) }})
+	})
+	if err != nil && errors.Is(context.Cause(ctx), errStalled) {
+		return fmt.Errorf("fetching the agent's binary: %w", errStalled)
+	}
+	return err
+}
+
+// part tells where an answer's body belongs.
+func part(r *http.Response, offset int64) (from, size int64, err error) {
+	size = r.ContentLength
+	switch r.StatusCode {
+	case http.StatusRequestedRangeNotSatisfiable:
+		// What was fetched before is no beginning of the binary.
+		return 0, 0, ErrNoSuchPart
+	case http.StatusPartialContent:
+		// RFC 9110 section 14.4: "bytes FIRST-LAST/SIZE".
+		said := r.Header.Get("Content-Range")
+		first, _, _ := strings.Cut(strings.TrimPrefix(said, "bytes "), "-")
+		if begins, err := strconv.ParseInt(first, 10, 64); err != nil || begins != offset {
+			return 0, 0, fmt.Errorf("the server sent the range %q of the agent's binary, not the one from %d on", printable(said), offset)
+		}
+		from = offset
+		if size >= 0 {
+			size += offset
+		}
+	}
+	if size > protocol.MaxAgentBytes {
+		return 0, 0, ErrTooBig
+	}
+	return from, size, nil
+}
+
+// ErrTooBig is a binary of more than protocol.MaxAgentBytes.
+var ErrTooBig = fmt.Errorf("the agent's binary has more than %d bytes", protocol.MaxAgentBytes)
+
+// ErrNoSuchPart is a server that has nothing from the offset on.
+var ErrNoSuchPart = errors.New("the agent's binary is shorter than what was fetched of it")
+
+// body is a bounded body that tells that something came.
+type body struct {
+	reader io.Reader
+	left   int64
+	alive  func()
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.reader.Read(p[:min(int64(len(p)), b.left+1)])
+	if int64(n) > b.left {
+		return 0, ErrTooBig
+	}
+	if n > 0 {
+		b.left -= int64(n)
+		b.alive()
+	}
+	return n, err
+}
