@@ -63,8 +63,8 @@ func (f *Failure) Unwrap() error { return f.Err }
 
 // Surveyor finds out what a bootstrap may add to.
 type Surveyor interface {
-	// CNIConfigs are the paths of the CNI configurations on the host.
-	CNIConfigs() ([]string, error)
+	// Present are the paths that a node adds to and that are on the host.
+	Present() ([]string, error)
 }
 
 // Bootstrap runs Bootstrap operations.
@@ -159,11 +159,11 @@ func (b *Bootstrap) prepare(ctx context.Context, op state.Operation, job Job, pr
 		result := failed(stepCheck, fmt.Errorf("the host is not clean, reset it first: %s", strings.Join(found.Leftovers, ", ")))
 		return &result, nil
 	}
-	configs, err := b.Surveyor.CNIConfigs()
+	present, err := b.Surveyor.Present()
 	if err != nil {
 		return nil, err
 	}
-	if err := snapshot(b.Documents, job.Folder).Save(&before{CNIConfigs: append([]string{}, configs...)}); err != nil {
+	if err := snapshot(b.Documents, job.Folder).Save(&before{Present: append([]string{}, present...)}); err != nil {
 		return nil, err
 	}
 	if op.Hostname == "" {

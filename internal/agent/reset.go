@@ -19,8 +19,8 @@ type Resetter interface {
 	// Reboot returns only if ctx ended, as it does when the system goes down,
 	// or if the host didn't reboot.
 	Reboot(ctx context.Context) error
-	// Clean removes what a node leaves behind. keep are the CNI configurations
-	// that were there before; nil keeps all.
+	// Clean removes what a node leaves behind. keep are the paths that Present
+	// found before the bootstrap; nil keeps all that may have been there.
 	Clean(ctx context.Context, keep []string) error
 }
 
@@ -169,7 +169,7 @@ func (r *Reset) clean(ctx context.Context, executed []string, at resetProgress, 
 	return Result{State: protocol.StateSucceeded, Message: at.Note}, nil
 }
 
-// keep are the CNI configurations that were there before every bootstrap.
+// keep are the paths that were there before every bootstrap.
 func (r *Reset) keep(executed []string) ([]string, error) {
 	var keep []string
 	for i, folder := range executed {
@@ -181,17 +181,17 @@ func (r *Reset) keep(executed []string) ([]string, error) {
 			return nil, nil
 		}
 		if i == 0 {
-			keep = append([]string{}, before.CNIConfigs...)
+			keep = append([]string{}, before.Present...)
 			continue
 		}
-		keep = slices.DeleteFunc(keep, func(name string) bool { return !slices.Contains(before.CNIConfigs, name) })
+		keep = slices.DeleteFunc(keep, func(name string) bool { return !slices.Contains(before.Present, name) })
 	}
 	return keep, nil
 }
 
 // before is what a host had that a bootstrap or the node's pods may add to.
 type before struct {
-	CNIConfigs []string `json:"cniConfigs"`
+	Present []string `json:"present"`
 }
 
 func snapshot(files state.Files, folder string) state.Document[*before] {

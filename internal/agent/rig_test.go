@@ -162,7 +162,7 @@ func (m *machine) Link(_ context.Context, providerID string) (bool, error) {
 	return true, nil
 }
 
-func (m *machine) CNIConfigs() ([]string, error) { return nil, nil }
+func (m *machine) Present() ([]string, error) { return nil, nil }
 
 func (m *machine) Stop(context.Context) error { return nil }
 

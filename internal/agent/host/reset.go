@@ -14,7 +14,8 @@ import (
 
 // Limits of the parts of a reset.
 const (
-	stopTimeout      = 90 * time.Second
+	stopTimeout      = 30 * time.Second
+	killTimeout      = 10 * time.Second
 	rebootWait       = 2 * time.Minute
 	forcedRebootWait = time.Minute
 	runtimeWait      = 30 * time.Second
@@ -24,26 +25,17 @@ const (
 	commandTimeout   = 30 * time.Second
 )
 
-// kubeletUnit is stopped, and left enabled if it was: without a configuration
-// it starts nothing, and the next bootstrap expects it like that.
-const kubeletUnit = "kubelet.service"
-
-// distributionUnits start a whole node without any configuration, so they are
-// disabled; the bootstrap of k3s and RKE2 enables them again.
-func distributionUnits() []string {
-	return []string{"k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service"}
-}
-
-// startingFiles are what would start the node again.
-func startingFiles() []string {
-	return []string{
-		"/etc/kubernetes/manifests/*", "/etc/kubernetes/*.conf",
-		"/var/lib/kubelet/config.yaml", "/var/lib/kubelet/instance-config.yaml", "/var/lib/kubelet/kubeadm-flags.env",
+// Present are the paths that a node adds to and that are on the host: the CNI
+// configurations, and the directories that are made when they are missing.
+func (l *Linux) Present() ([]string, error) {
+	configs, err := l.cniConfigs()
+	if err != nil {
+		return nil, err
 	}
+	return append(configs, slices.DeleteFunc(nodeDirectories(), func(dir string) bool { return !l.exists(dir) })...), nil
 }
 
-// CNIConfigs are the paths of the CNI configurations on the host.
-func (l *Linux) CNIConfigs() ([]string, error) {
+func (l *Linux) cniConfigs() ([]string, error) {
 	entries, err := os.ReadDir(l.path("/etc/cni/net.d"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("listing the CNI configurations: %w", err)
@@ -53,33 +45,6 @@ func (l *Linux) CNIConfigs() ([]string, error) {
 		paths = append(paths, "/etc/cni/net.d/"+entry.Name())
 	}
 	return paths, nil
-}
-
-// Stop stops the node and removes what would start it at the next boot.
-func (l *Linux) Stop(ctx context.Context) error {
-	var failures []error
-	for _, unit := range append([]string{kubeletUnit}, distributionUnits()...) {
-		if !l.isLoaded(ctx, unit) {
-			continue
-		}
-		failures = append(failures, l.run(ctx, stopTimeout, "systemctl", "stop", unit))
-		if unit != kubeletUnit {
-			failures = append(failures, l.run(ctx, commandTimeout, "systemctl", "disable", unit))
-		}
-	}
-	for _, pattern := range startingFiles() {
-		failures = append(failures, l.removeAll(pattern))
-	}
-	if err := errors.Join(failures...); err != nil {
-		return fmt.Errorf("stopping the node: %w", err)
-	}
-	return nil
-}
-
-// isLoaded reports whether systemd knows a unit.
-func (l *Linux) isLoaded(ctx context.Context, unit string) bool {
-	state, err := l.output(ctx, commandTimeout, "systemctl", "show", "--property", "LoadState", "--value", unit)
-	return err == nil && strings.TrimSpace(state) == "loaded"
 }
 
 // agentUnit goes on with a reset after the reboot.
@@ -101,6 +66,9 @@ func (l *Linux) Reboot(ctx context.Context) error {
 	}{
 		{[]string{"systemctl", "--no-wall", "reboot"}, rebootWait},
 		{[]string{"systemctl", "--no-wall", "--force", "reboot"}, forcedRebootWait},
+		// Without an end of processes and mounts, for those that wait for hardware or
+		// a server that is gone. What a reset needs is on disk by now.
+		{[]string{"systemctl", "--no-wall", "--force", "--force", "reboot"}, forcedRebootWait},
 	} {
 		if err := l.run(ctx, commandTimeout, attempt.args...); err != nil {
 			return err
@@ -112,18 +80,18 @@ func (l *Linux) Reboot(ctx context.Context) error {
 	return errors.New("the host accepted the reboot and is still running")
 }
 
-// Clean removes what a node leaves behind. It goes on after a failure, because
+// Clean removes what a node leaves behind. keep are what Present found before the
+// bootstrap; nil means that nobody knows. It goes on after a failure, because
 // the next part may make up for it, and returns those that still matter.
 func (l *Linux) Clean(ctx context.Context, keep []string) error {
 	var failures []error
-	for _, unit := range append([]string{kubeletUnit}, distributionUnits()...) {
-		if l.isLoaded(ctx, unit) {
-			failures = append(failures, l.run(ctx, stopTimeout, "systemctl", "stop", unit))
-		}
+	for _, unit := range l.nodeUnits(ctx) {
+		failures = append(failures, l.stopUnit(ctx, unit))
 	}
 	failures = append(failures, l.uninstallDistributions(ctx), l.kubeadmReset(ctx))
 	l.killContainers(ctx)
 	failures = append(failures, l.unmountPods(), l.wipe(), l.removeCNIConfigs(keep))
+	l.removeDirectories(keep)
 	l.removeInterfaces(ctx)
 	l.cleanFilter(ctx)
 	return errors.Join(failures...)
@@ -183,7 +151,7 @@ func (l *Linux) removeCNIConfigs(keep []string) error {
 	if keep == nil {
 		return nil
 	}
-	now, err := l.CNIConfigs()
+	now, err := l.cniConfigs()
 	if err != nil {
 		return err
 	}

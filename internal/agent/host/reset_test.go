@@ -114,16 +114,56 @@ func TestStopLeavesNothingThatStartsTheNode(t *testing.T) {
 	}
 }
 
+// A kubelet that waits for a server that is gone ends with the reboot only.
+func TestStopGoesOnWhenAProcessHangs(t *testing.T) {
+	b, l := node(t)
+	loaded(b, "kubelet.service")
+	if err := l.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(b.ran, "systemctl kill --signal=KILL kubelet.service") {
+		t.Errorf("ran %q", b.ran)
+	}
+	if b.exists("/var/lib/kubelet/config.yaml") {
+		t.Error("the node would start again")
+	}
+	// Nothing waits for containers that ignore SIGTERM.
+	if diff := cmp.Diff([]int{20, 21}, b.killed); diff != "" {
+		t.Errorf("killed, -want +got:\n%s", diff)
+	}
+}
+
+func TestStopFailsWhenTheNodeWouldStartAgain(t *testing.T) {
+	b, l := node(t)
+	loaded(b, "k3s.service")
+	b.answers["systemctl stop k3s.service"] = ""
+	if err := l.Stop(t.Context()); err == nil {
+		t.Error("k3s is enabled")
+	}
+}
+
+func TestPresentTellsWhatToKeep(t *testing.T) {
+	_, l := newBox(t, map[string]string{"/etc/cni/net.d/10-lab.conflist": "x", "/var/lib/kubelet/x": "", "/srv/x": ""})
+	got, err := l.Present()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"/etc/cni/net.d/10-lab.conflist", "/var/lib/kubelet", "/etc/cni/net.d", "/etc/cni"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
 func TestCleanLeavesACleanHost(t *testing.T) {
 	b, l := node(t)
 	loaded(b, "kubelet.service")
 	b.answers["systemctl stop kubelet.service"] = ""
-	if err := l.Clean(t.Context(), []string{"/etc/cni/net.d/10-lab.conflist"}); err != nil {
+	if err := l.Clean(t.Context(), []string{"/etc/cni/net.d/10-lab.conflist", "/var/lib/kubelet"}); err != nil {
 		t.Fatal(err)
 	}
 	for name, stays := range map[string]bool{
 		"/etc/kubernetes/patches/mine.yaml": true, "/etc/kubernetes/pki": false, "/etc/kubernetes/admin.conf": false,
-		"/var/lib/kubelet": true, "/var/lib/kubelet/pods": false, "/var/lib/etcd/member": false, "/var/lib/cni/networks": false,
+		"/var/lib/kubelet": true, "/var/lib/kubelet/pods": false, "/var/lib/etcd": false, "/var/lib/cni": false,
 		"/var/lib/rancher/k3s/agent/images/a.tar": true, "/var/lib/rancher/k3s/agent/kubelet.kubeconfig": false,
 		"/etc/cni/net.d/10-lab.conflist": true, "/etc/cni/net.d/05-calico.conflist": false,
 	} {
@@ -226,7 +266,8 @@ func TestReboot(t *testing.T) {
 	b.answers["systemctl is-enabled elemental-agent.service"] = "enabled\n"
 	b.answers["systemctl --no-wall reboot"] = ""
 	b.answers["systemctl --no-wall --force reboot"] = ""
-	if err := l.Reboot(t.Context()); err == nil || !slices.Contains(b.ran, "systemctl --no-wall --force reboot") {
+	b.answers["systemctl --no-wall --force --force reboot"] = ""
+	if err := l.Reboot(t.Context()); err == nil || !slices.Contains(b.ran, "systemctl --no-wall --force --force reboot") {
 		t.Errorf("a reboot that doesn't come: %v, ran %q", err, b.ran)
 	}
 	b.goesDown = true

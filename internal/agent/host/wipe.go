@@ -33,6 +33,31 @@ func agentData() []string {
 	return []string{"/var/lib/rancher/k3s/agent", "/var/lib/rancher/rke2/agent"}
 }
 
+// nodeDirectories are made by kubeadm, the kubelet, network plugins and the
+// container runtime where they are missing, the runtime for what kubeadm's Pods
+// mount of the host. Those within others come first.
+func nodeDirectories() []string {
+	return []string{
+		"/etc/kubernetes/manifests", "/etc/kubernetes", "/var/lib/kubelet", "/var/lib/etcd", "/var/lib/cni",
+		"/var/log/pods", "/var/log/containers", "/etc/cni/net.d", "/etc/cni", "/opt/cni/bin", "/opt/cni",
+		"/usr/libexec/kubernetes/kubelet-plugins/volume/exec", "/usr/libexec/kubernetes/kubelet-plugins/volume",
+		"/usr/libexec/kubernetes/kubelet-plugins", "/usr/libexec/kubernetes", "/lib/modules",
+	}
+}
+
+// removeDirectories removes those that were not there and are empty again.
+func (l *Linux) removeDirectories(keep []string) {
+	if keep == nil {
+		return
+	}
+	for _, dir := range nodeDirectories() {
+		if !slices.Contains(keep, dir) {
+			// One that holds something, or that is a file system of its own, stays.
+			_ = os.Remove(l.path(dir))
+		}
+	}
+}
+
 // imagesDir is what is kept of agentData.
 const imagesDir = "images"
 
@@ -52,8 +77,6 @@ func (l *Linux) wipe() error {
 			}
 		}
 	}
-	// An empty directory is nothing; one that holds something stays.
-	_ = os.Remove(l.path("/var/lib/cni"))
 	if err := errors.Join(failures...); err != nil {
 		return fmt.Errorf("wiping the node's data: %w", err)
 	}
