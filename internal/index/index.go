@@ -5,6 +5,8 @@ package index
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -13,8 +15,18 @@ import (
 )
 
 const (
-	// HostByKey finds ElementalHosts by the fingerprint of their key.
+	// HostByKey finds ElementalHosts by the fingerprints of the key in use, of the
+	// one that a rotation changes to, and of the one before.
 	HostByKey = "spec.identity.keyFingerprint"
+	// HostByMatchedKey finds ElementalHosts that were declared in advance, and that
+	// no machine is, by the fingerprint of the key that may become them.
+	HostByMatchedKey = "spec.identity.match.keyFingerprint"
+	// HostByMatchedSerial finds ElementalHosts that were declared in advance by the
+	// serial number of the machine that may become them, also when one is.
+	HostByMatchedSerial = "spec.identity.match.serialNumber"
+	// PendingHost finds pending ElementalHosts by their ElementalRegistration; those
+	// that were adopted again also have the value ReadoptedHosts.
+	PendingHost = "spec.approval"
 	// HostByCluster finds ElementalHosts by the Cluster that has claimed them;
 	// unclaimed ones have the value Free.
 	HostByCluster = "spec.claim.clusterName"
@@ -28,6 +40,8 @@ const (
 	// Free is the value of HostByCluster for unclaimed hosts. It is not a valid
 	// name of an object.
 	Free = "/free"
+	// ReadoptedHosts is a value of PendingHost. It is not a valid name of an object.
+	ReadoptedHosts = "/readopted"
 	// TokenHashKey is the key of a token Secret that holds the hash.
 	TokenHashKey = "token-sha256"
 )
@@ -39,7 +53,10 @@ func Register(ctx context.Context, indexer client.FieldIndexer) error {
 		name   string
 		value  func(client.Object) []string
 	}{
-		{&infrav1.ElementalHost{}, HostByKey, HostKey},
+		{&infrav1.ElementalHost{}, HostByKey, hostKeys},
+		{&infrav1.ElementalHost{}, HostByMatchedKey, matchedKey},
+		{&infrav1.ElementalHost{}, HostByMatchedSerial, matchedSerial},
+		{&infrav1.ElementalHost{}, PendingHost, PendingHosts},
 		{&infrav1.ElementalHost{}, HostByCluster, hostCluster},
 		{&infrav1.ElementalHost{}, HostByMachine, hostMachine},
 		{&infrav1.ElementalMachine{}, MachineByClaim, machineClaim},
@@ -52,12 +69,62 @@ func Register(ctx context.Context, indexer client.FieldIndexer) error {
 	return nil
 }
 
-// HostKey is the value of HostByKey.
-func HostKey(o client.Object) []string {
+// hostKeys has no keys of a host that no machine is: what was good for the last
+// one says nothing about the next.
+func hostKeys(o client.Object) []string {
+	host, ok := o.(*infrav1.ElementalHost)
+	if !ok || host.Spec.Identity == nil || host.Spec.Identity.KeyFingerprint == "" {
+		return nil
+	}
+	id := host.Spec.Identity
+	keys := []string{id.KeyFingerprint}
+	for _, key := range []string{id.NextKeyFingerprint, id.FormerKeyFingerprint} {
+		if key != "" && !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+func match(o client.Object) *infrav1.IdentityMatch {
 	if host, ok := o.(*infrav1.ElementalHost); ok && host.Spec.Identity != nil {
-		return []string{host.Spec.Identity.KeyFingerprint}
+		return host.Spec.Identity.Match
 	}
 	return nil
+}
+
+func matchedKey(o client.Object) []string {
+	if m := match(o); m != nil && m.KeyFingerprint != "" && len(hostKeys(o)) == 0 {
+		return []string{m.KeyFingerprint}
+	}
+	return nil
+}
+
+func matchedSerial(o client.Object) []string {
+	if m := match(o); m != nil {
+		if serial := strings.TrimSpace(m.SerialNumber); serial != "" {
+			return []string{serial}
+		}
+	}
+	return nil
+}
+
+// PendingHosts are the values of PendingHost.
+func PendingHosts(o client.Object) []string {
+	host, ok := o.(*infrav1.ElementalHost)
+	if !ok || host.Spec.Approval != infrav1.ApprovalPending {
+		return nil
+	}
+	var values []string
+	if ref := host.Spec.RegistrationRef; ref != nil {
+		values = append(values, ref.Name)
+	} else if name := host.Labels[infrav1.RegistrationLabel]; name != "" {
+		values = append(values, name)
+	}
+	if host.Spec.PendingReason == infrav1.PendingReadopted {
+		values = append(values, ReadoptedHosts)
+	}
+	return values
 }
 
 func hostCluster(o client.Object) []string {

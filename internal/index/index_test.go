@@ -39,6 +39,19 @@ func TestRegister(t *testing.T) {
 	}
 	free, known := host(nil), host(nil)
 	known.Spec.Identity = &infrav1.HostIdentity{KeyFingerprint: "sha256:ab"}
+	rotating, declared, again := host(nil), host(nil), host(nil)
+	rotating.Spec.Identity = &infrav1.HostIdentity{
+		KeyFingerprint: "b", NextKeyFingerprint: "c", FormerKeyFingerprint: "a", Match: &infrav1.IdentityMatch{KeyFingerprint: "0"},
+	}
+	declared.Spec.Identity = &infrav1.HostIdentity{Match: &infrav1.IdentityMatch{KeyFingerprint: "m"}, FormerKeyFingerprint: "a"}
+	again.Spec.Identity = &infrav1.HostIdentity{KeyFingerprint: "b", Match: &infrav1.IdentityMatch{SerialNumber: " s "}}
+	pending, readopted, labelled := host(nil), host(nil), host(nil)
+	for _, p := range []*infrav1.ElementalHost{pending, readopted, labelled} {
+		p.Spec.Approval = infrav1.ApprovalPending
+	}
+	pending.Spec.RegistrationRef = &infrav1.LocalReference{Name: "edge"}
+	readopted.Spec.PendingReason = infrav1.PendingReadopted
+	labelled.Labels = map[string]string{infrav1.RegistrationLabel: "lab"}
 	reserved := host(&infrav1.HostClaim{ClusterName: "c", Phase: infrav1.ClaimReserved})
 	bound := host(&infrav1.HostClaim{ID: "1", ClusterName: "c", MachineName: "m", Phase: infrav1.ClaimBound})
 	machine := &infrav1.ElementalMachine{Spec: infrav1.ElementalMachineSpec{HostRef: &infrav1.HostReference{Name: "h", ClaimID: "1"}}}
@@ -49,6 +62,17 @@ func TestRegister(t *testing.T) {
 	}{
 		{index.HostByKey, free, nil},
 		{index.HostByKey, known, []string{"sha256:ab"}},
+		{index.HostByKey, rotating, []string{"b", "c", "a"}},
+		{index.HostByKey, declared, nil},
+		{index.HostByMatchedKey, declared, []string{"m"}},
+		{index.HostByMatchedKey, rotating, nil},
+		{index.HostByMatchedKey, free, nil},
+		{index.HostByMatchedSerial, declared, nil},
+		{index.HostByMatchedSerial, again, []string{"s"}},
+		{index.PendingHost, free, nil},
+		{index.PendingHost, pending, []string{"edge"}},
+		{index.PendingHost, labelled, []string{"lab"}},
+		{index.PendingHost, readopted, []string{index.ReadoptedHosts}},
 		{index.HostByCluster, free, []string{index.Free}},
 		{index.HostByCluster, reserved, []string{"c"}},
 		{index.HostByCluster, bound, []string{"c"}},

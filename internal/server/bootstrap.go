@@ -47,6 +47,9 @@ func (s *Server) bootstrap(w http.ResponseWriter, r *http.Request, who caller) e
 	if !holds(host, who.fingerprint) {
 		return errUnknownHost()
 	}
+	if host.Spec.Fence != nil {
+		return errFenced()
+	}
 	secret, err := s.bootstrapSecret(r.Context(), host, operation)
 	if err != nil {
 		return err
@@ -59,7 +62,7 @@ func (s *Server) bootstrap(w http.ResponseWriter, r *http.Request, who caller) e
 	if format == "" {
 		format = protocol.FormatCloudConfig
 	}
-	audit(r, "bootstrap data served", host, "operation", operation, "clusterName", host.Spec.Claim.ClusterName,
+	s.audit(r.Context(), decidedBootstrapServed, host, "operation", operation, "clusterName", host.Spec.Claim.ClusterName,
 		"machineName", host.Spec.Claim.MachineName)
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set(protocol.HeaderBootstrapFormat, format)

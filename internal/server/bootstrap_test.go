@@ -87,7 +87,7 @@ func TestBootstrapDataIsServedUntilTheEndIsReported(t *testing.T) {
 		g.Expect(got.header.Get("Cache-Control")).To(Equal("no-store"))
 	}
 	g.Expect(h.logs.text()).NotTo(ContainSubstring("#cloud-config of"))
-	g.Expect(h.logs.text()).To(ContainSubstring("bootstrap data served"))
+	g.Expect(h.logs.text()).To(ContainSubstring(`"decision":"BootstrapServed"`))
 
 	refused := func() {
 		t.Helper()

@@ -34,7 +34,7 @@ func TestAgentsClient(t *testing.T) {
 	}
 	a, next := h.agent(), h.agent()
 	c := connect(a)
-	_, err := c.Plan(t.Context(), "")
+	_, err := c.Plan(t.Context(), "", "boot-1")
 	g.Expect(client.IsProblem(err, protocol.ProblemUnknownHost)).To(BeTrue())
 	_, err = c.Enrol(t.Context(), "wrong", enrolRequest())
 	g.Expect(client.IsProblem(err, protocol.ProblemTokenRefused)).To(BeTrue())
@@ -44,7 +44,7 @@ func TestAgentsClient(t *testing.T) {
 	h.cachedSoon(h.host(response.Name))
 
 	h.chain(response.Name, "m1").create(h)
-	p, err := c.Plan(t.Context(), "")
+	p, err := c.Plan(t.Context(), "", "boot-1")
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(p.Operation.ID).To(Equal("claim-m1"))
 	data, format, err := c.Bootstrap(t.Context(), p.Operation.ID)
@@ -58,8 +58,8 @@ func TestAgentsClient(t *testing.T) {
 	g.Expect(client.IsProblem(err, protocol.ProblemNoOperation)).To(BeTrue())
 
 	g.Expect(c.Rotate(t.Context(), rotation(t, a, next, 1))).To(Succeed())
-	_, err = c.Plan(t.Context(), "")
-	g.Expect(client.IsProblem(err, protocol.ProblemUnknownHost)).To(BeTrue())
-	_, err = connect(next).Plan(t.Context(), "")
+	_, err = connect(next).Plan(t.Context(), "", "boot-1")
 	g.Expect(err).NotTo(HaveOccurred())
+	_, err = c.Plan(t.Context(), "", "boot-1")
+	g.Expect(client.IsProblem(err, protocol.ProblemStaleGeneration)).To(BeTrue())
 }

@@ -53,7 +53,7 @@ func (s *Server) syncHost(ctx context.Context, key types.NamespacedName) error {
 		if hasProgress {
 			// Progress of an operation that is over, or no longer the host's, is no
 			// news.
-			_ = record(host, due)
+			_ = record(host, due, s.clock.Now())
 		}
 		return nil
 	})

@@ -118,35 +118,6 @@ func TestFleetAtRestWritesNothing(t *testing.T) {
 	g.Expect(h.settle()).To(BeEmpty())
 }
 
-func TestKeyRotation(t *testing.T) {
-	g := NewWithT(t)
-	h := start(t)
-	a := h.ready()
-	next := h.agent()
-	answers := a.poll(t.Context(), a.plan("").Revision)
-	h.polling(1)
-
-	stale := a.call(http.MethodPost, protocol.PathRotate, rotation(t, a, next, 7))
-	g.Expect(stale.problem().Type).To(Equal(protocol.ProblemStaleGeneration))
-	forged := rotation(t, a, next, 1)
-	forged.Signature[8] ^= 1
-	g.Expect(a.call(http.MethodPost, protocol.PathRotate, forged).status).To(Equal(http.StatusBadRequest))
-	g.Expect(h.writes.take()).To(BeEmpty())
-
-	got := a.call(http.MethodPost, protocol.PathRotate, rotation(t, a, next, 1))
-	g.Expect(got.status).To(Equal(http.StatusNoContent), got.body)
-	g.Expect(h.host(a.name).Spec.Identity).To(Equal(&infrav1.HostIdentity{KeyFingerprint: next.fingerprint, Generation: 2}))
-	g.Expect(receive(t, answers).problem().Type).To(Equal(protocol.ProblemUnknownHost), "the old key's poll ends")
-	g.Expect(a.call(http.MethodGet, protocol.PathPlan, nil).problem().Type).To(Equal(protocol.ProblemUnknownHost))
-	g.Expect(next.plan("").Revision).NotTo(BeEmpty())
-	g.Expect(a.enrol("").problem().Type).To(Equal(protocol.ProblemTokenRefused), "the old key is nobody's")
-
-	// Another host's key can't be taken.
-	token, _ := h.token("edge")
-	other := h.enrolled(token)
-	g.Expect(next.call(http.MethodPost, protocol.PathRotate, rotation(t, next, other, 2)).status).To(Equal(http.StatusBadRequest))
-}
-
 // A cable that is pulled says nothing: the server has to ask.
 func TestConnectionThatFallsSilent(t *testing.T) {
 	g := NewWithT(t)

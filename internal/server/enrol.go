@@ -9,10 +9,8 @@ import (
 	"maps"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
@@ -23,8 +21,6 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/enrolment"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hostname"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -44,18 +40,18 @@ const (
 	createAttempts = 3
 )
 
-// invitation is what a token is good for.
-type invitation struct {
-	secret       *corev1.Secret
-	token        enrolment.Token
-	registration *infrav1.ElementalRegistration
+// enrolee is who wants to be let in.
+type enrolee struct {
+	fingerprint string
+	// token is blank if there is none.
+	token   string
+	request *protocol.EnrolRequest
 }
 
 // enrol gives a key a host. Enrolling twice with one key is the same as once,
 // also when the token is used up: the key is the identity, the token only the
 // invitation.
 func (s *Server) enrol(w http.ResponseWriter, r *http.Request, who caller) error {
-	token := bearer(r)
 	request, err := decode[protocol.EnrolRequest](w, r)
 	if err != nil {
 		return err
@@ -68,19 +64,18 @@ func (s *Server) enrol(w http.ResponseWriter, r *http.Request, who caller) error
 		return err
 	}
 	defer unlock()
-	host, err := s.hosts.byKey(ctx, who.fingerprint)
-	if err != nil {
-		return err
-	}
 	result := "known"
-	if host == nil {
-		result = "accepted"
-		host, err = s.createHost(ctx, r, who.fingerprint, token, &request)
+	fresh := false
+	host, role, err := s.hosts.byKey(ctx, who.fingerprint)
+	switch {
+	case err != nil:
+	case host != nil:
+		host, err = s.judge(ctx, host, role, who.fingerprint, true)
+	default:
+		result, fresh = "accepted", true
+		host, err = s.admitNew(ctx, enrolee{fingerprint: who.fingerprint, token: bearer(r), request: &request})
 	}
-	if err == nil && host.Spec.Approval == infrav1.ApprovalRejected {
-		err = errRevoked()
-	}
-	if err == nil && host.Status.Connection == nil {
+	if err == nil && (fresh || host.Status.Connection == nil) {
 		host, err = s.completeHost(ctx, host, &request)
 	}
 	if err != nil {
@@ -101,80 +96,90 @@ func (s *Server) enrol(w http.ResponseWriter, r *http.Request, who caller) error
 func (s *Server) enrolmentFailed(r *http.Request, who caller, err error) error {
 	result := "failed"
 	var refused *problemError
-	if errors.As(err, &refused) && refused.Status == http.StatusForbidden {
+	if errors.As(err, &refused) && (refused.Status == http.StatusForbidden || refused.Status == http.StatusTooManyRequests) {
 		result = "refused"
-		audit(r, "enrolment refused", nil, "reason", refused.Title, "keyFingerprint", who.fingerprint)
+		s.auditOften(r.Context(), decidedEnrolmentRefused, who.fingerprint+refused.Type, nil, "reason", reasonOf(err), "keyFingerprint", who.fingerprint)
 	}
 	s.metrics.enrolments.WithLabelValues(result).Inc()
 	return err
 }
 
-// createHost makes a host of an unknown key that has a good token: the token's
-// use is counted first, so a crash in between wastes a use rather than letting
-// one host too many in.
-func (s *Server) createHost(ctx context.Context, r *http.Request, fingerprint, token string, request *protocol.EnrolRequest) (*infrav1.ElementalHost, error) {
-	invited, err := s.invitation(ctx, token)
+// admitNew gives an unknown key a host: the one that was declared for it, else
+// one of the registration that its token is of, else, to a host that was enrolled
+// before, a pending one.
+func (s *Server) admitNew(ctx context.Context, who enrolee) (*infrav1.ElementalHost, error) {
+	declared, err := s.declaredByKey(ctx, who.fingerprint)
 	if err != nil {
 		return nil, err
 	}
-	host := s.newHost(ctx, invited, fingerprint, request)
+	if declared != nil {
+		return s.bind(ctx, declared, who, nil)
+	}
+	invited, err := s.invitation(ctx, who.token)
+	if err == nil {
+		return s.admitInvited(ctx, who, invited)
+	}
+	if _, refused := errors.AsType[*refusal](err); refused && who.request.Previous != nil {
+		return s.readopt(ctx, who, err)
+	}
+	return nil, err
+}
+
+// admitInvited lets in who has a good token. The token's use is counted first, so
+// a crash in between wastes a use rather than letting one host too many in.
+func (s *Server) admitInvited(ctx context.Context, who enrolee, invited *invitation) (*infrav1.ElementalHost, error) {
+	declared, ambiguous, err := s.declaredBySerial(ctx, invited.registration.Namespace, who.request.Inventory.SMBIOS.SerialNumber)
+	if err != nil {
+		return nil, err
+	}
+	var host *infrav1.ElementalHost
+	release := func() {}
+	if declared == nil {
+		host = s.newHost(ctx, invited, who, ambiguous)
+		if release, err = s.reserve(ctx, host, invited.registration); err != nil {
+			return nil, err
+		}
+	}
+	defer func() { release() }()
 	if err := s.ledger.use(ctx, invited.secret, invited.token.Hash); err != nil {
 		if errors.Is(err, errUsedUp) {
-			return nil, errTokenRefused()
+			return nil, refuseToken(string(enrolment.UsedUp))
 		}
 		return nil, err
 	}
-	created, err := s.create(ctx, host)
+	s.audit(ctx, decidedTokenUsed, nil, "Secret", klog.KObj(invited.secret), "keyFingerprint", who.fingerprint)
+	var created *infrav1.ElementalHost
+	if declared != nil {
+		created, err = s.bind(ctx, declared, who, invited)
+		if errors.Is(err, errBound) {
+			// Another machine with the same serial number was quicker.
+			host = s.newHost(ctx, invited, who, true)
+			release, err = s.reserve(ctx, host, invited.registration)
+		}
+	}
+	if err == nil && host != nil {
+		created, err = s.create(ctx, host)
+	}
 	if err != nil {
 		if err := s.ledger.giveBack(ctx, invited.secret, invited.token.Hash); err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "A token use is lost")
 		}
 		return nil, err
 	}
-	s.hosts.remember(created)
-	audit(r, "host enrolled", created, "keyFingerprint", fingerprint, "approval", created.Spec.Approval,
-		"ElementalRegistration", klog.KObj(invited.registration), "Secret", klog.KObj(invited.secret))
+	if host != nil {
+		s.audit(ctx, decidedEnrolled, created, "keyFingerprint", who.fingerprint, "approval", created.Spec.Approval,
+			"pendingReason", created.Spec.PendingReason, "ElementalRegistration", klog.KObj(invited.registration))
+	}
 	return created, nil
-}
-
-// invitation finds out what a token is good for. All tokens that are good for
-// nothing get the same answer.
-func (s *Server) invitation(ctx context.Context, token string) (*invitation, error) {
-	if token == "" {
-		return nil, errTokenRefused()
-	}
-	var secrets corev1.SecretList
-	hash := identity.HashToken(token)
-	if err := s.client.List(ctx, &secrets, client.MatchingFields{index.TokenByHash: hash}); err != nil {
-		return nil, fmt.Errorf("looking up token: %w", err)
-	}
-	for i := range secrets.Items {
-		secret := &secrets.Items[i]
-		read, err := enrolment.ReadToken(secret)
-		if err != nil || !read.Matches(token) || read.State(s.clock.Now()) != enrolment.Usable || !secret.DeletionTimestamp.IsZero() {
-			continue
-		}
-		registration := &infrav1.ElementalRegistration{}
-		key := client.ObjectKey{Namespace: secret.Namespace, Name: secret.Labels[infrav1.RegistrationLabel]}
-		err = s.client.Get(ctx, key, registration)
-		if apierrors.IsNotFound(err) || err == nil && !registration.DeletionTimestamp.IsZero() {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("getting registration: %w", err)
-		}
-		return &invitation{secret: secret, token: read, registration: registration}, nil
-	}
-	return nil, errTokenRefused()
 }
 
 // newHost returns the complete host to create. Nothing but its name can come
 // from what the host says of itself, and that only as far as the pattern says.
-func (s *Server) newHost(ctx context.Context, invited *invitation, fingerprint string, request *protocol.EnrolRequest) *infrav1.ElementalHost {
+func (s *Server) newHost(ctx context.Context, invited *invitation, who enrolee, ambiguous bool) *infrav1.ElementalHost {
 	registration := invited.registration
 	template := registration.Spec.HostTemplate
 	hostID := newHostID()
-	name, err := hostname.Render(template.NamePattern, hostname.Data{HostID: hostID, Inventory: request.Inventory})
+	name, err := hostname.Render(template.NamePattern, hostname.Data{HostID: hostID, Inventory: who.request.Inventory})
 	if err != nil {
 		// A host with a plain name can be renamed; one at a remote site that is
 		// refused because it has no serial number can't be helped.
@@ -182,26 +187,41 @@ func (s *Server) newHost(ctx context.Context, invited *invitation, fingerprint s
 		name = hostname.WithSuffix("host", hostID)
 	}
 	approval := infrav1.ApprovalPending
-	if registration.Spec.Approval == infrav1.ApprovalAutomatic && !invited.token.LongLived(invited.secret) {
+	var reason infrav1.PendingReason
+	switch {
+	case ambiguous:
+		reason = infrav1.PendingAmbiguous
+	case who.request.Previous != nil:
+		// A host that an administrator may have deleted is not let in by a token that
+		// was left on it.
+		reason = infrav1.PendingReadopted
+	case invited.approves():
 		approval = infrav1.ApprovalApproved
 	}
+	return &infrav1.ElementalHost{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: registration.Namespace, Name: name, Labels: templateLabels(registration), Annotations: maps.Clone(template.Annotations),
+		},
+		Spec: infrav1.ElementalHostSpec{
+			HostID:          hostID,
+			Identity:        &infrav1.HostIdentity{KeyFingerprint: who.fingerprint, Generation: 1},
+			RegistrationRef: &infrav1.LocalReference{Name: registration.Name},
+			Approval:        approval,
+			PendingReason:   reason,
+		},
+	}
+}
+
+// templateLabels are the labels of a registration's hosts. A host has no say in
+// them.
+func templateLabels(registration *infrav1.ElementalRegistration) map[string]string {
 	labels := map[string]string{}
-	maps.Copy(labels, template.Labels)
+	maps.Copy(labels, registration.Spec.HostTemplate.Labels)
 	labels[infrav1.RegistrationLabel] = registration.Name
 	if filter, ok := registration.Labels[clusterv1.WatchLabel]; ok {
 		labels[clusterv1.WatchLabel] = filter // else nobody would care for the host
 	}
-	return &infrav1.ElementalHost{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: registration.Namespace, Name: name, Labels: labels, Annotations: maps.Clone(template.Annotations),
-		},
-		Spec: infrav1.ElementalHostSpec{
-			HostID:          hostID,
-			Identity:        &infrav1.HostIdentity{KeyFingerprint: fingerprint, Generation: 1},
-			RegistrationRef: &infrav1.LocalReference{Name: registration.Name},
-			Approval:        approval,
-		},
-	}
+	return labels
 }
 
 // create creates the host, under another name if its own is taken.
@@ -213,6 +233,7 @@ func (s *Server) create(ctx context.Context, host *infrav1.ElementalHost) (*infr
 	for range createAttempts {
 		created := host.DeepCopy()
 		if err = s.client.Create(ctx, created); err == nil {
+			s.hosts.remember(created)
 			return created, nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
@@ -224,6 +245,7 @@ func (s *Server) create(ctx context.Context, host *infrav1.ElementalHost) (*infr
 		taken, readErr := s.hosts.read(ctx, client.ObjectKeyFromObject(host))
 		if readErr == nil && taken.Spec.HostID == host.Spec.HostID {
 			// An attempt that seemed to go wrong had worked.
+			s.hosts.remember(taken)
 			return taken, nil
 		}
 		if !strings.HasSuffix(host.Name, host.Spec.HostID) {
@@ -243,7 +265,7 @@ func definite(err error) bool {
 // conditions, so that nobody has to write after it.
 func (s *Server) completeHost(ctx context.Context, host *infrav1.ElementalHost, request *protocol.EnrolRequest) (*infrav1.ElementalHost, error) {
 	return s.hosts.update(ctx, client.ObjectKeyFromObject(host), func(host *infrav1.ElementalHost) error {
-		host.Status.Agent = agentOf(request.Hello)
+		host.Status.Agent = agentOf(request.Hello, host.Status.Agent, s.clock.Now())
 		host.Status.Inventory = inventoryOf(request.Inventory)
 		host.Status.Addresses = addressesOf(request.Addresses)
 		host.Status.Cleanliness = cleanlinessOf(request.Cleanliness)
@@ -268,38 +290,4 @@ func newHostID() string {
 	// It never fails: it ends the program rather than return weak bits.
 	_, _ = rand.Read(random)
 	return strings.ToLower(base32.StdEncoding.EncodeToString(random))
-}
-
-// locks lets one at a time work for a key.
-type locks struct {
-	mu   sync.Mutex
-	held map[string]chan struct{}
-}
-
-// lock waits for the key and returns what gives it back.
-func (l *locks) lock(ctx context.Context, key string) (unlock func(), err error) {
-	for {
-		l.mu.Lock()
-		if l.held == nil {
-			l.held = map[string]chan struct{}{}
-		}
-		other, busy := l.held[key]
-		if !busy {
-			mine := make(chan struct{})
-			l.held[key] = mine
-			l.mu.Unlock()
-			return func() {
-				l.mu.Lock()
-				delete(l.held, key)
-				l.mu.Unlock()
-				close(mine)
-			}, nil
-		}
-		l.mu.Unlock()
-		select {
-		case <-other:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("waiting for another request of the same key: %w", ctx.Err())
-		}
-	}
 }

@@ -207,8 +207,8 @@ func TestNoSecretIsLogged(t *testing.T) {
 	der, err := identity.EncodeKey(a.key)
 	g.Expect(err).NotTo(HaveOccurred())
 	logged := h.logs.text()
-	g.Expect(logged).To(ContainSubstring("host enrolled"))
-	g.Expect(logged).To(ContainSubstring("enrolment refused"))
+	g.Expect(logged).To(ContainSubstring(`"decision":"Enrolled"`))
+	g.Expect(logged).To(ContainSubstring(`"decision":"EnrolmentRefused"`))
 	g.Expect(logged).To(ContainSubstring(a.fingerprint))
 	for _, secret := range []string{token, other, identity.HashToken(token), string(der), base64.StdEncoding.EncodeToString([]byte(token))} {
 		g.Expect(strings.Contains(logged, secret)).To(BeFalse())

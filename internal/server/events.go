@@ -26,7 +26,7 @@ func (s *Server) watch(ctx context.Context) (stop func(), err error) {
 	}{
 		{&infrav1.ElementalHost{}, toolscache.ResourceEventHandlerFuncs{
 			AddFunc:    func(o any) { s.hostEvent(o, false) },
-			UpdateFunc: func(_, o any) { s.hostEvent(o, false) },
+			UpdateFunc: func(before, o any) { s.hostChanged(ctx, before, o) },
 			DeleteFunc: func(o any) { s.hostEvent(o, true) },
 		}},
 		{&infrav1.ElementalRegistration{}, toolscache.ResourceEventHandlerFuncs{
@@ -59,6 +59,15 @@ type Informers interface {
 	GetInformer(ctx context.Context, object client.Object, opts ...cache.InformerGetOption) (cache.Informer, error)
 }
 
+func (s *Server) hostChanged(ctx context.Context, before, after any) {
+	was, isHost := before.(*infrav1.ElementalHost)
+	is, areHosts := after.(*infrav1.ElementalHost)
+	if isHost && areHosts && was.UID == is.UID {
+		s.watched(ctx, was, is)
+	}
+	s.hostEvent(after, false)
+}
+
 func (s *Server) hostEvent(object any, deleted bool) {
 	host, ok := unwrap(object).(*infrav1.ElementalHost)
 	if !ok {
@@ -69,6 +78,10 @@ func (s *Server) hostEvent(object any, deleted bool) {
 	if deleted {
 		s.presence.forget(key)
 		return
+	}
+	if host.Spec.Lock != nil {
+		// Whoever is let in again is not judged by what led to the lock.
+		s.presence.forgetBoots(key)
 	}
 	if c := host.Status.Connection; c != nil && c.State == infrav1.ConnectionConnected {
 		s.presence.seen(key)

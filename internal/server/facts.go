@@ -4,6 +4,7 @@ import (
 	"math"
 	"net/netip"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -19,6 +20,9 @@ const (
 	maxText         = 256
 	maxCapabilities = 32
 	maxCapability   = 63
+	maxVersion      = 128
+	// trustDigestLength is that of protocol.TrustDigest.
+	trustDigestLength = 16
 )
 
 // inventoryOf converts and bounds an inventory.
@@ -80,16 +84,81 @@ func addressesOf(in []protocol.Address) []clusterv1.MachineAddress {
 	return out
 }
 
-// agentOf converts what an agent says of itself.
-func agentOf(in protocol.Hello) *infrav1.HostAgent {
+// agentOf converts what an agent says of itself. What it says elsewhere is kept
+// from before, which may be nil.
+func agentOf(in protocol.Hello, before *infrav1.HostAgent, now time.Time) *infrav1.HostAgent {
+	if before == nil {
+		before = &infrav1.HostAgent{}
+	}
 	out := &infrav1.HostAgent{
-		Version:  text(in.AgentVersion),
-		Protocol: int32(min(max(in.Protocol, 0), math.MaxInt32)),
-		BootID:   text(in.BootID),
+		ClockSkewSeconds: skewOf(in.Time, before.ClockSkewSeconds, now),
+		TrustDigest:      digestOf(in.TrustDigest),
+		Update:           before.Update,
+		Version:          text(in.AgentVersion),
+		Protocol:         int32(min(max(in.Protocol, 0), math.MaxInt32)),
+		BootID:           text(in.BootID),
 	}
 	for _, c := range in.Capabilities {
 		if name := bounded(string(c), maxCapability); name != "" && len(out.Capabilities) < maxCapabilities {
 			out.Capabilities = append(out.Capabilities, name)
+		}
+	}
+	return out
+}
+
+// skewOf returns how far the host's clock is ahead in whole minutes, which are not
+// changed for less than a minute: nobody is to be told about seconds.
+func skewOf(host *time.Time, recorded int64, now time.Time) int64 {
+	if host == nil {
+		return 0
+	}
+	minute := int64(time.Minute / time.Second)
+	skew := int64(host.Sub(now) / time.Second)
+	difference := skew - recorded
+	switch {
+	case -minute < skew && skew < minute:
+		return 0
+	case recorded != 0 && -minute < difference && difference < minute:
+		return recorded
+	default:
+		return skew / minute * minute
+	}
+}
+
+// digestOf returns a digest of protocol.TrustDigest, or nothing if it is none.
+func digestOf(in string) string {
+	if len(in) != trustDigestLength || strings.Trim(in, "0123456789abcdef") != "" {
+		return ""
+	}
+	return in
+}
+
+// updateOf converts how an update of the agent went; nil if it says nothing.
+func updateOf(in protocol.AgentUpdate) *infrav1.AgentUpdate {
+	version := bounded(in.Version, maxVersion)
+	if version == "" || in.State != protocol.StateRunning && !in.State.Final() {
+		return nil
+	}
+	return &infrav1.AgentUpdate{
+		Version: version, State: infrav1.OperationState(in.State), Message: bounded(in.Message, protocol.MaxMessageBytes),
+	}
+}
+
+// erasedOf converts and bounds what became of disks.
+func erasedOf(in []protocol.ErasedDisk) []infrav1.ErasedDisk {
+	var out []infrav1.ErasedDisk
+	for _, d := range in {
+		name := text(d.Name)
+		switch d.Result {
+		case protocol.Erased, protocol.ErasureKept, protocol.ErasureFails:
+		default:
+			continue
+		}
+		if name != "" && len(out) < protocol.MaxDevices {
+			out = append(out, infrav1.ErasedDisk{
+				Name: name, Serial: text(d.Serial), SizeBytes: max(d.SizeBytes, 0),
+				Result: infrav1.ErasureResult(d.Result), Message: text(d.Message),
+			})
 		}
 	}
 	return out

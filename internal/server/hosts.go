@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -19,7 +18,6 @@ import (
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 )
 
 const (
@@ -80,52 +78,6 @@ func (h *hosts) cached(ctx context.Context, key types.NamespacedName) (*infrav1.
 		return nil, fmt.Errorf("getting host: %w", err)
 	}
 	return host, nil
-}
-
-// byKey returns the host that has the key, not to be changed, or nil. If a key
-// is in two hosts, which only a person can have done, it is nobody's.
-func (h *hosts) byKey(ctx context.Context, fingerprint string) (*infrav1.ElementalHost, error) {
-	// First the own writes: what is no longer among them is in the cache.
-	h.mu.Lock()
-	owns := maps.Clone(h.own)
-	h.mu.Unlock()
-	var list infrav1.ElementalHostList
-	if err := h.client.List(ctx, &list, client.MatchingFields{index.HostByKey: fingerprint}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("looking up host: %w", err)
-	}
-	var found *infrav1.ElementalHost
-	count := 0
-	consider := func(host *infrav1.ElementalHost) {
-		if host.Spec.Identity != nil && host.Spec.Identity.KeyFingerprint == fingerprint {
-			found = host
-			count++
-		}
-	}
-	for i := range list.Items {
-		cached := &list.Items[i]
-		if own := owns[client.ObjectKeyFromObject(cached)]; own == nil || !newer(own, cached) {
-			consider(cached)
-		}
-	}
-	for _, own := range owns {
-		if !contains(list.Items, own) {
-			consider(own)
-		}
-	}
-	if count != 1 {
-		return nil, nil //nolint:nilnil // nobody has this key, which is no error
-	}
-	return found, nil
-}
-
-// contains tells whether one of the hosts is that host in the same or a newer state.
-func contains(items []infrav1.ElementalHost, host *infrav1.ElementalHost) bool {
-	for i := range items {
-		if items[i].Name == host.Name && items[i].Namespace == host.Namespace && !newer(host, &items[i]) {
-			return true
-		}
-	}
-	return false
 }
 
 // remember keeps an own write until the cache has it.
@@ -191,6 +143,39 @@ func (h *hosts) update(ctx context.Context, key types.NamespacedName, change fun
 			return nil, errGone
 		}
 		return nil, fmt.Errorf("writing host status: %w", err)
+	}
+	return nil, errBusy(time.Second)
+}
+
+// updateSpec changes a host's spec or metadata in one write, or none if nothing
+// changed. It returns when that is durable. change may be called several times,
+// each time with a newer state; its error ends the update.
+func (h *hosts) updateSpec(ctx context.Context, key types.NamespacedName, change func(*infrav1.ElementalHost) error) (*infrav1.ElementalHost, error) {
+	before, err := h.get(ctx, key)
+	for range updateAttempts {
+		if err != nil {
+			return nil, err
+		}
+		after := before.DeepCopy()
+		if err := change(after); err != nil {
+			return nil, err
+		}
+		if equality.Semantic.DeepEqual(before, after) {
+			return before, nil
+		}
+		err = h.client.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		if err == nil {
+			h.remember(after)
+			return after, nil
+		}
+		if apierrors.IsConflict(err) {
+			before, err = h.read(ctx, key)
+			continue
+		}
+		if apierrors.IsNotFound(err) {
+			return nil, errGone
+		}
+		return nil, fmt.Errorf("writing host: %w", err)
 	}
 	return nil, errBusy(time.Second)
 }

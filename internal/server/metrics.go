@@ -10,6 +10,8 @@ import (
 type metrics struct {
 	requests      *prometheus.CounterVec
 	enrolments    *prometheus.CounterVec
+	decisions     *prometheus.CounterVec
+	refused       prometheus.Counter
 	reportSeconds prometheus.Histogram
 }
 
@@ -25,6 +27,14 @@ func newMetrics(registerer prometheus.Registerer, polling func() float64) (*metr
 			Namespace: namespace, Subsystem: subsystem, Name: "enrolments_total",
 			Help: "Enrolments by result: accepted, known (repeated), refused, failed.",
 		}, []string{"result"}),
+		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "decisions_total",
+			Help: "Security decisions by kind, as in the audit log.",
+		}, []string{"decision"}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "refused_connections_total",
+			Help: "Connections closed before a handshake, because their source made too many.",
+		}),
 		reportSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "report_duration_seconds",
 			Help:    "Time until a report was durable.",
@@ -35,7 +45,7 @@ func newMetrics(registerer prometheus.Registerer, polling func() float64) (*metr
 		Namespace: namespace, Subsystem: subsystem, Name: "connected_hosts",
 		Help: "Hosts that wait for their plan right now.",
 	}, polling)
-	for _, c := range []prometheus.Collector{m.requests, m.enrolments, m.reportSeconds, connected} {
+	for _, c := range []prometheus.Collector{m.requests, m.enrolments, m.decisions, m.refused, m.reportSeconds, connected} {
 		if err := registerer.Register(c); err != nil {
 			return nil, fmt.Errorf("registering metrics: %w", err)
 		}

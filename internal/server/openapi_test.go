@@ -72,6 +72,7 @@ func TestDocumentIsTrue(t *testing.T) {
 		protocol.Hello{}, protocol.EnrolRequest{}, protocol.EnrolResponse{}, protocol.Inventory{}, protocol.SMBIOS{}, protocol.CPU{},
 		protocol.Disk{}, protocol.NIC{}, protocol.OS{}, protocol.Address{}, protocol.Cleanliness{}, protocol.Plan{}, protocol.Desired{},
 		protocol.Operation{}, protocol.Report{}, protocol.OperationReport{}, protocol.RotateRequest{}, protocol.Problem{},
+		protocol.Previous{}, protocol.AgentRelease{}, protocol.AgentUpdate{}, protocol.ErasedDisk{},
 	} {
 		kind := reflect.TypeOf(value)
 		schema, ok := doc.Components.Schemas[kind.Name()]

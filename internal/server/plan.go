@@ -29,9 +29,21 @@ func (s *Server) plan(w http.ResponseWriter, r *http.Request, who caller) error 
 	if err != nil {
 		return err
 	}
+	boot, err := parameter(r, "boot")
+	if err != nil {
+		return err
+	}
 	key := client.ObjectKeyFromObject(who.host)
+	open, verdict := s.presence.open(key, boot)
+	switch verdict {
+	case bootOverlaps:
+		return errBusy(bootGrace)
+	case bootReturned:
+		return s.lock(r.Context(), who.host, who.fingerprint, "A boot of the host asked for its plan after a later boot had done so: two machines use the host's key",
+			func(host *infrav1.ElementalHost) bool { return holds(host, who.fingerprint) })
+	case bootFine:
+	}
 	who.host = nil
-	open := s.presence.open(key)
 	defer s.presence.close(key, open)
 	s.schedule.at(s.clock.Now().Add(protocol.PollTimeout), open.expire)
 	for {
@@ -59,7 +71,7 @@ func (s *Server) plan(w http.ResponseWriter, r *http.Request, who caller) error 
 // changedPlan returns the host's plan, or nil if the host has it. The key must
 // still be that host's.
 func (s *Server) changedPlan(ctx context.Context, fingerprint string, key types.NamespacedName, after string) (*protocol.Plan, error) {
-	host, err := s.authenticate(ctx, fingerprint)
+	host, err := s.authenticate(ctx, fingerprint, true)
 	if err != nil {
 		return nil, err
 	}

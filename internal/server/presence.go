@@ -43,10 +43,13 @@ type session struct {
 	watched  bool
 	progress *progress
 	reports  *rate.Limiter
+	boots    boots
 }
 
 // poll is one open plan request.
 type poll struct {
+	// boot is the host's boot that polls, blank if it doesn't say.
+	boot string
 	// signal is sent to when the plan may have changed or the time is up.
 	signal  chan struct{}
 	expired atomic.Bool
@@ -82,11 +85,23 @@ func (p *presence) session(host types.NamespacedName) *session {
 	return s
 }
 
-// open registers a poll, from now on woken by events.
-func (p *presence) open(host types.NamespacedName) *poll {
-	opened := &poll{signal: make(chan struct{}, 1)}
+// open registers a poll, from now on woken by events, unless the boot that polls
+// is one that another has followed. Polls of an earlier boot end: if somebody is
+// still there, it will show.
+func (p *presence) open(host types.NamespacedName, boot string) (*poll, bootVerdict) {
+	opened := &poll{boot: boot, signal: make(chan struct{}, 1)}
 	p.mu.Lock()
 	s := p.session(host)
+	if verdict := s.boots.poll(boot, p.clock.Now()); verdict != bootFine {
+		p.watch(host, s)
+		p.mu.Unlock()
+		return nil, verdict
+	}
+	for _, other := range s.polls {
+		if boot != "" && other.boot != "" && other.boot != boot {
+			other.expire()
+		}
+	}
 	if len(s.polls) == 0 {
 		p.polling.Add(1)
 	}
@@ -96,7 +111,16 @@ func (p *presence) open(host types.NamespacedName) *poll {
 	if unrecorded {
 		p.changed(host)
 	}
-	return opened
+	return opened, bootFine
+}
+
+// forgetBoots drops what is known of the host's boots.
+func (p *presence) forgetBoots(host types.NamespacedName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.sessions[host]; s != nil {
+		s.boots = boots{}
+	}
 }
 
 // close takes a poll away; if it was the last, the grace time begins.

@@ -34,6 +34,14 @@ func errRevoked() error {
 	return problem(http.StatusForbidden, protocol.ProblemRevoked, "The host was shut out")
 }
 
+func errLocked() error {
+	return problem(http.StatusForbidden, protocol.ProblemLocked, "Two machines use this identity; an administrator has to decide")
+}
+
+func errFenced() error {
+	return problem(http.StatusForbidden, blank, "The host was given up; it may only be reset")
+}
+
 func errTokenRefused() error {
 	return problem(http.StatusForbidden, protocol.ProblemTokenRefused, "The registration token is unknown, expired or used up")
 }

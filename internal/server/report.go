@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
@@ -32,7 +33,7 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request, who caller) erro
 		if !holds(host, who.fingerprint) {
 			return errUnknownHost()
 		}
-		setFacts(host, &in)
+		setFacts(host, &in, s.clock.Now())
 		recorded, err = s.setOperations(host, key, ops)
 		return err
 	})
@@ -48,9 +49,17 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request, who caller) erro
 }
 
 // setFacts sets what the report has; nil and empty mean unchanged.
-func setFacts(host *infrav1.ElementalHost, in *protocol.Report) {
+func setFacts(host *infrav1.ElementalHost, in *protocol.Report, now time.Time) {
 	if in.Hello != nil {
-		host.Status.Agent = agentOf(*in.Hello)
+		host.Status.Agent = agentOf(*in.Hello, host.Status.Agent, now)
+	}
+	if in.AgentUpdate != nil {
+		if update := updateOf(*in.AgentUpdate); update != nil {
+			if host.Status.Agent == nil {
+				host.Status.Agent = &infrav1.HostAgent{}
+			}
+			host.Status.Agent.Update = update
+		}
 	}
 	if in.Inventory != nil {
 		host.Status.Inventory = inventoryOf(*in.Inventory)
@@ -64,28 +73,24 @@ func setFacts(host *infrav1.ElementalHost, in *protocol.Report) {
 }
 
 // setOperations records operations, except for progress that has to wait.
-func (s *Server) setOperations(host *infrav1.ElementalHost, key types.NamespacedName, ops []infrav1.HostOperation) ([]infrav1.HostOperation, error) {
+func (s *Server) setOperations(host *infrav1.ElementalHost, key types.NamespacedName, ops []reported) ([]infrav1.HostOperation, error) {
 	var recorded []infrav1.HostOperation
 	for _, op := range ops {
 		before := host.DeepCopy()
-		if err := record(host, op); err != nil {
+		if err := record(host, op.HostOperation, s.clock.Now()); err != nil {
 			return nil, err
 		}
 		if equality.Semantic.DeepEqual(before.Status.Operations, host.Status.Operations) {
 			continue
 		}
-		if op.State == infrav1.OperationRunning && s.presence.deferProgress(key, op) {
+		if op.State == infrav1.OperationRunning && s.presence.deferProgress(key, op.HostOperation) {
 			host.Status.Operations = before.Status.Operations
 			continue
 		}
-		recorded = append(recorded, op)
+		if len(op.erased) > 0 {
+			host.Status.Erasure = &infrav1.HostErasure{OperationID: op.ID, Disks: op.erased}
+		}
+		recorded = append(recorded, op.HostOperation)
 	}
 	return recorded, nil
-}
-
-// holds tells whether the host still has the key and is not shut out. It is
-// asked with the state that a write is made against.
-func holds(host *infrav1.ElementalHost, fingerprint string) bool {
-	return host.Spec.Identity != nil && host.Spec.Identity.KeyFingerprint == fingerprint &&
-		host.Spec.Approval != infrav1.ApprovalRejected
 }

@@ -1,13 +1,11 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"strconv"
 	"time"
 
-	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
@@ -21,8 +19,11 @@ type access int
 const (
 	// accessKey: anybody with a key, at a limited rate.
 	accessKey access = iota + 1
-	// accessHost: a host that is known and not shut out.
+	// accessHost: a host that is known, not shut out and not given up.
 	accessHost
+	// accessReturning: a host that is known and not shut out, also one that was
+	// given up, so that it can be reset.
+	accessReturning
 )
 
 // route is one operation of the API.
@@ -43,9 +44,9 @@ type caller struct {
 func (s *Server) routeTable() []route {
 	return []route{
 		{http.MethodPost, protocol.PathEnrol, accessKey, s.enrol},
-		{http.MethodGet, protocol.PathPlan, accessHost, s.plan},
+		{http.MethodGet, protocol.PathPlan, accessReturning, s.plan},
 		{http.MethodGet, protocol.PathBootstrap, accessHost, s.bootstrap},
-		{http.MethodPost, protocol.PathReport, accessHost, s.report},
+		{http.MethodPost, protocol.PathReport, accessReturning, s.report},
 		{http.MethodPost, protocol.PathRotate, accessHost, s.rotate},
 		{http.MethodGet, PathOpenAPI, accessKey, s.openAPI},
 	}
@@ -78,7 +79,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) (string, error) {
 		}
 		return r.URL.Path, problem(http.StatusMethodNotAllowed, blank, "The route has no such method")
 	}
-	who, err := s.admit(r, found.access)
+	who, err := s.admit(r, found)
 	if err != nil {
 		return found.path, err
 	}
@@ -86,19 +87,22 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) (string, error) {
 }
 
 // admit finds out who calls and whether they may.
-func (s *Server) admit(r *http.Request, need access) (caller, error) {
-	if need == accessKey && !s.limiter.allow(r.RemoteAddr) {
+func (s *Server) admit(r *http.Request, to route) (caller, error) {
+	if to.access == accessKey && !s.limiter.allow(r.RemoteAddr) {
 		return caller{}, errTooMany(time.Second)
 	}
 	fingerprint, err := identity.PeerFingerprint(r.TLS)
 	if err != nil {
 		return caller{}, errUnknownHost()
 	}
-	switch need {
+	switch to.access {
 	case accessKey:
 		return caller{fingerprint: fingerprint}, nil
-	case accessHost:
-		host, err := s.authenticate(r.Context(), fingerprint)
+	case accessHost, accessReturning:
+		host, err := s.authenticate(r.Context(), fingerprint, to.path != protocol.PathReport)
+		if err == nil && host.Spec.Fence != nil && to.access == accessHost {
+			err = s.refuse(r.Context(), host, fingerprint, "Fenced", errFenced())
+		}
 		var refused *problemError
 		if errors.As(err, &refused) && !s.limiter.allow(r.RemoteAddr) {
 			return caller{}, errTooMany(time.Second)
@@ -106,21 +110,6 @@ func (s *Server) admit(r *http.Request, need access) (caller, error) {
 		return caller{fingerprint: fingerprint, host: host}, err
 	default:
 		return caller{}, errNotFound()
-	}
-}
-
-// authenticate returns the host that has the key, if it is not shut out.
-func (s *Server) authenticate(ctx context.Context, fingerprint string) (*infrav1.ElementalHost, error) {
-	host, err := s.hosts.byKey(ctx, fingerprint)
-	switch {
-	case err != nil:
-		return nil, err
-	case host == nil:
-		return nil, errUnknownHost()
-	case host.Spec.Approval == infrav1.ApprovalRejected:
-		return nil, errRevoked()
-	default:
-		return host, nil
 	}
 }
 
@@ -140,16 +129,6 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, err error) {
 		p.retryAfter = 5 * time.Second
 	}
 	p.write(w)
-}
-
-// audit notes a security decision. Keys are named by their fingerprint, tokens
-// not at all.
-func audit(r *http.Request, decision string, host *infrav1.ElementalHost, more ...any) {
-	log := ctrl.LoggerFrom(r.Context()).WithValues("audit", decision, "source", r.RemoteAddr)
-	if host != nil {
-		log = log.WithValues("ElementalHost", klog.KObj(host), "hostID", host.Spec.HostID)
-	}
-	log.Info("Decided on agent's request", more...)
 }
 
 // statusWriter remembers the status of an answer.

@@ -34,17 +34,21 @@ const (
 	DefaultPingTimeout     = 20 * time.Second
 	DefaultEnrolRate       = 200
 	DefaultEnrolBurst      = 1000
+	// 10,000 hosts behind one NAT are back within 20 seconds.
+	DefaultConnectionRate   = 1000
+	DefaultConnectionBurst  = 12000
+	DefaultMaxHandshakes    = 256
+	DefaultHandshakeTimeout = 10 * time.Second
 )
 
 // Limits of a connection.
 const (
-	readHeaderTimeout = 10 * time.Second
-	writeByteTimeout  = 30 * time.Second
-	shutdownTimeout   = 10 * time.Second
-	maxHeaderBytes    = 16 << 10
-	maxStreams        = 16
-	workers           = 8
-	retryAuthority    = 2 * time.Second
+	writeByteTimeout = 30 * time.Second
+	shutdownTimeout  = 10 * time.Second
+	maxHeaderBytes   = 16 << 10
+	maxStreams       = 16
+	workers          = 8
+	retryAuthority   = 2 * time.Second
 )
 
 // Options of a Server.
@@ -85,32 +89,46 @@ type Options struct {
 	// key, and those that fail for want of one.
 	EnrolRate  float64
 	EnrolBurst int
+	// ConnectionRate and ConnectionBurst limit new connections of one source,
+	// before anything is computed for them.
+	ConnectionRate  float64
+	ConnectionBurst int
+	// MaxHandshakes bounds the TLS handshakes under way; further connections wait.
+	// HandshakeTimeout is how long one may take, and then a request's header.
+	MaxHandshakes    int
+	HandshakeTimeout time.Duration
 }
 
 // Server is the agent API. It implements manager.Runnable and can be started
 // once.
 type Server struct {
-	client       client.Client
-	live         client.Reader
-	informers    Informers
-	authority    Authority
-	clock        clock.Clock
-	url          string
-	address      string
-	listener     net.Listener
-	pingAfter    time.Duration
-	pingTimeout  time.Duration
-	routes       map[string]map[string]route
-	schedule     *schedule
-	hosts        *hosts
-	presence     *presence
-	ledger       *ledger
-	limiter      *limiter
-	certificates *certificates
-	metrics      *metrics
-	label        *podLabel
-	enrolling    locks
-	queue        workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	client           client.Client
+	live             client.Reader
+	informers        Informers
+	authority        Authority
+	clock            clock.Clock
+	url              string
+	address          string
+	listener         net.Listener
+	pingAfter        time.Duration
+	pingTimeout      time.Duration
+	handshakes       int
+	handshakeTimeout time.Duration
+	routes           map[string]map[string]route
+	schedule         *schedule
+	hosts            *hosts
+	presence         *presence
+	ledger           *ledger
+	limiter          *limiter
+	connections      *limiter
+	rotated          *rotations
+	spared           *sparing
+	pending          *pendingHosts
+	certificates     *certificates
+	metrics          *metrics
+	label            *podLabel
+	enrolling        locks
+	queue            workqueue.TypedRateLimitingInterface[types.NamespacedName]
 	// draining is closed when the server is about to end.
 	draining chan struct{}
 }
@@ -126,12 +144,16 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		client: o.Client, live: o.APIReader, informers: o.Informers, authority: o.Authority, clock: o.Clock,
 		url: o.URL, address: o.Address, listener: o.Listener,
-		pingAfter:   withDefault(o.PingAfter, DefaultPingAfter),
-		pingTimeout: withDefault(o.PingTimeout, DefaultPingTimeout),
-		schedule:    newSchedule(o.Clock),
-		ledger:      newLedger(o.Client, o.APIReader, o.Clock),
-		limiter:     newLimiter(o.Clock, withDefault(o.EnrolRate, DefaultEnrolRate), withDefault(o.EnrolBurst, DefaultEnrolBurst)),
-		label:       &podLabel{writer: o.Client, pod: o.Pod},
+		pingAfter:        withDefault(o.PingAfter, DefaultPingAfter),
+		pingTimeout:      withDefault(o.PingTimeout, DefaultPingTimeout),
+		schedule:         newSchedule(o.Clock),
+		ledger:           newLedger(o.Client, o.APIReader, o.Clock),
+		handshakes:       withDefault(o.MaxHandshakes, DefaultMaxHandshakes),
+		handshakeTimeout: withDefault(o.HandshakeTimeout, DefaultHandshakeTimeout),
+		spared:           &sparing{clock: o.Clock, said: map[string]time.Time{}},
+		connections:      newLimiter(o.Clock, withDefault(o.ConnectionRate, DefaultConnectionRate), withDefault(o.ConnectionBurst, DefaultConnectionBurst)),
+		limiter:          newLimiter(o.Clock, withDefault(o.EnrolRate, DefaultEnrolRate), withDefault(o.EnrolBurst, DefaultEnrolBurst)),
+		label:            &podLabel{writer: o.Client, pod: o.Pod},
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.DefaultTypedControllerRateLimiter[types.NamespacedName]()),
 		draining: make(chan struct{}),
@@ -140,6 +162,8 @@ func New(o Options) (*Server, error) {
 		client: o.Client, live: o.APIReader, clock: o.Clock, schedule: s.schedule, recorder: o.Recorder,
 		own: map[types.NamespacedName]*infrav1.ElementalHost{},
 	}
+	s.pending = &pendingHosts{hosts: s.hosts, underway: map[pendingKey]int{}}
+	s.rotated = &rotations{clock: o.Clock, schedule: s.schedule, at: map[types.NamespacedName]time.Time{}}
 	s.presence = newPresence(o.Clock, withDefault(o.DisconnectGrace, DefaultDisconnectGrace), s.schedule, s.queue.Add)
 	s.certificates = &certificates{
 		authority: o.Authority, reader: o.Client, clock: o.Clock, url: o.URL,
@@ -183,6 +207,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if err := s.loadAuthority(ctx); err != nil {
 		return nil // it only gives up when the process ends
 	}
+	s.rotated.started = s.clock.Now()
 	stopWatching, err := s.watch(ctx)
 	if err != nil {
 		return err
@@ -195,6 +220,7 @@ func (s *Server) Start(ctx context.Context) error {
 			return fmt.Errorf("listening for agents: %w", err)
 		}
 	}
+	listener = newGate(listener, s.connections, s.handshakes, s.metrics.refused.Inc)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// Requests under way are finished when the process is about to end, so they
@@ -257,7 +283,7 @@ func (s *Server) httpServer(ctx context.Context, logger logr.Logger) *http.Serve
 	return &http.Server{
 		Handler:           s,
 		Protocols:         protocols,
-		ReadHeaderTimeout: readHeaderTimeout,
+		ReadHeaderTimeout: s.handshakeTimeout,
 		IdleTimeout:       3 * protocol.PollTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		HTTP2: &http.HTTP2Config{
@@ -278,6 +304,10 @@ func (s *Server) httpServer(ctx context.Context, logger logr.Logger) *http.Serve
 			},
 		},
 		BaseContext: func(net.Listener) context.Context { return ctx },
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			return context.WithValue(ctx, sourceKey{}, conn)
+		},
+		ConnState: leaveGate,
 		// Anybody can make handshakes fail; that is not worth a line each.
 		ErrorLog: log.New(verbose{logger}, "", 0),
 	}

@@ -67,9 +67,11 @@ type harness struct {
 	writes *record
 	logs   *buffer
 	// metrics has the API's metrics.
-	metrics *prometheus.Registry
-	roots   *x509.CertPool
-	stop    func()
+	metrics  *prometheus.Registry
+	recorder *events.FakeRecorder
+	recorded []string
+	roots    *x509.CertPool
+	stop     func()
 }
 
 // start starts the API in a new namespace.
@@ -83,7 +85,7 @@ func startIn(tb testing.TB, namespace string, clock *clocktesting.FakeClock, cha
 	leaks := goleak.IgnoreCurrent()
 	h := &harness{
 		tb: tb, namespace: namespace, admin: env.Client(tb), clock: clock,
-		writes: &record{}, logs: &buffer{}, metrics: prometheus.NewRegistry(),
+		writes: &record{}, logs: &buffer{}, metrics: prometheus.NewRegistry(), recorder: events.NewFakeRecorder(10000),
 	}
 	tokens, err := labels.NewRequirement(infrav1.RegistrationLabel, selection.Exists, nil)
 	h.must(err)
@@ -117,7 +119,7 @@ func startIn(tb testing.TB, namespace string, clock *clocktesting.FakeClock, cha
 	ca := authority.New(mgr.GetAPIReader(), h.admin, namespace, h.clock)
 	options := server.Options{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Informers: mgr.GetCache(), Authority: ca,
-		Recorder: events.NewFakeRecorder(10000), Metrics: h.metrics, Clock: h.clock,
+		Recorder: h.recorder, Metrics: h.metrics, Clock: h.clock,
 		Listener: listener, URL: h.url, Namespace: namespace,
 	}
 	for _, f := range change {
@@ -156,6 +158,18 @@ func startIn(tb testing.TB, namespace string, clock *clocktesting.FakeClock, cha
 	h.roots = x509.NewCertPool()
 	h.roots.AppendCertsFromPEM([]byte(bundle))
 	return h
+}
+
+// events returns the Events so far.
+func (h *harness) events() []string {
+	for {
+		select {
+		case event := <-h.recorder.Events:
+			h.recorded = append(h.recorded, event)
+		default:
+			return h.recorded
+		}
+	}
 }
 
 func (h *harness) must(err error) {

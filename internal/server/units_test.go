@@ -89,14 +89,14 @@ func TestConnectionThatChangesDuringTheWrite(t *testing.T) {
 	host := types.NamespacedName{Namespace: "n", Name: "h"}
 	p := newPresence(clock, time.Minute, newSchedule(clock), func(types.NamespacedName) { changed++ })
 
-	first := p.open(host)
+	first, _ := p.open(host, "")
 	g.Expect(changed).To(Equal(1))
 	p.written(host, true)
 	p.close(host, first)
 	clock.Step(2 * time.Minute)
 	_, absent := p.state(host)
 	g.Expect(absent).To(BeTrue())
-	second := p.open(host) // while Disconnected is being written
+	second, _ := p.open(host, "") // while Disconnected is being written
 	p.written(host, false)
 	g.Expect(changed).To(Equal(2), "Connected has to be written again")
 	connected, _ := p.state(host)
@@ -144,7 +144,7 @@ func TestRecordOfOperations(t *testing.T) {
 			g := NewWithT(t)
 			host := &infrav1.ElementalHost{Spec: infrav1.ElementalHostSpec{Claim: test.claim}}
 			host.Status.Operations = test.recorded
-			err := record(host, test.report)
+			err := record(host, test.report, time.Now())
 			g.Expect(err != nil).To(Equal(test.refused))
 			if !test.refused {
 				g.Expect(host.Status.Operations).To(Equal(test.want))

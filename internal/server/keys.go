@@ -1,0 +1,107 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
+)
+
+// keyRole is what a key is to a host.
+type keyRole int
+
+const (
+	keyUnknown keyRole = iota
+	// keyCurrent is the key in use.
+	keyCurrent
+	// keyNext is the one that a rotation under way changes to.
+	keyNext
+	// keyFormer is the one before the last rotation.
+	keyFormer
+)
+
+// roleOf tells what a key is to a host. A host that no machine is has no keys.
+func roleOf(host *infrav1.ElementalHost, fingerprint string) keyRole {
+	id := host.Spec.Identity
+	if id == nil || id.KeyFingerprint == "" || fingerprint == "" {
+		return keyUnknown
+	}
+	switch fingerprint {
+	case id.KeyFingerprint:
+		return keyCurrent
+	case id.NextKeyFingerprint:
+		return keyNext
+	case id.FormerKeyFingerprint:
+		return keyFormer
+	default:
+		return keyUnknown
+	}
+}
+
+// byKey returns the host that has the key, not to be changed, and what the key is
+// to it; nil if there is none. If a key is in two hosts, which only a person can
+// have done, it is nobody's.
+func (h *hosts) byKey(ctx context.Context, fingerprint string) (*infrav1.ElementalHost, keyRole, error) {
+	found, err := h.find(ctx, client.MatchingFields{index.HostByKey: fingerprint}, func(host *infrav1.ElementalHost) bool {
+		return roleOf(host, fingerprint) != keyUnknown
+	})
+	if err != nil {
+		return nil, keyUnknown, err
+	}
+	// Where a key is good counts before where it was.
+	good := filter(found, func(host *infrav1.ElementalHost) bool { return roleOf(host, fingerprint) != keyFormer })
+	if len(good) > 0 {
+		found = good
+	}
+	if len(found) != 1 {
+		return nil, keyUnknown, nil
+	}
+	return found[0], roleOf(found[0], fingerprint), nil
+}
+
+// find returns the hosts, not to be changed, that an index has and that are, as
+// far as is known now, what is looked for.
+func (h *hosts) find(ctx context.Context, fields client.MatchingFields, wanted func(*infrav1.ElementalHost) bool) ([]*infrav1.ElementalHost, error) {
+	// First the own writes: what is no longer among them is in the cache.
+	h.mu.Lock()
+	owns := maps.Clone(h.own)
+	h.mu.Unlock()
+	var list infrav1.ElementalHostList
+	if err := h.client.List(ctx, &list, fields, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("looking up host: %w", err)
+	}
+	var found []*infrav1.ElementalHost
+	seen := map[types.NamespacedName]bool{}
+	for i := range list.Items {
+		cached := &list.Items[i]
+		key := client.ObjectKeyFromObject(cached)
+		if own := owns[key]; own != nil && newer(own, cached) {
+			continue
+		}
+		seen[key] = true
+		if wanted(cached) {
+			found = append(found, cached)
+		}
+	}
+	for key, own := range owns {
+		if !seen[key] && wanted(own) {
+			found = append(found, own)
+		}
+	}
+	return found, nil
+}
+
+func filter(hosts []*infrav1.ElementalHost, keep func(*infrav1.ElementalHost) bool) []*infrav1.ElementalHost {
+	var kept []*infrav1.ElementalHost
+	for _, host := range hosts {
+		if keep(host) {
+			kept = append(kept, host)
+		}
+	}
+	return kept
+}
