@@ -26,6 +26,11 @@ const (
 	// cluster's machines a Hold. Its value is for people.
 	PreventResetAnnotation = "infrastructure.cluster.x-k8s.io/prevent-reset"
 
+	// QuarantinedForAnnotation on an ElementalHost names the claim whose failed
+	// bootstrap last led to a quarantine, so that a quarantine that somebody ended
+	// does not begin again.
+	QuarantinedForAnnotation = "infrastructure.cluster.x-k8s.io/quarantined-for"
+
 	// TokenSecretType is the type of registration token Secrets.
 	TokenSecretType = "infrastructure.cluster.x-k8s.io/elemental-registration-token"
 )

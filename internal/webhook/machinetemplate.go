@@ -2,12 +2,8 @@ package webhook
 
 import (
 	"context"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/validation/field"
-	"sigs.k8s.io/cluster-api/util/topology"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
@@ -26,20 +22,9 @@ func (machineTemplateValidator) ValidateCreate(context.Context, *infrav1.Element
 	return nil, nil
 }
 
-// ValidateUpdate refuses a changed spec, unless Cluster API's topology
-// controller only asks what a change would amount to.
+// ValidateUpdate refuses a changed spec.
 func (machineTemplateValidator) ValidateUpdate(ctx context.Context, oldTemplate, newTemplate *infrav1.ElementalMachineTemplate) (admission.Warnings, error) {
-	req, err := admission.RequestFromContext(ctx)
-	if err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("reading the admission request: %w", err))
-	}
-	if !newTemplate.DeletionTimestamp.IsZero() || topology.IsDryRunRequest(req, newTemplate) ||
-		equality.Semantic.DeepEqual(oldTemplate.Spec, newTemplate.Spec) {
-		return nil, nil
-	}
-	gk := infrav1.GroupVersion.WithKind("ElementalMachineTemplate").GroupKind()
-	return nil, apierrors.NewInvalid(gk, newTemplate.Name, field.ErrorList{field.Forbidden(field.NewPath("spec"),
-		"a template is immutable; create another and refer to that from the control plane or MachineDeployment")})
+	return nil, immutable(ctx, "ElementalMachineTemplate", newTemplate, equality.Semantic.DeepEqual(oldTemplate.Spec, newTemplate.Spec))
 }
 
 func (machineTemplateValidator) ValidateDelete(context.Context, *infrav1.ElementalMachineTemplate) (admission.Warnings, error) {

@@ -16,6 +16,12 @@ func Setup(mgr ctrl.Manager) error {
 	if err != nil {
 		return fmt.Errorf("setting up the webhook of ElementalMachineTemplate: %w", err)
 	}
+	err = ctrl.NewWebhookManagedBy(mgr, &infrav1.ElementalRemediationTemplate{}).
+		WithValidator(remediationTemplateValidator{}).
+		Complete()
+	if err != nil {
+		return fmt.Errorf("setting up the webhook of ElementalRemediationTemplate: %w", err)
+	}
 	err = ctrl.NewWebhookManagedBy(mgr, &infrav1.ElementalRegistration{}).
 		WithValidator(registrationValidator{}).
 		Complete()

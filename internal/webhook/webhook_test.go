@@ -45,6 +45,7 @@ func start(t *testing.T) *envtest.Environment {
 func TestWebhooks(t *testing.T) {
 	env := start(t)
 	t.Run("template is immutable", func(t *testing.T) { testTemplateIsImmutable(t, env) })
+	t.Run("remediation template is immutable", func(t *testing.T) { testRemediationTemplateIsImmutable(t, env) })
 	t.Run("template in a dry run of the topology", func(t *testing.T) { testTopologyDryRun(t, env) })
 	t.Run("deleted template", func(t *testing.T) { testDeletedTemplate(t, env) })
 	t.Run("name pattern", func(t *testing.T) { testNamePattern(t, env) })
@@ -71,6 +72,28 @@ func testTemplateIsImmutable(t *testing.T, env *envtest.Environment) {
 
 	template.Spec.Template.Spec.HostSelector.MatchLabels["a"] = "c"
 	g.Expect(c.Update(t.Context(), template)).To(MatchError(ContainSubstring("a template is immutable; create another")))
+}
+
+func testRemediationTemplateIsImmutable(t *testing.T, env *envtest.Environment) {
+	g := NewWithT(t)
+	c := env.Client(t)
+	template := &infrav1.ElementalRemediationTemplate{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Namespace: env.Namespace(t), Finalizers: []string{"test/hold"}},
+		Spec: infrav1.ElementalRemediationTemplateSpec{Template: infrav1.ElementalRemediationTemplateResource{
+			Spec: &infrav1.ElementalRemediationSpec{Reboots: new(int32(1))},
+		}},
+	}
+	g.Expect(c.Create(t.Context(), template)).To(Succeed())
+	template.Labels = map[string]string{"metadata": "may-change"}
+	g.Expect(c.Update(t.Context(), template)).To(Succeed())
+
+	changed := template.DeepCopy()
+	changed.Spec.Template.Spec.Reboots = new(int32(2))
+	g.Expect(c.Update(t.Context(), changed)).To(MatchError(ContainSubstring("a template is immutable; create another")))
+	g.Expect(c.Delete(t.Context(), template)).To(Succeed())
+	g.Expect(c.Get(t.Context(), client.ObjectKeyFromObject(template), template)).To(Succeed())
+	template.Finalizers, template.Spec.Template.Spec.Reboots = nil, new(int32(2))
+	g.Expect(c.Update(t.Context(), template)).To(Succeed(), "what is being deleted")
 }
 
 func testTopologyDryRun(t *testing.T, env *envtest.Environment) {

@@ -79,13 +79,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		// The write that won brings the host back here.
 		return ctrl.Result{}, nil
 	}
-	return ctrl.Result{}, client.IgnoreNotFound(err)
+	return ctrl.Result{RequeueAfter: nextEnd(host, r.Clock.Now())}, client.IgnoreNotFound(err)
 }
 
 func (r *Reconciler) reconcile(ctx context.Context, host *infrav1.ElementalHost) error {
-	if !annotations.HasPaused(host) {
-		if err := r.completeRelease(ctx, host); err != nil {
-			return err
+	if !annotations.HasPaused(host) && host.DeletionTimestamp.IsZero() {
+		for _, step := range []func(context.Context, *infrav1.ElementalHost) error{r.keepTime, r.releaseFenced, r.completeRelease} {
+			if err := step(ctx, host); err != nil {
+				return err
+			}
 		}
 	}
 	before := host.DeepCopy()
@@ -120,23 +122,35 @@ func (r *Reconciler) setMachineExists(ctx context.Context, host *infrav1.Element
 		Type: infrav1.MachineExistsCondition, Status: metav1.ConditionTrue, Reason: infrav1.MachineFoundReason,
 		ObservedGeneration: host.Generation, LastTransitionTime: now,
 	}
-	key := client.ObjectKey{Namespace: host.Namespace, Name: is.MachineName}
-	err := r.Client.Get(ctx, key, &clusterv1.Machine{})
-	if apierrors.IsNotFound(err) {
-		err = r.APIReader.Get(ctx, key, &clusterv1.Machine{})
+	exists, err := r.machineExists(ctx, host)
+	if err != nil {
+		return err
 	}
-	switch {
-	case apierrors.IsNotFound(err):
+	if !exists {
 		found.Status, found.Reason = metav1.ConditionFalse, infrav1.MachineNotFoundReason
 		found.Message = fmt.Sprintf("Machine %s does not exist. If it is not about to be restored or moved here, "+
 			"set spec.claim.phase to Releasing to have the host reset and offered again", is.MachineName)
-	case err != nil:
-		return fmt.Errorf("getting Machine %s: %w", is.MachineName, err)
 	}
 	if old := meta.FindStatusCondition(host.Status.Conditions, found.Type); old == nil || old.Status != found.Status || old.Message != found.Message {
 		meta.SetStatusCondition(&host.Status.Conditions, found)
 	}
 	return nil
+}
+
+// machineExists reports whether there is a Machine of the name in the host's
+// claim. An absence is looked up past the cache.
+func (r *Reconciler) machineExists(ctx context.Context, host *infrav1.ElementalHost) (bool, error) {
+	key := client.ObjectKey{Namespace: host.Namespace, Name: host.Spec.Claim.MachineName}
+	for _, reader := range []client.Reader{r.Client, r.APIReader} {
+		err := reader.Get(ctx, key, &clusterv1.Machine{})
+		if client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("getting Machine %s: %w", key.Name, err)
+		}
+		if err == nil {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // completeRelease frees a host that is clean and whose Machine is gone. Core

@@ -24,7 +24,8 @@ import (
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalmachines/finalizers,verbs=update
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalhosts,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalclusters,verbs=get;list;watch
-// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;clusters/status;machines;machines/status,verbs=get;list;watch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;clusters/status;machines/status,verbs=get;list;watch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconciler reconciles ElementalMachines. Several workers may run at once.
@@ -112,12 +113,18 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, s *scope) (ctrl.Result
 	if err := r.ensureFinalizer(ctx, s); err != nil {
 		return ctrl.Result{}, err
 	}
+	if fenced(s) {
+		return ctrl.Result{}, r.giveUp(ctx, s)
+	}
 	if s.machine.Spec.HostRef == nil && !mayClaim(s) {
 		return ctrl.Result{}, nil
 	}
 	r.markProvisioned(s)
 	bound, result, err := r.claim(ctx, s)
-	if err != nil || !bound {
+	if err != nil {
+		return result, err
+	}
+	if err := r.skipRemediation(ctx, s); err != nil || !bound {
 		return result, err
 	}
 	return ctrl.Result{}, r.observe(ctx, s)

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
@@ -23,7 +24,11 @@ import (
 )
 
 // reconcileDelete has the host reset and lets the machine go when it is clean,
-// when it is gone, or when it was silent for too long.
+// when it is gone, or when it was silent for too long. What decides, in this
+// order: a move takes nothing from a host; a fence has it reset, whatever the
+// release policy says, and is not waited for; a release policy, or an annotation
+// of the cluster, holds the host; else it is reset, once maintenance is over and
+// nobody prevents it.
 func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if !controllerutil.ContainsFinalizer(s.machine, infrav1.MachineFinalizer) {
 		return ctrl.Result{}, nil
@@ -39,11 +44,19 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result
 	if err := r.releaseHosts(ctx, s); err != nil {
 		return ctrl.Result{}, err
 	}
-	if !isOf(s.host, s.machine.Spec.HostRef) {
+	switch {
+	case !isOf(s.host, s.machine.Spec.HostRef):
 		return ctrl.Result{}, r.letGo(ctx, s)
-	}
-	if hoststatus.IsReset(s.host) {
+	case s.host.Spec.Claim.Phase == infrav1.ClaimHeld:
+		r.Recorder.Eventf(s.machine, s.host, corev1.EventTypeNormal, infrav1.ResetHeldReason, "Release",
+			"Host %s was left as it is; set its spec.claim.phase to Releasing to have it reset", s.host.Name)
+		return ctrl.Result{}, r.letGo(ctx, s)
+	case hoststatus.IsReset(s.host):
 		r.Recorder.Eventf(s.machine, s.host, corev1.EventTypeNormal, infrav1.ReleasedReason, "Release", "Host %s was reset", s.host.Name)
+		return ctrl.Result{}, r.letGo(ctx, s)
+	case fenced(s):
+		r.Recorder.Eventf(s.machine, s.host, corev1.EventTypeWarning, infrav1.FencedReason, "Release",
+			"Host %s is fenced and not waited for; it is reset before anything else if it returns", s.host.Name)
 		return ctrl.Result{}, r.letGo(ctx, s)
 	}
 	wait, err := r.patience(ctx, s)
@@ -87,7 +100,7 @@ func isOf(host *infrav1.ElementalHost, ref *infrav1.HostReference) bool {
 	return host != nil && ref != nil && host.Spec.Claim != nil && host.Spec.Claim.ID == ref.ClaimID
 }
 
-// releaseHosts releases the machine's host, and any other that is bound in the
+// releaseHosts releases or holds the machine's host, and any other that is bound in the
 // machine's name under another claim ID: what a manager that was deposed between
 // choosing and binding may leave behind.
 func (r *Reconciler) releaseHosts(ctx context.Context, s *scope) error {
@@ -109,30 +122,50 @@ func (r *Reconciler) releaseHosts(ctx context.Context, s *scope) error {
 		if is == nil || is.Phase != infrav1.ClaimBound || is.MachineName != machineName(s) || is.ClusterName != clusterName(s) {
 			continue
 		}
-		ctrl.LoggerFrom(ctx).Info("Releasing host", "ElementalHost", klog.KObj(host))
-		if err := claim.Release(ctx, r.Client, host, is.ID, s.machine.Spec.Release.EraseDataDisks); err != nil && !errors.Is(err, claim.ErrTaken) {
+		if err := r.release(ctx, s, host); err != nil && !errors.Is(err, claim.ErrTaken) {
 			return err
 		}
 	}
 	return nil
 }
 
+func (r *Reconciler) release(ctx context.Context, s *scope, host *infrav1.ElementalHost) error {
+	hold := false
+	if host.Spec.Fence == nil {
+		var err error
+		if hold, err = r.holds(ctx, s); err != nil {
+			return err
+		}
+	}
+	ctrl.LoggerFrom(ctx).Info("Releasing host", "ElementalHost", klog.KObj(host), "hold", hold)
+	if hold {
+		return claim.Hold(ctx, r.Client, host, host.Spec.Claim.ID, s.machine.Spec.Release.EraseDataDisks)
+	}
+	return claim.Release(ctx, r.Client, host, host.Spec.Claim.ID, s.machine.Spec.Release.EraseDataDisks)
+}
+
 // forEver means that the machine waits for events only.
 const forEver = time.Duration(-1)
 
 // patience says how long a deleted machine still waits for its host: forEver
-// while the host is connected or a whole site is dark, 0 when it has waited
-// long enough.
+// while the host is connected or in maintenance or a whole site is dark, 0 when
+// it has waited long enough.
 //
-// Only time during which another host of the cluster was connected counts (or
+// Time in maintenance does not count; Ready, which is Unknown in it, tells when it
+// ended. Only time during which another host of the cluster was connected counts (or
 // any, when the cluster is being deleted): a site that lost its line must not
 // lose its machines.
 func (r *Reconciler) patience(ctx context.Context, s *scope) (time.Duration, error) {
 	connection := s.host.Status.Connection
-	if connection != nil && connection.State == infrav1.ConnectionConnected {
+	if s.host.Spec.Maintenance != nil || (connection != nil && connection.State == infrav1.ConnectionConnected) {
 		return forEver, nil
 	}
 	since := s.machine.DeletionTimestamp.Time
+	if ready := meta.FindStatusCondition(s.machine.Status.Conditions, infrav1.ReadyCondition); ready != nil {
+		if since = later(since, ready.LastTransitionTime.Time); ready.Reason == infrav1.MaintenanceReason {
+			since = r.Clock.Now()
+		}
+	}
 	if connection != nil {
 		since = later(since, connection.Since.Time)
 	}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/plan"
 )
 
 // patchStatus writes conditions and what the steps put into status, in one
@@ -61,7 +62,7 @@ func (r *Reconciler) events(s *scope, before *infrav1.ElementalMachineStatus) {
 		return
 	}
 	switch is.Reason {
-	case infrav1.BootstrapFailedReason, infrav1.NoHostReason, infrav1.HostMissingReason, infrav1.ResetFailedReason:
+	case infrav1.BootstrapFailedReason, infrav1.NoHostReason, infrav1.HostMissingReason, infrav1.ResetFailedReason, infrav1.ResetPreventedReason:
 		r.Recorder.Eventf(s.machine, nil, corev1.EventTypeWarning, is.Reason, "Reconcile", "%s", is.Message)
 	}
 }
@@ -99,6 +100,8 @@ func hostClaimed(s *scope) metav1.Condition {
 	switch {
 	case ref != nil && s.hostLost != "":
 		return no(infrav1.HostMissingReason, s.hostLost)
+	case fenced(s):
+		return no(infrav1.FencedReason, fmt.Sprintf("Host %s is fenced (%s); its Machine is deleted", s.host.Name, s.host.Spec.Fence.Reason))
 	case ref != nil && s.host != nil && s.host.Spec.Claim != nil && s.host.Spec.Claim.ID == ref.ClaimID:
 		return condition(infrav1.HostClaimedCondition, metav1.ConditionTrue, infrav1.HostClaimedReason, "")
 	case s.owner == nil:
@@ -143,6 +146,8 @@ func bootstrapped(s *scope) metav1.Condition {
 		return condition(infrav1.BootstrappedCondition, metav1.ConditionTrue, infrav1.BootstrapSucceededReason, "")
 	case s.host == nil:
 		return no(infrav1.WaitingForBootstrapDataReason, "No host is claimed")
+	case plan.BootstrapPrevented(s.host):
+		return no(infrav1.MaintenanceReason, "The bootstrap waits until the maintenance of host "+s.host.Name+" ends")
 	case op == nil || op.State == infrav1.OperationRunning:
 		// Progress is on the host; repeating it here would double the writes.
 		return no(infrav1.BootstrappingReason, "Host "+s.host.Name+" is to run the bootstrap data; its progress is in the ElementalHost")
@@ -180,6 +185,15 @@ func deleting(s *scope) metav1.Condition {
 	}
 	if s.host == nil || s.silent {
 		return no(infrav1.DeletingReason, "The machine is let go")
+	}
+	if s.host.Spec.Maintenance != nil {
+		// Unknown, so that its end is a transition: patience counts from there.
+		return condition(infrav1.ReadyCondition, metav1.ConditionUnknown, infrav1.MaintenanceReason, fmt.Sprintf(
+			"The reset of host %s waits until its maintenance ends: remove spec.maintenance from the ElementalHost", s.host.Name))
+	}
+	if plan.ResetPrevented(s.host) {
+		return no(infrav1.ResetPreventedReason, fmt.Sprintf(
+			"The reset of host %s waits until the annotation %s is removed from the ElementalHost", s.host.Name, infrav1.PreventResetAnnotation))
 	}
 	if c := s.host.Status.Connection; c == nil || c.State != infrav1.ConnectionConnected {
 		return no(infrav1.HostSilentReason, fmt.Sprintf(

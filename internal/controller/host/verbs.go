@@ -1,0 +1,145 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/claim"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
+)
+
+// quarantineFrom is how many bootstraps in a row must fail before a host is kept
+// from machines: one may well be the bootstrap data's fault.
+const quarantineFrom = 2
+
+// quarantineTime is how long a host is kept from machines after so many failures.
+func quarantineTime(failures int32) time.Duration {
+	switch failures {
+	case quarantineFrom:
+		return 10 * time.Minute
+	case 3:
+		return time.Hour
+	case 4:
+		return 6 * time.Hour
+	default:
+		return 24 * time.Hour
+	}
+}
+
+// keepTime ends maintenance and quarantines whose time is over, and begins
+// quarantines, in one write.
+func (r *Reconciler) keepTime(ctx context.Context, host *infrav1.ElementalHost) error {
+	before := host.DeepCopy()
+	now := r.Clock.Now()
+	ended, events := endOver(host, now), []hoststatus.Event(nil)
+	if e, ok := endQuarantine(host, now); ok {
+		events = append(events, e)
+	}
+	if e, ok := beginQuarantine(host, now); ok {
+		events = append(events, e)
+	}
+	if !ended && len(events) == 0 {
+		return nil
+	}
+	ctrl.LoggerFrom(ctx).Info("Ending or beginning maintenance or quarantine",
+		"maintenance", host.Spec.Maintenance != nil, "quarantine", host.Spec.Quarantine != nil)
+	if err := r.Client.Patch(ctx, host, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("ending or beginning maintenance or quarantine: %w", err)
+	}
+	for _, e := range events {
+		r.Recorder.Eventf(host, nil, e.Type, e.Reason, "Quarantine", "%s", e.Message)
+	}
+	return nil
+}
+
+// endOver ends maintenance whose time is over; the conditions tell of it.
+func endOver(host *infrav1.ElementalHost, now time.Time) bool {
+	m := host.Spec.Maintenance
+	if m == nil || m.Until.IsZero() || now.Before(m.Until.Time) {
+		return false
+	}
+	host.Spec.Maintenance = nil
+	return true
+}
+
+func endQuarantine(host *infrav1.ElementalHost, now time.Time) (hoststatus.Event, bool) {
+	q := host.Spec.Quarantine
+	if q == nil || now.Before(q.Until.Time) {
+		return hoststatus.Event{}, false
+	}
+	host.Spec.Quarantine = nil
+	return hoststatus.Event{Type: corev1.EventTypeNormal, Reason: infrav1.QuarantineEndedReason, Message: "The quarantine is over"}, true
+}
+
+// beginQuarantine quarantines a host whose last bootstraps failed. The annotation
+// that is written along names the failure, by its claim: once for each, however
+// the quarantine ended. A status that is lost takes its count along; then the
+// host gets another chance.
+func beginQuarantine(host *infrav1.ElementalHost, now time.Time) (hoststatus.Event, bool) {
+	failures := host.Status.Failures
+	if failures == nil || failures.Consecutive < quarantineFrom || host.Annotations[infrav1.QuarantinedForAnnotation] == failures.LastOperationID {
+		return hoststatus.Event{}, false
+	}
+	until := failures.LastTime.Add(quarantineTime(failures.Consecutive))
+	if !now.Before(until) {
+		return hoststatus.Event{}, false
+	}
+	if q := host.Spec.Quarantine; q != nil && q.Until.After(until) {
+		until = q.Until.Time
+	}
+	host.Spec.Quarantine = &infrav1.HostQuarantine{
+		Reason:   fmt.Sprintf("%d bootstraps in a row failed", failures.Consecutive),
+		Until:    metav1.NewTime(until),
+		Failures: failures.Consecutive,
+	}
+	host.Annotations = maps.Clone(host.Annotations)
+	if host.Annotations == nil {
+		host.Annotations = map[string]string{}
+	}
+	host.Annotations[infrav1.QuarantinedForAnnotation] = failures.LastOperationID
+	return hoststatus.Event{
+		Type: corev1.EventTypeWarning, Reason: infrav1.QuarantinedReason,
+		Message: fmt.Sprintf("%s; no machine gets the host before %s", host.Spec.Quarantine.Reason, until.UTC().Format(time.RFC3339)),
+	}, true
+}
+
+// nextEnd is how long it takes until maintenance or a quarantine of the host
+// ends; 0 when none does by itself.
+func nextEnd(host *infrav1.ElementalHost, now time.Time) time.Duration {
+	var next time.Duration
+	consider := func(end metav1.Time) {
+		if left := end.Sub(now); !end.IsZero() && left > 0 && (next == 0 || left < next) {
+			next = left
+		}
+	}
+	if m := host.Spec.Maintenance; m != nil {
+		consider(m.Until)
+	}
+	if q := host.Spec.Quarantine; q != nil {
+		consider(q.Until)
+	}
+	return next
+}
+
+// releaseFenced releases a fenced host that is bound to a Machine that does not
+// exist. Where it exists, controller/machine does that and has it deleted.
+func (r *Reconciler) releaseFenced(ctx context.Context, host *infrav1.ElementalHost) error {
+	is := host.Spec.Claim
+	if host.Spec.Fence == nil || is == nil || is.Phase != infrav1.ClaimBound {
+		return nil
+	}
+	exists, err := r.machineExists(ctx, host)
+	if err != nil || exists {
+		return err
+	}
+	ctrl.LoggerFrom(ctx).Info("Releasing fenced host whose Machine does not exist", "machineName", is.MachineName, "clusterName", is.ClusterName)
+	return claim.Release(ctx, r.Client, host, is.ID, is.Erase)
+}
