@@ -118,6 +118,8 @@ func runCommand() command {
 		setUp: func(flags *pflag.FlagSet) func(context.Context, streams, []string) error {
 			path := configFlag(flags)
 			verbose := flags.Bool("verbose", false, "log more")
+			selfUpdate := flags.Bool("self-update", false, "become the release that the manager pins; for a service that starts the agent\n"+
+				"again when it ends, and runs the guard first as the unit that comes with it does")
 			return func(ctx context.Context, s streams, args []string) (err error) {
 				if err := noArguments(args); err != nil {
 					return err
@@ -132,8 +134,16 @@ func runCommand() command {
 					return err
 				}
 				defer func() { err = errors.Join(err, parts.close()) }()
+				if *selfUpdate {
+					if err := parts.updateItself(log); err != nil {
+						return err
+					}
+				}
 				log.Info("Starting", "version", agentVersion(), "config", parts.config.String())
-				return parts.agent.Run(ctx)
+				if err := parts.agent.Run(ctx); !errors.Is(err, agent.ErrRestart) {
+					return err
+				}
+				return nil
 			}
 		},
 	}

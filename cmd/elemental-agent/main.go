@@ -42,10 +42,14 @@ type command struct {
 	name, arguments, summary, details string
 	// setUp adds the command's flags and returns what runs it.
 	setUp func(*pflag.FlagSet) func(context.Context, streams, []string) error
+	// hidden is a command that is not for people.
+	hidden bool
 }
 
 func commands() []command {
-	return []command{runCommand(), enrolCommand(), statusCommand(), resetCommand(), applyCommand(), versionCommand()}
+	return []command{
+		runCommand(), enrolCommand(), statusCommand(), resetCommand(), applyCommand(), versionCommand(), guardCommand(),
+	}
 }
 
 // usageError is a command line or a configuration that makes no sense.
@@ -108,7 +112,9 @@ func (c command) help(w io.Writer, flags *pflag.FlagSet) {
 func usage(w io.Writer) {
 	var list strings.Builder
 	for _, c := range commands() {
-		fmt.Fprintf(&list, "  %-9s%s\n", c.name, c.summary)
+		if !c.hidden {
+			fmt.Fprintf(&list, "  %-9s%s\n", c.name, c.summary)
+		}
 	}
 	_, _ = fmt.Fprintf(w, `elemental-agent makes this host available to Cluster API.
 
