@@ -47,7 +47,7 @@ type webhookOptions struct {
 }
 
 type concurrencyOptions struct {
-	cluster, machine, host, registration int
+	cluster, machine, host, registration, remediation int
 }
 
 type agentAPIOptions struct {
@@ -92,6 +92,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.concurrency.machine, "elementalmachine-concurrency", 10, "ElementalMachines to process at once.")
 	fs.IntVar(&o.concurrency.host, "elementalhost-concurrency", 10, "ElementalHosts to process at once.")
 	fs.IntVar(&o.concurrency.registration, "elementalregistration-concurrency", 2, "ElementalRegistrations to process at once.")
+	fs.IntVar(&o.concurrency.remediation, "elementalremediation-concurrency", 10, "ElementalRemediations to process at once.")
 
 	fs.StringVar(&o.agentAPI.address, "agent-api-address", ":9444", "Address that the agent API listens on.")
 	fs.StringVar(&o.agentAPI.url, "agent-api-url", "", "URL at which hosts reach the agent API, https://host[:port]. A registration can have its own; one that has none is not Ready while this is blank.")
@@ -109,6 +110,7 @@ func (o *options) validate() error {
 		"elementalmachine-concurrency":      o.concurrency.machine,
 		"elementalhost-concurrency":         o.concurrency.host,
 		"elementalregistration-concurrency": o.concurrency.registration,
+		"elementalremediation-concurrency":  o.concurrency.remediation,
 		"kube-api-burst":                    o.burst,
 		"agent-enrol-burst":                 o.agentAPI.enrolBurst,
 	} {

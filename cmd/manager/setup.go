@@ -22,12 +22,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/host"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/machine"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/remediation"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 	elementalwebhook "github.com/capi-elemental/cluster-api-provider-elemental/internal/webhook"
 )
@@ -148,6 +150,16 @@ func setupReconcilers(ctx context.Context, mgr ctrl.Manager, o *options) error {
 		Clock: clock.RealClock{}, WatchFilter: o.watchFilter,
 	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.host)); err != nil {
 		return fmt.Errorf("setting up ElementalHost: %w", err)
+	}
+	outcomes, err := remediation.NewMetrics(metrics.Registry)
+	if err != nil {
+		return fmt.Errorf("setting up ElementalRemediation: %w", err)
+	}
+	if err := (&remediation.Reconciler{
+		Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("elementalremediation"),
+		Clock: clock.RealClock{}, Metrics: outcomes, WatchFilter: o.watchFilter,
+	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.remediation)); err != nil {
+		return fmt.Errorf("setting up ElementalRemediation: %w", err)
 	}
 	return nil
 }
