@@ -109,7 +109,12 @@ func (a *agent) call(method, path string, body any) answer {
 
 func (a *agent) enrol(token string) answer {
 	a.h.tb.Helper()
-	got, err := a.do(context.Background(), http.MethodPost, protocol.PathEnrol, token, enrolRequest())
+	return a.enrolAs(token, enrolRequest())
+}
+
+func (a *agent) enrolAs(token string, request protocol.EnrolRequest) answer {
+	a.h.tb.Helper()
+	got, err := a.do(context.Background(), http.MethodPost, protocol.PathEnrol, token, request)
 	a.h.must(err)
 	var response protocol.EnrolResponse
 	if got.status == http.StatusOK && json.Unmarshal([]byte(got.body), &response) == nil {
@@ -143,6 +148,12 @@ func (a *agent) plan(after string) protocol.Plan {
 	var p protocol.Plan
 	a.h.must(json.Unmarshal([]byte(got.body), &p))
 	return p
+}
+
+// planOf asks for the plan as a boot does, and returns at once.
+func (a *agent) planOf(boot string) answer {
+	a.h.tb.Helper()
+	return a.call(http.MethodGet, protocol.PathPlan+"?after=&boot="+boot, nil)
 }
 
 // poll opens a long-poll and returns where its answer will come.

@@ -73,7 +73,7 @@ func (a *agent) bootstrap(id string) answer {
 	return a.call(http.MethodGet, protocol.PathBootstrap+"?operation="+id, nil)
 }
 
-func TestBootstrapDataIsServedUntilTheEndIsReported(t *testing.T) {
+func TestThreat25_BootstrapServedOnce(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
 	a := h.ready()
@@ -104,7 +104,7 @@ func TestBootstrapDataIsServedUntilTheEndIsReported(t *testing.T) {
 	g.Expect(h.writes.take()).To(Equal([]string{"patch ElementalHost/status"}), "the Secret is nobody's here to write")
 }
 
-func TestHostNeverGetsAnothersBootstrapData(t *testing.T) {
+func TestThreat33_ConfusedDeputy(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
 	h.registration("edge")

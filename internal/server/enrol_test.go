@@ -65,7 +65,7 @@ func TestEnrolmentIsThreeWrites(t *testing.T) {
 	g.Consistently(h.writes.take, 200*time.Millisecond).Should(BeEmpty())
 }
 
-func TestTokensThatAreGoodForNothingGetOneAnswer(t *testing.T) {
+func TestThreat01_TokensThatAreGoodForNothing(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
 	h.registration("edge")
@@ -94,7 +94,7 @@ func TestTokensThatAreGoodForNothingGetOneAnswer(t *testing.T) {
 	g.Expect(a.call(http.MethodGet, protocol.PathPlan, nil).problem().Type).To(Equal(protocol.ProblemUnknownHost))
 }
 
-func TestTokenIsNeverUsedOnceTooOften(t *testing.T) {
+func TestThreat02_TokenUsedTwiceAtOnce(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
 	h.registration("edge")
@@ -125,7 +125,7 @@ func TestTokenIsNeverUsedOnceTooOften(t *testing.T) {
 	g.Expect(len(h.writes.take())).To(BeNumerically("<=", 3*uses), "uses share a write")
 }
 
-func TestOneKeyEnrolledManyTimesAtOnceIsOneHost(t *testing.T) {
+func TestThreat03_EnrolmentRepeated(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
 	h.registration("edge")
@@ -154,7 +154,7 @@ func TestNameThatIsTaken(t *testing.T) {
 	g.Expect(h.host("db-1").Spec.Identity.KeyFingerprint).To(Equal(first.fingerprint))
 }
 
-func TestManualApprovalAndLongLivedTokens(t *testing.T) {
+func TestThreat06_RogueHostIsPending(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
 	h.registration("manual", func(r *infrav1.ElementalRegistration) { r.Spec.Approval = infrav1.ApprovalManual })
@@ -195,7 +195,7 @@ func TestHostWhoseEnrolmentWasCutOffIsCompleted(t *testing.T) {
 	g.Expect(h.writes.take()).To(Equal([]string{"patch ElementalHost/status"}))
 }
 
-func TestNoSecretIsLogged(t *testing.T) {
+func TestThreat27_NoSecretIsLogged(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
 	h.registration("edge")
@@ -204,13 +204,18 @@ func TestNoSecretIsLogged(t *testing.T) {
 	other := identity.NewToken()
 	h.agent().enrol(other)
 	_, _ = a.do(t.Context(), http.MethodPost, protocol.PathReport, token, "{")
+	h.cachedSoon(h.host(a.name))
+	h.chain(a.name, "m1").create(h)
+	served := a.bootstrap("claim-m1").body
+	g.Expect(served).NotTo(BeEmpty())
+	_, _ = a.do(t.Context(), http.MethodPost, protocol.PathReport, token, protocol.Report{Hello: &protocol.Hello{AgentVersion: "v1"}})
 	der, err := identity.EncodeKey(a.key)
 	g.Expect(err).NotTo(HaveOccurred())
 	logged := h.logs.text()
 	g.Expect(logged).To(ContainSubstring(`"decision":"Enrolled"`))
 	g.Expect(logged).To(ContainSubstring(`"decision":"EnrolmentRefused"`))
 	g.Expect(logged).To(ContainSubstring(a.fingerprint))
-	for _, secret := range []string{token, other, identity.HashToken(token), string(der), base64.StdEncoding.EncodeToString([]byte(token))} {
+	for _, secret := range []string{token, other, identity.HashToken(token), string(der), served, base64.StdEncoding.EncodeToString([]byte(token))} {
 		g.Expect(strings.Contains(logged, secret)).To(BeFalse())
 	}
 }

@@ -32,7 +32,7 @@ func TestLeaderMarksItsPod(t *testing.T) {
 	g.Expect(h.writes.take()).To(Equal([]string{"patch Pod", "patch Pod"}), "a stale mark is taken away first")
 }
 
-func TestSourceThatEnrolsTooOften(t *testing.T) {
+func TestThreat29_SourceThatGuesses(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t, func(o *server.Options) { o.EnrolRate, o.EnrolBurst = 1, 3 })
 	a := h.agent()

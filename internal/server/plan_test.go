@@ -100,7 +100,7 @@ func TestPollEndsInTime(t *testing.T) {
 	g.Expect(receive(t, answers).status).To(Equal(http.StatusNoContent))
 }
 
-func TestRevocationEndsOpenPolls(t *testing.T) {
+func TestThreat22_RevocationEndsOpenPolls(t *testing.T) {
 	h := start(t)
 	h.registration("edge")
 	token, _ := h.token("edge", func(t *enrolment.Token) { t.MaxUses = 10 })
@@ -114,6 +114,9 @@ func TestRevocationEndsOpenPolls(t *testing.T) {
 		"key cleared": {func(h *harness, name string) {
 			h.patch(name, func(host *infrav1.ElementalHost) { host.Spec.Identity = nil })
 		}, protocol.ProblemUnknownHost},
+		"locked": {func(h *harness, name string) {
+			h.patch(name, func(host *infrav1.ElementalHost) { host.Spec.Lock = &infrav1.HostLock{Reason: infrav1.LockCloned} })
+		}, protocol.ProblemLocked},
 		"another key": {func(h *harness, name string) {
 			h.patch(name, func(host *infrav1.ElementalHost) {
 				host.Spec.Identity.KeyFingerprint = "sha256:" + strings.Repeat("0", 64)
@@ -129,9 +132,17 @@ func TestRevocationEndsOpenPolls(t *testing.T) {
 			answers := a.poll(t.Context(), a.plan("").Revision)
 			h.polling(1)
 			test.revoke(h, a.name)
+			began := time.Now()
 			g.Expect(receive(t, answers).problem().Type).To(Equal(test.kind))
+			t.Logf("the poll ended after %s", time.Since(began))
+			g.Expect(time.Since(began)).To(BeNumerically("<", 2*time.Second))
 			g.Expect(a.call(http.MethodGet, protocol.PathPlan, nil).problem().Type).To(Equal(test.kind))
 			g.Expect(a.call(http.MethodPost, protocol.PathReport, protocol.Report{}).problem().Type).To(Equal(test.kind))
+			g.Expect(a.bootstrap("c1").problem().Type).To(Equal(test.kind))
+			g.Expect(a.rotate(h.agent(), 1).problem().Type).To(Equal(test.kind))
+			if test.kind != protocol.ProblemUnknownHost {
+				g.Expect(a.enrol("").problem().Type).To(Equal(test.kind))
+			}
 			h.polling(0)
 		})
 	}

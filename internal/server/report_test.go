@@ -92,7 +92,7 @@ func TestReportOfWhatWasNeverAskedFor(t *testing.T) {
 	refused(protocol.OperationReset, "c2")
 }
 
-func TestReportedFactsAreBounded(t *testing.T) {
+func TestThreat30_InventoryIsBounded(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
 	a := h.ready()

@@ -31,7 +31,7 @@ func (h *harness) handshake(name string) (*x509.Certificate, error) {
 	return conn.ConnectionState().PeerCertificates[0], nil
 }
 
-func TestConnectionsThatAreRefused(t *testing.T) {
+func TestThreat17_ConnectionsThatAreRefused(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
 	_, ed, err := ed25519.GenerateKey(rand.Reader)
