@@ -109,6 +109,9 @@ func (s *Server) site(ctx context.Context, host *infrav1.ElementalHost) (plan.Si
 			registration = nil
 		}
 	}
+	if registration != nil {
+		site.Agent = registration.Spec.Agent
+	}
 	for _, url := range []string{enrolment.URL(registration, s.url), enrolment.URL(nil, s.url)} {
 		if url != "" && !slices.Contains(site.Servers, url) {
 			site.Servers = append(site.Servers, url)

@@ -48,6 +48,7 @@ func (s *Server) routeTable() []route {
 		{http.MethodGet, protocol.PathBootstrap, accessHost, s.bootstrap},
 		{http.MethodPost, protocol.PathReport, accessReturning, s.report},
 		{http.MethodPost, protocol.PathRotate, accessHost, s.rotate},
+		{http.MethodGet, protocol.PathAgent, accessHost, s.agentBinary},
 		{http.MethodGet, PathOpenAPI, accessKey, s.openAPI},
 	}
 }

@@ -85,6 +85,12 @@ type Options struct {
 	// PingAfter is how long a connection is silent before it is asked whether it
 	// is alive, PingTimeout how long the answer may take.
 	PingAfter, PingTimeout time.Duration
+	// Agents has the agents' binaries; without it hosts are not updated.
+	Agents AgentFiles
+	// AgentDownloads is how many hosts may fetch an agent at once. AgentStall is
+	// how long a piece of it may take to leave.
+	AgentDownloads int
+	AgentStall     time.Duration
 	// EnrolRate and EnrolBurst limit requests of one source that need no known
 	// key, and those that fail for want of one.
 	EnrolRate  float64
@@ -125,6 +131,7 @@ type Server struct {
 	spared           *sparing
 	pending          *pendingHosts
 	certificates     *certificates
+	downloads        *downloads
 	metrics          *metrics
 	label            *podLabel
 	enrolling        locks
@@ -169,6 +176,7 @@ func New(o Options) (*Server, error) {
 		authority: o.Authority, reader: o.Client, clock: o.Clock, url: o.URL,
 		serviceDNS: ServiceName + "." + o.Namespace + ".svc",
 	}
+	s.downloads = newDownloads(o)
 	var err error
 	if s.metrics, err = newMetrics(o.Metrics, func() float64 { return float64(s.presence.polling.Load()) }); err != nil {
 		return nil, err

@@ -1,0 +1,277 @@
+package server_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/enrolment"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/agentfiles"
+)
+
+// fetching is the API with agents to serve, and a registration that pins one.
+type fetching struct {
+	*WithT
+	*harness
+	folder string
+	// binary is the content that is pinned for amd64, digest its SHA-256.
+	binary, digest string
+}
+
+func newFetching(t *testing.T, size int, change ...func(*server.Options)) *fetching {
+	t.Helper()
+	f := &fetching{WithT: NewWithT(t), folder: t.TempDir()}
+	content := make([]byte, size)
+	random := rand.NewChaCha8([32]byte{1})
+	_, _ = random.Read(content)
+	f.binary, f.digest = string(content), digestOf(string(content))
+	f.write("agent", f.binary)
+	f.harness = start(t, append([]func(*server.Options){func(o *server.Options) {
+		o.Agents = agentfiles.New(t.Context(), []string{f.folder}, o.Clock)
+	}}, change...)...)
+	f.registration("edge", func(r *infrav1.ElementalRegistration) {
+		r.Spec.Agent = &infrav1.AgentRelease{Version: "v0.2.0", Binaries: []infrav1.AgentBinary{
+			{Architecture: "amd64", SHA256: f.digest}, {Architecture: "arm64", SHA256: digestOf("arm64")},
+		}}
+	})
+	return f
+}
+
+func digestOf(content string) string {
+	sum := sha256.Sum256([]byte(content))
+	return hex.EncodeToString(sum[:])
+}
+
+func (f *fetching) write(name, content string) {
+	f.Expect(os.WriteFile(filepath.Join(f.folder, name), []byte(content), 0o600)).To(Succeed())
+}
+
+// updatable returns an agent whose host is approved and can update itself.
+func (f *fetching) updatable() *agent {
+	f.tb.Helper()
+	token, _ := f.token("edge", func(t *enrolment.Token) { t.MaxUses = 1 })
+	a := f.enrolled(token)
+	hello := enrolRequest().Hello
+	hello.Capabilities = append(hello.Capabilities, protocol.CapabilityUpdate)
+	got := a.call(http.MethodPost, protocol.PathReport, protocol.Report{Hello: &hello})
+	f.Expect(got.status).To(Equal(http.StatusNoContent), got.body)
+	return a
+}
+
+// fetch asks for an agent; headers are name and value in turn.
+func (a *agent) fetch(ctx context.Context, digest string, headers ...string) *http.Response {
+	a.h.tb.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.h.url+protocol.PathAgent+"?sha256="+digest, nil)
+	a.h.must(err)
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := a.http.Do(req)
+	a.h.must(err)
+	a.h.tb.Cleanup(func() { _ = resp.Body.Close() })
+	return resp
+}
+
+func (f *fetching) body(resp *http.Response) string {
+	f.tb.Helper()
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	f.must(err)
+	return string(text)
+}
+
+func TestAgentIsServed(t *testing.T) {
+	f := newFetching(t, 1<<20)
+	a := f.updatable()
+	agent := a.plan("").Desired.Agent
+	f.Expect(agent).To(Equal(&protocol.AgentRelease{Version: "v0.2.0", SHA256: f.digest}))
+	resp := a.fetch(t.Context(), agent.SHA256)
+	f.Expect(resp.StatusCode).To(Equal(http.StatusOK))
+	f.Expect(resp.ContentLength).To(Equal(int64(len(f.binary))))
+	f.Expect(resp.Header.Get("Content-Type")).To(Equal("application/octet-stream"))
+	f.Expect(resp.Header.Get("ETag")).To(Equal(`"` + f.digest + `"`))
+	f.Expect(resp.Header.Get("Accept-Ranges")).To(Equal("bytes"))
+	f.Expect(f.body(resp) == f.binary).To(BeTrue())
+}
+
+// A download goes on where it broke off, unless it is another file by now.
+func TestAgentIsResumed(t *testing.T) {
+	f := newFetching(t, 300_000)
+	a := f.updatable()
+	const have = 123_456
+	tag := `"` + f.digest + `"`
+	resp := a.fetch(t.Context(), f.digest, "Range", "bytes="+strconv.Itoa(have)+"-", "If-Range", tag)
+	f.Expect(resp.StatusCode).To(Equal(http.StatusPartialContent))
+	f.Expect(resp.Header.Get("Content-Range")).To(Equal(fmt.Sprintf("bytes %d-299999/300000", have)))
+	f.Expect(resp.ContentLength).To(Equal(int64(len(f.binary) - have)))
+	f.Expect(f.binary[:have]+f.body(resp) == f.binary).To(BeTrue())
+
+	resp = a.fetch(t.Context(), f.digest, "Range", "bytes=5-", "If-Range", `"another"`)
+	f.Expect(resp.StatusCode).To(Equal(http.StatusOK))
+	f.Expect(f.body(resp) == f.binary).To(BeTrue())
+
+	resp = a.fetch(t.Context(), f.digest, "Range", "bytes=300000-")
+	f.Expect(resp.StatusCode).To(Equal(http.StatusRequestedRangeNotSatisfiable))
+}
+
+// Whoever is not to have an agent hears the same, whatever it is that he asks
+// for.
+func TestAgentsThatAreRefused(t *testing.T) {
+	f := newFetching(t, 1000)
+	f.write("secret", "of another registration")
+	others := f.registration("others", func(r *infrav1.ElementalRegistration) {
+		r.Spec.Agent = &infrav1.AgentRelease{Version: "v9.0.0", Binaries: []infrav1.AgentBinary{
+			{Architecture: "amd64", SHA256: digestOf("of another registration")},
+		}}
+	})
+	f.Expect(others.Spec.Agent).NotTo(BeNil())
+	a := f.updatable()
+	get := func(who *agent, digest string) answer {
+		return who.call(http.MethodGet, protocol.PathAgent+"?sha256="+digest, nil)
+	}
+	nothing := get(a, digestOf("nothing"))
+	f.Expect(nothing.status).To(Equal(http.StatusNotFound))
+	f.Expect(nothing.problem().Type).To(Equal(protocol.ProblemNoOperation))
+	for name, digest := range map[string]string{
+		"another registration's": digestOf("of another registration"),
+		"another architecture's": digestOf("arm64"),
+		"upper case":             strings.ToUpper(f.digest),
+		"none":                   "",
+		"a path":                 "../agent",
+		"a name":                 "agent",
+	} {
+		got := get(a, digest)
+		f.Expect([]any{got.status, got.body}).To(Equal([]any{nothing.status, nothing.body}), name)
+	}
+	f.Expect(get(a, strings.Repeat("a", 200)).status).To(Equal(http.StatusBadRequest))
+	f.Expect(get(f.agent(), f.digest).problem().Type).To(Equal(protocol.ProblemUnknownHost))
+
+	for name, change := range map[string]func(*infrav1.ElementalHost){
+		"pending":  func(h *infrav1.ElementalHost) { h.Spec.Approval = infrav1.ApprovalPending },
+		"rejected": func(h *infrav1.ElementalHost) { h.Spec.Approval = infrav1.ApprovalRejected },
+		"fenced": func(h *infrav1.ElementalHost) {
+			h.Spec.Claim = &infrav1.HostClaim{ID: "x", ClusterName: "c", MachineName: "m", Phase: infrav1.ClaimReleasing}
+			h.Spec.Fence = &infrav1.HostFence{Reason: "dead"}
+		},
+		"locked": func(h *infrav1.ElementalHost) { h.Spec.Lock = &infrav1.HostLock{Reason: infrav1.LockCloned} },
+	} {
+		other := f.updatable()
+		f.Expect(get(other, f.digest).status).To(Equal(http.StatusOK))
+		f.cachedSoon(f.patch(other.name, change))
+		got := get(other, f.digest)
+		f.Expect(got.status).To(BeElementOf(http.StatusForbidden, http.StatusNotFound), name)
+		f.Expect(got.header.Get("Content-Type")).To(Equal("application/problem+json"), name)
+	}
+
+	// Pinned, but no file has it: an administrator has to bring it.
+	f.must(os.Remove(filepath.Join(f.folder, "agent")))
+	got := get(a, f.digest)
+	f.Expect(got.status).To(Equal(http.StatusServiceUnavailable))
+	after, err := strconv.Atoi(got.header.Get("Retry-After"))
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(after).To(BeNumerically(">=", 60))
+}
+
+// A manager without agents serves none.
+func TestNoAgentsAreServed(t *testing.T) {
+	f := newFetching(t, 1000, func(o *server.Options) { o.Agents = nil })
+	a := f.updatable()
+	f.Expect(a.call(http.MethodGet, protocol.PathAgent+"?sha256="+f.digest, nil).status).To(Equal(http.StatusNotFound))
+}
+
+// large is more than the kernel and HTTP/2 keep for a reader that does not read.
+const large = 48 << 20
+
+// Only so many hosts fetch at once, and each one only once.
+func TestDownloadsAreBounded(t *testing.T) {
+	f := newFetching(t, large, func(o *server.Options) { o.AgentDownloads = 2 })
+	a, b, c := f.updatable(), f.updatable(), f.updatable()
+	ctx, cancel := context.WithCancel(t.Context())
+	first := a.fetch(ctx, f.digest)
+	f.Expect(first.StatusCode).To(Equal(http.StatusOK))
+	busy := func(who *agent) {
+		t.Helper()
+		resp := who.fetch(t.Context(), f.digest)
+		f.Expect(resp.StatusCode).To(Equal(http.StatusServiceUnavailable))
+		after, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(after).To(And(BeNumerically(">=", 5), BeNumerically("<=", 30)))
+	}
+	busy(a)
+	second := b.fetch(t.Context(), f.digest)
+	f.Expect(second.StatusCode).To(Equal(http.StatusOK))
+	busy(c)
+
+	// The rest of the API goes on.
+	f.Expect(c.plan("").Desired.Agent).NotTo(BeNil())
+	cancel()
+	f.Eventually(func() int { return c.fetch(t.Context(), f.digest, "Range", "bytes=0-9").StatusCode }, eventually, often).
+		Should(Equal(http.StatusPartialContent), "who hangs up leaves the place")
+	f.Expect(f.body(second) == f.binary).To(BeTrue(), "over HTTP/2, while others come and go")
+}
+
+// Who stops reading loses the place soon; who reads slowly does not.
+func TestThreat14_SlowReader(t *testing.T) {
+	for _, protocols := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		t.Run(protocols, func(t *testing.T) {
+			f := newFetching(t, large, func(o *server.Options) { o.AgentDownloads, o.AgentStall = 1, 500*time.Millisecond })
+			stalled, next := f.updatable(), f.updatable()
+			if protocols == "HTTP/1.1" {
+				stalled.http.Transport.(*http.Transport).ForceAttemptHTTP2 = false
+				stalled.http.Transport.(*http.Transport).Protocols = &http.Protocols{}
+				stalled.http.Transport.(*http.Transport).Protocols.SetHTTP1(true)
+			}
+			resp := stalled.fetch(t.Context(), f.digest)
+			f.Expect(resp.Proto).To(Equal(protocols))
+			_, err := io.ReadFull(resp.Body, make([]byte, 1000))
+			f.Expect(err).NotTo(HaveOccurred())
+			var got *http.Response
+			f.Eventually(func() int {
+				got = next.fetch(t.Context(), f.digest)
+				return got.StatusCode
+			}, eventually, 50*time.Millisecond).Should(Equal(http.StatusOK))
+			_, err = io.Copy(io.Discard, resp.Body)
+			f.Expect(err).To(HaveOccurred(), "the download was ended")
+
+			// Ten times longer than the deadline of a piece, but always going on.
+			slow, began := &slowReader{Reader: got.Body, pause: 50 * time.Millisecond, every: large / 100}, time.Now()
+			digest := sha256.New()
+			_, err = io.Copy(digest, slow)
+			f.Expect(err).NotTo(HaveOccurred())
+			f.Expect(hex.EncodeToString(digest.Sum(nil))).To(Equal(f.digest))
+			f.Expect(time.Since(began)).To(BeNumerically(">", 4*time.Second))
+		})
+	}
+}
+
+// slowReader pauses whenever so many bytes were read.
+type slowReader struct {
+	io.Reader
+	pause       time.Duration
+	every, have int
+}
+
+// Read implements io.Reader.
+func (s *slowReader) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if s.have += n; s.have >= s.every {
+		s.have = 0
+		<-time.After(s.pause)
+	}
+	return n, err
+}

@@ -1,0 +1,217 @@
+package agentfiles
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/subscription"
+)
+
+const (
+	// every is how often folders are looked at for changes. Polling works on
+	// volumes of all kinds.
+	every = 10 * time.Second
+	// maxFiles bounds the files of a folder.
+	maxFiles = 64
+)
+
+// ErrNotFound tells that no file has the digest.
+var ErrNotFound = errors.New("no file has this digest")
+
+// Store knows the files. It is safe for concurrent use.
+type Store struct {
+	folders []string
+	clock   clock.Clock
+	changed subscription.List
+
+	mu sync.Mutex
+	// files by path.
+	files map[string]file
+	// problems by path, as they were last logged.
+	problems map[string]string
+}
+
+// file is what is known of a file.
+type file struct {
+	info   fs.FileInfo
+	sha256 string
+}
+
+// New returns a Store of the files in these folders, which it hashes at once. A
+// folder that does not exist may come into being later.
+func New(ctx context.Context, folders []string, c clock.Clock) *Store {
+	s := &Store{folders: folders, clock: c, files: map[string]file{}, problems: map[string]string{}}
+	s.scan(ctx)
+	return s
+}
+
+// Subscribe has f called when other digests are there, until stop is called. f
+// must be quick.
+func (s *Store) Subscribe(f func()) (stop func()) { return s.changed.Add(f) }
+
+// Has tells whether a file has that SHA-256, in lower-case hex.
+func (s *Store) Has(digest string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.files {
+		if f.sha256 == digest {
+			return true
+		}
+	}
+	return false
+}
+
+// Open opens the file with that SHA-256, in lower-case hex. It returns
+// ErrNotFound if there is none, or if it was changed since it was hashed.
+func (s *Store) Open(digest string) (*os.File, error) {
+	s.mu.Lock()
+	candidates := maps.Clone(s.files)
+	s.mu.Unlock()
+	for _, path := range slices.Sorted(maps.Keys(candidates)) {
+		known := candidates[path]
+		if known.sha256 != digest {
+			continue
+		}
+		opened, info, err := open(path)
+		if err != nil {
+			continue // it is gone, or will be found broken by the next scan
+		}
+		if same(known.info, info) {
+			return opened, nil
+		}
+		_ = opened.Close()
+	}
+	return nil, ErrNotFound
+}
+
+// Start follows changes until the context ends. It implements manager.Runnable.
+func (s *Store) Start(ctx context.Context) error {
+	ctx = ctrl.LoggerInto(ctx, ctrl.LoggerFrom(ctx).WithName("agent-files"))
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.clock.After(every):
+			s.scan(ctx)
+		}
+	}
+}
+
+// scan hashes what is new or changed and forgets what is gone.
+func (s *Store) scan(ctx context.Context) {
+	s.mu.Lock()
+	before := s.files
+	s.mu.Unlock()
+	after, problems := map[string]file{}, map[string]string{}
+	for _, folder := range s.folders {
+		entries, err := os.ReadDir(folder)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			problems[folder] = err.Error()
+		}
+		if len(entries) > maxFiles {
+			problems[folder] = fmt.Sprintf("only %d of %d files are served", maxFiles, len(entries))
+			entries = entries[:maxFiles]
+		}
+		for _, entry := range entries {
+			path := filepath.Join(folder, entry.Name())
+			if !entry.Type().IsRegular() {
+				continue
+			}
+			found, err := hash(path, before[path])
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+			case err != nil:
+				problems[path] = err.Error()
+			default:
+				after[path] = found
+			}
+		}
+	}
+	s.mu.Lock()
+	s.files = after
+	s.mu.Unlock()
+	s.tell(ctx, problems, after)
+	if !maps.EqualFunc(before, after, func(a, b file) bool { return a.sha256 == b.sha256 }) {
+		s.changed.Changed()
+	}
+}
+
+// tell logs problems that are new. Only scan, which never runs twice at once,
+// uses them.
+func (s *Store) tell(ctx context.Context, problems map[string]string, files map[string]file) {
+	for _, path := range slices.Sorted(maps.Keys(problems)) {
+		if s.problems[path] != problems[path] {
+			ctrl.LoggerFrom(ctx).Info("Not serving agents as asked", "path", path, "reason", problems[path], "served", len(files))
+		}
+	}
+	s.problems = problems
+}
+
+// hash returns the file's digest, without reading it again if it is as it was.
+func hash(path string, before file) (file, error) {
+	opened, info, err := open(path)
+	if err != nil {
+		return file{}, err
+	}
+	defer func() { _ = opened.Close() }()
+	if before.info != nil && same(before.info, info) {
+		return before, nil
+	}
+	digest := sha256.New()
+	// One byte more than is allowed, as the file may grow while it is read.
+	size, err := io.Copy(digest, io.LimitReader(opened, protocol.MaxAgentBytes+1))
+	if err != nil {
+		return file{}, fmt.Errorf("reading the file: %w", err)
+	}
+	if size > protocol.MaxAgentBytes {
+		return file{}, errTooLarge(size)
+	}
+	return file{info: info, sha256: hex.EncodeToString(digest.Sum(nil))}, nil
+}
+
+// open opens a regular file of an allowed size.
+func open(path string) (*os.File, fs.FileInfo, error) {
+	// Not to wait for somebody to write, should it be a pipe by now.
+	opened, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening the file: %w", err)
+	}
+	info, err := opened.Stat()
+	switch {
+	case err != nil:
+		err = fmt.Errorf("looking at the file: %w", err)
+	case !info.Mode().IsRegular():
+		err = errors.New("it is no regular file any more")
+	case info.Size() > protocol.MaxAgentBytes:
+		err = errTooLarge(info.Size())
+	default:
+		return opened, info, nil
+	}
+	_ = opened.Close()
+	return nil, nil, err
+}
+
+func errTooLarge(size int64) error {
+	return fmt.Errorf("the file has %d bytes or more; the limit is %d", size, protocol.MaxAgentBytes)
+}
+
+// same tells whether a file is as it was, as far as its metadata show.
+func same(a, b fs.FileInfo) bool {
+	return a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && os.SameFile(a, b)
+}

@@ -1,0 +1,184 @@
+package agentfiles_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/agentfiles"
+)
+
+type fixture struct {
+	*WithT
+	t      *testing.T
+	folder string
+	clock  *clocktesting.FakeClock
+	store  *agentfiles.Store
+	// changed receives after each change.
+	changed chan struct{}
+	logs    strings.Builder
+}
+
+func (f *fixture) write(name, content string) string {
+	f.t.Helper()
+	f.Expect(os.WriteFile(filepath.Join(f.folder, name), []byte(content), 0o644)).To(Succeed())
+	return digest(content)
+}
+
+func digest(content string) string {
+	sum := sha256.Sum256([]byte(content))
+	return hex.EncodeToString(sum[:])
+}
+
+// start makes the store and has it follow the folder.
+func (f *fixture) start(folders ...string) {
+	f.t.Helper()
+	f.clock, f.changed = clocktesting.NewFakeClock(time.Now()), make(chan struct{}, 10)
+	ctx := ctrl.LoggerInto(f.t.Context(), funcr.New(func(_, line string) { f.logs.WriteString(line + "\n") }, funcr.Options{}))
+	f.store = agentfiles.New(ctx, append([]string{f.folder}, folders...), f.clock)
+	f.store.Subscribe(func() { f.changed <- struct{}{} })
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- f.store.Start(ctx) }()
+	f.t.Cleanup(func() {
+		cancel()
+		f.Expect(<-done).To(Succeed())
+	})
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	return &fixture{WithT: NewWithT(t), t: t, folder: t.TempDir()}
+}
+
+// scanned has the folder looked at once more, and waits for the change.
+func (f *fixture) scanned() {
+	f.t.Helper()
+	f.Eventually(f.clock.HasWaiters).Should(BeTrue())
+	f.clock.Step(10 * time.Second)
+	f.Eventually(f.changed, "10s").Should(Receive())
+}
+
+func (f *fixture) content(digest string) string {
+	f.t.Helper()
+	opened, err := f.store.Open(digest)
+	f.Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = opened.Close() }()
+	text, err := io.ReadAll(opened)
+	f.Expect(err).NotTo(HaveOccurred())
+	return string(text)
+}
+
+func TestFilesAreFoundByDigest(t *testing.T) {
+	f := newFixture(t)
+	other := t.TempDir()
+	one := f.write("one", "agent 1")
+	f.Expect(os.WriteFile(filepath.Join(other, "x"), []byte("agent 2"), 0o600)).To(Succeed())
+	f.start(other, filepath.Join(other, "missing"))
+	f.Expect(f.content(one)).To(Equal("agent 1"))
+	f.Expect(f.content(digest("agent 2"))).To(Equal("agent 2"))
+	f.Expect(f.store.Has(one)).To(BeTrue())
+	for _, nobodys := range []string{"", "one", strings.ToUpper(one), digest("agent 3"), "../one"} {
+		f.Expect(f.store.Has(nobodys)).To(BeFalse())
+		_, err := f.store.Open(nobodys)
+		f.Expect(err).To(MatchError(agentfiles.ErrNotFound))
+	}
+	f.Expect(f.logs.String()).To(BeEmpty())
+}
+
+func TestChangesAreFollowed(t *testing.T) {
+	f := newFixture(t)
+	one := f.write("agent", "agent 1")
+	f.start()
+	two := f.write("agent", "agent 22")
+	_, err := f.store.Open(one)
+	f.Expect(err).To(MatchError(agentfiles.ErrNotFound), "the file is another one by now")
+	f.scanned()
+	f.Expect(f.store.Has(one)).To(BeFalse())
+	f.Expect(f.content(two)).To(Equal("agent 22"))
+
+	// The same size and time, but another file, as after a copy that keeps times.
+	path := filepath.Join(f.folder, "agent")
+	info, err := os.Stat(path)
+	f.Expect(err).NotTo(HaveOccurred())
+	three := f.write("new", "agent 33")
+	f.Expect(os.Chtimes(filepath.Join(f.folder, "new"), info.ModTime(), info.ModTime())).To(Succeed())
+	f.Expect(os.Rename(filepath.Join(f.folder, "new"), path)).To(Succeed())
+	f.scanned()
+	f.Expect(f.content(three)).To(Equal("agent 33"))
+
+	f.Expect(os.Remove(path)).To(Succeed())
+	_, err = f.store.Open(three)
+	f.Expect(err).To(MatchError(agentfiles.ErrNotFound))
+	f.scanned()
+	f.Expect(f.store.Has(three)).To(BeFalse())
+}
+
+// What is no regular file of an allowed size is not served, and doesn't keep the
+// others from being.
+func TestWhatIsNotServed(t *testing.T) {
+	f := newFixture(t)
+	secret := filepath.Join(t.TempDir(), "secret")
+	f.Expect(os.WriteFile(secret, []byte("secret"), 0o600)).To(Succeed())
+	f.Expect(os.Symlink(secret, filepath.Join(f.folder, "link"))).To(Succeed())
+	f.Expect(os.Mkdir(filepath.Join(f.folder, "folder"), 0o700)).To(Succeed())
+	f.Expect(unix.Mkfifo(filepath.Join(f.folder, "pipe"), 0o600)).To(Succeed())
+	largest := filepath.Join(f.folder, "largest")
+	f.Expect(os.WriteFile(largest, nil, 0o600)).To(Succeed())
+	f.Expect(os.Truncate(largest, protocol.MaxAgentBytes)).To(Succeed())
+	tooLarge := filepath.Join(f.folder, "too-large")
+	f.Expect(os.WriteFile(tooLarge, nil, 0o600)).To(Succeed())
+	f.Expect(os.Truncate(tooLarge, protocol.MaxAgentBytes+1)).To(Succeed())
+	good := f.write("good", "agent")
+	f.start()
+	f.Expect(f.store.Has(good)).To(BeTrue())
+	f.Expect(f.store.Has(digest("secret"))).To(BeFalse())
+	zeros := sha256.New()
+	_, err := io.CopyN(zeros, zero{}, protocol.MaxAgentBytes)
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(f.store.Has(hex.EncodeToString(zeros.Sum(nil)))).To(BeTrue())
+	_, _ = zeros.Write([]byte{0})
+	f.Expect(f.store.Has(hex.EncodeToString(zeros.Sum(nil)))).To(BeFalse())
+	f.Expect(f.logs.String()).To(ContainSubstring("too-large"))
+
+	// Told once.
+	f.write("another", "agent 2")
+	f.scanned()
+	f.Expect(strings.Count(f.logs.String(), "too-large")).To(Equal(1))
+}
+
+type zero struct{}
+
+func (zero) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+func TestFilesOfAFolderAreBounded(t *testing.T) {
+	f := newFixture(t)
+	for i := range 70 {
+		f.write(string(rune('A'+i)), string(rune('A'+i)))
+	}
+	f.start()
+	served := 0
+	for i := range 70 {
+		if f.store.Has(digest(string(rune('A' + i)))) {
+			served++
+		}
+	}
+	f.Expect(served).To(Equal(64))
+	f.Expect(f.logs.String()).To(ContainSubstring("only 64 of 70 files are served"))
+}
