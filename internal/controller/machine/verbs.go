@@ -3,8 +3,10 @@ package machine
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -34,7 +36,7 @@ func (r *Reconciler) giveUp(ctx context.Context, s *scope) error {
 	if s.host = live; !fenced(s) {
 		return nil // its change brings the machine back here
 	}
-	if s.owner.DeletionTimestamp.IsZero() {
+	if s.owner.DeletionTimestamp.IsZero() && owns(s.owner, s.machine) {
 		ctrl.LoggerFrom(ctx).Info("Deleting Machine of a fenced host", "Machine", klog.KObj(s.owner))
 		if err := r.Client.Delete(ctx, s.owner, client.Preconditions{UID: &s.owner.UID}); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting Machine %s of a fenced host: %w", s.owner.Name, err)
@@ -46,6 +48,11 @@ func (r *Reconciler) giveUp(ctx context.Context, s *scope) error {
 		return nil
 	}
 	return claim.Release(ctx, r.Client, live, s.machine.Spec.HostRef.ClaimID, s.machine.Spec.Release.EraseDataDisks)
+}
+
+// owns tells the machine's Machine from one that was made anew under its name.
+func owns(owner *clusterv1.Machine, machine *infrav1.ElementalMachine) bool {
+	return slices.ContainsFunc(machine.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == owner.UID })
 }
 
 // skipRemediation keeps MachineHealthChecks off a Machine while its host is in
