@@ -265,10 +265,7 @@ func definite(err error) bool {
 // conditions, so that nobody has to write after it.
 func (s *Server) completeHost(ctx context.Context, host *infrav1.ElementalHost, request *protocol.EnrolRequest) (*infrav1.ElementalHost, error) {
 	return s.hosts.update(ctx, client.ObjectKeyFromObject(host), func(host *infrav1.ElementalHost) error {
-		host.Status.Agent = agentOf(request.Hello, host.Status.Agent, s.clock.Now())
-		host.Status.Inventory = inventoryOf(request.Inventory)
-		host.Status.Addresses = addressesOf(request.Addresses)
-		host.Status.Cleanliness = cleanlinessOf(request.Cleanliness)
+		setEnrolled(host, request, s.clock.Now())
 		s.setConnection(host, infrav1.ConnectionConnected)
 		return nil
 	})

@@ -106,6 +106,14 @@ func agentOf(in protocol.Hello, before *infrav1.HostAgent, now time.Time) *infra
 	return out
 }
 
+// setEnrolled sets all that a host says of itself when it enrols.
+func setEnrolled(host *infrav1.ElementalHost, in *protocol.EnrolRequest, now time.Time) {
+	host.Status.Agent = agentOf(in.Hello, host.Status.Agent, now)
+	host.Status.Inventory = inventoryOf(in.Inventory)
+	host.Status.Addresses = addressesOf(in.Addresses)
+	host.Status.Cleanliness = cleanlinessOf(in.Cleanliness)
+}
+
 // skewOf returns how far the host's clock is ahead in whole minutes, which are not
 // changed for less than a minute: nobody is to be told about seconds.
 func skewOf(host *time.Time, recorded int64, now time.Time) int64 {
