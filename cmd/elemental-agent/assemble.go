@@ -15,10 +15,12 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/config"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/executor"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/host"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/hostkey"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/node"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/reboot"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/tpm"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -39,8 +41,9 @@ type assembly struct {
 	close  func() error
 }
 
-// assemble reads the configuration and the state, which it locks.
-func assemble(path string, log *slog.Logger) (_ *assembly, err error) {
+// assemble reads the configuration and the state, which it locks. newKey has the
+// host's key replaced by another one.
+func assemble(path string, newKey bool, log *slog.Logger) (_ *assembly, err error) {
 	settings, err := config.Load(path)
 	if err != nil {
 		return nil, &usageError{err}
@@ -70,8 +73,14 @@ func assemble(path string, log *slog.Logger) (_ *assembly, err error) {
 	if err != nil {
 		return nil, err
 	}
+	keys := hostkey.Keys{Policy: settings.Key.TPM, TPM: tpm.Device{Path: tpm.DefaultDevice}, Log: log}
+	if newKey {
+		if err := agent.ReplaceKey(store, keys); err != nil {
+			return nil, err
+		}
+	}
 	link, err := agent.NewLink(agent.LinkOptions{
-		Store: store, Servers: settings.Servers, TrustBundle: settings.TrustBundle, Source: settings.Source(),
+		Store: store, Keys: keys, Servers: settings.Servers, TrustBundle: settings.TrustBundle, Source: settings.Source(),
 		Built: built(), Now: time.Now, UserAgent: "elemental-agent/" + agentVersion(),
 	})
 	if err != nil {
@@ -90,7 +99,8 @@ func assemble(path string, log *slog.Logger) (_ *assembly, err error) {
 	return &assembly{
 		config: settings, store: store, close: unlock, reset: reset,
 		agent: agent.New(agent.Options{
-			Store: store, Link: link, Token: settings.Token, Observer: machine, Namer: machine, Watcher: machine, Linker: linker,
+			Store: store, Link: link, Token: settings.Token,
+			ForgetTokenFile: func() error { return config.ForgetToken(path) }, Observer: machine, Namer: machine, Watcher: machine, Linker: linker,
 			Runners: map[protocol.OperationType]agent.Runner{
 				protocol.OperationBootstrap: bootstrap, protocol.OperationReset: reset,
 				protocol.OperationReboot: &reboot.Runner{Documents: store.Documents(), Host: machine, BootID: boot, Log: log},
@@ -129,7 +139,7 @@ func runCommand() command {
 					level = slog.LevelDebug
 				}
 				log := logger(s, level)
-				parts, err := assemble(*path, log)
+				parts, err := assemble(*path, false, log)
 				if err != nil {
 					return err
 				}
@@ -152,14 +162,17 @@ func runCommand() command {
 func enrolCommand() command {
 	return command{
 		name: "enrol", summary: "Enrol this host once and print its name",
-		details: "Makes the host's key if it has none and asks the manager for a place in the fleet. Enrolling\nagain changes nothing. \"run\" does this by itself.",
+		details: "Makes the host's key if it has none and asks the manager for a place in the fleet. Enrolling\nagain changes nothing. \"run\" does this by itself.\n\n" +
+			"With --new-key the host gets another key first, for one whose key was lost with its TPM or\n" +
+			"locked. An administrator then has to let it in again.",
 		setUp: func(flags *pflag.FlagSet) func(context.Context, streams, []string) error {
 			path := configFlag(flags)
+			newKey := flags.Bool("new-key", false, "replace the host's key; the old one is lost")
 			return func(ctx context.Context, s streams, args []string) (err error) {
 				if err := noArguments(args); err != nil {
 					return err
 				}
-				parts, err := assemble(*path, logger(s, slog.LevelWarn))
+				parts, err := assemble(*path, *newKey, logger(s, slog.LevelWarn))
 				if err != nil {
 					return err
 				}
@@ -167,6 +180,7 @@ func enrolCommand() command {
 				if err := parts.agent.Enrol(ctx); err != nil {
 					return err
 				}
+				parts.agent.ForgetToken()
 				who := parts.store.Identity()
 				if _, err := fmt.Fprintln(s.out, who.Namespace+"/"+who.Name); err != nil {
 					return err

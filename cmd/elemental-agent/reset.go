@@ -38,7 +38,7 @@ func resetCommand() command {
 }
 
 func resetHost(ctx context.Context, s streams, path string, force bool) (err error) {
-	parts, err := assemble(path, logger(s, slog.LevelInfo))
+	parts, err := assemble(path, false, logger(s, slog.LevelInfo))
 	if err != nil {
 		return err
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/config"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/host"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/hostkey"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -30,6 +30,7 @@ type status struct {
 	Host        string               `json:"host,omitempty"`
 	Approved    bool                 `json:"approved"`
 	Key         string               `json:"key,omitempty"`
+	KeyPlace    string               `json:"keyPlace,omitempty"`
 	Generation  int64                `json:"generation"`
 	Servers     []string             `json:"servers"`
 	Connection  *agent.Connection    `json:"connection,omitempty"`
@@ -106,8 +107,11 @@ func readStatus(ctx context.Context, settings config.Config, log *slog.Logger) (
 	if who.Enrolled() {
 		shown.HostID, shown.Host, shown.Approved = who.HostID, who.Namespace+"/"+who.Name, who.Approved
 	}
-	if shown.Key, err = fingerprint(who); err != nil {
-		return status{}, err
+	if who.Key != "" {
+		if shown.Key, err = hostkey.Fingerprint(who.Key); err != nil {
+			return status{}, err
+		}
+		shown.KeyPlace = hostkey.Place(who.Key)
 	}
 	shown.Generation, shown.ProviderID, shown.Wanted = who.Generation, plan.Desired.ProviderID, plan.Operation
 	if trust := store.Trust(); len(trust.Servers) > 0 {
@@ -127,21 +131,6 @@ func readStatus(ctx context.Context, settings config.Config, log *slog.Logger) (
 	return shown, nil
 }
 
-func fingerprint(who state.Identity) (string, error) {
-	if who.Key == "" {
-		return "", nil
-	}
-	key, err := identity.DecodeKey([]byte(who.Key))
-	if err != nil {
-		return "", err
-	}
-	public, err := identity.PublicKeyBytes(key)
-	if err != nil {
-		return "", err
-	}
-	return identity.Fingerprint(public), nil
-}
-
 func (s status) print(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name string, value any) {
@@ -159,7 +148,9 @@ func (s status) print(w io.Writer) error {
 		row("Host", s.Host)
 	}
 	row("Host ID", s.HostID)
-	row("Key", s.Key)
+	if s.Key != "" {
+		row("Key", s.Key+" (in the "+s.KeyPlace+")")
+	}
 	row("Servers", strings.Join(s.Servers, " "))
 	if s.Connection == nil {
 		row("Connection", "the agent has not run since the host was started")

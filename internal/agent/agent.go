@@ -128,6 +128,8 @@ type Agent struct {
 	linked string
 	// toldUpdate is what the manager knows of the last update.
 	toldUpdate *protocol.AgentUpdate
+	// reconnect ends the poll that is under way.
+	reconnect context.CancelCauseFunc
 	// unknownSince is when managers began to deny knowing the host.
 	unknownSince time.Time
 }

@@ -9,8 +9,8 @@ import (
 
 // Connection is how the agent stands with its manager; for people.
 type Connection struct {
-	// State is Connected, Pending (waiting for approval), Unknown, Revoked or
-	// Disconnected.
+	// State is Connected, Pending (waiting for approval), Unknown, Revoked, Locked
+	// (another machine has the same key) or Disconnected.
 	State string    `json:"state"`
 	Since time.Time `json:"since"`
 	// Error says why the host is not connected.
@@ -25,6 +25,7 @@ const (
 	Pending      = "Pending"
 	Unknown      = "Unknown"
 	Revoked      = "Revoked"
+	Locked       = "Locked"
 	Disconnected = "Disconnected"
 )
 

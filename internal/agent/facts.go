@@ -14,6 +14,8 @@ type observation struct {
 	inventory   protocol.Inventory
 	addresses   []protocol.Address
 	cleanliness protocol.Cleanliness
+	// trust names the roots in use.
+	trust string
 }
 
 // facts are the latest observation and what the manager knows of it.
@@ -51,8 +53,9 @@ func (f *facts) acknowledge(told observation) {
 }
 
 // news fills a report with what the manager doesn't know, and returns what it
-// will know afterwards. first is true when it knows nothing of this host.
-func (f *facts) news(report *protocol.Report) (next observation, first bool) {
+// will know afterwards. introduce is true when the host is to say again what it
+// is.
+func (f *facts) news(report *protocol.Report) (next observation, introduce bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	next = f.seen
@@ -65,11 +68,12 @@ func (f *facts) news(report *protocol.Report) (next observation, first bool) {
 	if f.told == nil || !reflect.DeepEqual(f.told.cleanliness, next.cleanliness) {
 		report.Cleanliness = &next.cleanliness
 	}
-	return next, f.told == nil
+	return next, f.told == nil || f.told.trust != next.trust
 }
 
 // observe looks at everything. What cannot be found out stays as it was.
 func (a *Agent) observe(ctx context.Context) {
+	a.observeTrust()
 	if inventory, err := a.Observer.Inventory(ctx); err != nil {
 		a.Log.Error("Could not take the inventory", "error", err)
 	} else {
@@ -79,6 +83,12 @@ func (a *Agent) observe(ctx context.Context) {
 	}
 	a.observeAddresses(ctx)
 	a.observeCleanliness(ctx)
+}
+
+// observeTrust has the manager told when other roots are in use.
+func (a *Agent) observeTrust() {
+	digest := a.Link.TrustDigest()
+	a.facts.update(func(o *observation) { o.trust = digest })
 }
 
 func (a *Agent) observeAddresses(ctx context.Context) {
@@ -109,7 +119,14 @@ func (a *Agent) watch(ctx context.Context) error {
 		return nil
 	}
 	err := a.Watcher.WatchAddresses(ctx, func() {
+		before := a.facts.current().addresses
 		a.observeAddresses(ctx)
+		if slices.Equal(before, a.facts.current().addresses) {
+			// A route or a link: worth an attempt by a host that has no connection.
+			signal(a.network)
+			return
+		}
+		a.networkChanged()
 		signal(a.report)
 	})
 	if err != nil && ctx.Err() == nil {

@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"crypto"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -9,13 +11,22 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/tpm"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
+// Keys makes and opens host keys, which it knows as text.
+type Keys interface {
+	// New makes a key to take the place of current, which is blank for the first.
+	New(current string) (string, error)
+	Signer(key string) (crypto.Signer, error)
+}
+
 // LinkOptions say what a Link is made from.
 type LinkOptions struct {
 	Store *state.Store
+	Keys  Keys
 	// Servers and TrustBundle are the configuration's; Source names them.
 	Servers     []string
 	TrustBundle string
@@ -39,11 +50,7 @@ type Link struct {
 func NewLink(o LinkOptions) (*Link, error) {
 	l := &Link{o: o}
 	if o.Store.Identity().Key == "" {
-		key, err := newKey()
-		if err != nil {
-			return nil, err
-		}
-		if err := o.Store.UpdateIdentity(func(i *state.Identity) { i.Key = key }); err != nil {
+		if err := ReplaceKey(o.Store, o.Keys); err != nil {
 			return nil, err
 		}
 	}
@@ -55,7 +62,20 @@ func NewLink(o LinkOptions) (*Link, error) {
 	return l, nil
 }
 
-// Client is the one to use now.
+// ReplaceKey makes a key without telling the manager, to which the host is a
+// stranger afterwards: for the first key, and for one that was lost.
+func ReplaceKey(store *state.Store, keys Keys) error {
+	key, err := keys.New(store.Identity().Key)
+	if err != nil {
+		return err
+	}
+	return store.UpdateIdentity(func(i *state.Identity) {
+		i.Key, i.PendingKey, i.Generation, i.RotatedAt, i.Approved = key, "", 0, time.Time{}, false
+	})
+}
+
+// Client is the one to use now. One that was used before makes its calls with
+// this one.
 func (l *Link) Client() *client.Client {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,19 +84,27 @@ func (l *Link) Client() *client.Client {
 
 func (l *Link) use(next *client.Client) {
 	l.mu.Lock()
-	before := l.client
+	defer l.mu.Unlock()
 	l.client = next
-	l.mu.Unlock()
-	before.Close()
+}
+
+// TrustDigest names the roots in use, as protocol.TrustDigest does.
+func (l *Link) TrustDigest() string {
+	_, bundle := l.managers(l.o.Store.Trust())
+	return protocol.TrustDigest(bundle)
 }
 
 // dial makes a client; it connects to nothing.
 func (l *Link) dial(key string, learnt state.Trust) (*client.Client, error) {
-	private, err := identity.DecodeKey([]byte(key))
+	private, err := l.o.Keys.Signer(key)
 	if err != nil {
 		return nil, err
 	}
 	certificate, err := identity.ClientCertificate(private)
+	if errors.Is(err, tpm.ErrLost) {
+		return nil, fmt.Errorf("%w: the key cannot be recovered; \"elemental-agent enrol --new-key\" makes a new one, "+
+			"with which an administrator has to approve this host again", err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -147,19 +175,11 @@ func (l *Link) learn(ctx context.Context, desired protocol.Desired) error {
 		candidate.Close()
 		return err
 	}
+	l.Client().Follow(candidate)
 	l.use(candidate)
 	return nil
 }
 
 func sameTrust(a, b state.Trust) bool {
 	return a.TrustBundle == b.TrustBundle && a.Config == b.Config && slices.Equal(a.Servers, b.Servers)
-}
-
-func newKey() (string, error) {
-	key, err := identity.NewKey()
-	if err != nil {
-		return "", err
-	}
-	text, err := identity.EncodeKey(key)
-	return string(text), err
 }

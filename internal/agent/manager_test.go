@@ -34,9 +34,14 @@ type manager struct {
 	bundle string
 
 	mu sync.Mutex
-	// key is the fingerprint on record, "" when no host is known.
-	key         string
-	generation  int64
+	// key is the fingerprint on record, "" when no host is known; next was
+	// offered by the holder of key, former was replaced by it.
+	key, next, former string
+	generation        int64
+	// boot polled last, the retired ones before it. locked says why the host is.
+	boot        string
+	retired     map[string]bool
+	locked      string
 	plan        protocol.Plan
 	changed     chan struct{}
 	data        []byte
@@ -48,6 +53,9 @@ type manager struct {
 	reports     []protocol.Report
 	operations  map[string]protocol.OperationReport
 	cleanliness *protocol.Cleanliness
+	enrolled    []protocol.EnrolRequest
+	// pending hosts are enrolled without being approved.
+	pending bool
 	// forgot are operations that the host's claim no longer names.
 	forgot map[string]bool
 	// refuse is asked before anything else; a problem is sent instead.
@@ -60,7 +68,7 @@ func newManager(t *testing.T) *manager {
 	t.Helper()
 	m := &manager{
 		plan: protocol.Plan{Revision: "0"}, changed: make(chan struct{}), now: time.Now,
-		operations: map[string]protocol.OperationReport{}, data: []byte("#cloud-config\n"),
+		operations: map[string]protocol.OperationReport{}, retired: map[string]bool{}, data: []byte("#cloud-config\n"),
 	}
 	certificate, bundle := serverCertificate(t, time.Now().Add(-time.Hour), time.Now().Add(365*24*time.Hour))
 	m.bundle = bundle
@@ -138,7 +146,8 @@ func (m *manager) await(t *testing.T, what string, condition func(*manager) bool
 func (m *manager) describe() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return fmt.Sprintf("operations %+v, %d polls, %d enrolments", m.operations, m.polls, m.enrolments)
+	return fmt.Sprintf("operations %+v, %d polls, %d enrolments, %d rotations, locked %q",
+		m.operations, m.polls, m.enrolments, m.rotations, m.locked)
 }
 
 // ended is a condition: the manager heard of an operation's end.
@@ -153,7 +162,7 @@ func (m *manager) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	m.mu.Lock()
-	refuse, known, lose := m.refuse, m.key == key, m.lose
+	refuse, lose := m.refuse, m.lose
 	m.mu.Unlock()
 	if refuse != nil {
 		if p := refuse(r.URL.Path); p != nil {
@@ -161,6 +170,7 @@ func (m *manager) serve(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	known := m.authenticate(key, r.URL.Query().Get("boot"))
 	if lose != nil && lose(r.URL.Path) {
 		m.handle(httptest.NewRecorder(), r, key, known)
 		panic(http.ErrAbortHandler)
@@ -168,8 +178,37 @@ func (m *manager) serve(w http.ResponseWriter, r *http.Request) {
 	m.handle(w, r, key, known)
 }
 
+// authenticate has the manager's rules of two-phase rotation: the first use of
+// the next key makes it the key; any use of the former one locks the host, and
+// so does a poll of a boot that another has followed.
+func (m *manager) authenticate(key, boot string) (known bool) {
+	m.set(func(m *manager) {
+		switch {
+		case key == m.next:
+			m.key, m.next, m.former = m.next, "", m.key
+			m.generation++
+		case key == m.former:
+			m.locked = "the former key was used"
+		}
+		known = key == m.key && key != ""
+		if !known || boot == "" || boot == m.boot {
+			return
+		}
+		if m.retired[boot] {
+			m.locked = "boot " + boot + " came back"
+		}
+		m.retired[m.boot], m.boot = true, boot
+	})
+	return known
+}
+
 func (m *manager) handle(w http.ResponseWriter, r *http.Request, key string, known bool) {
+	m.mu.Lock()
+	locked := m.locked
+	m.mu.Unlock()
 	switch {
+	case locked != "":
+		problem(w, protocol.Problem{Type: protocol.ProblemLocked, Title: locked, Status: http.StatusForbidden})
 	case r.URL.Path == protocol.PathEnrol:
 		m.enrol(w, r, key, known)
 	case !known:
@@ -188,15 +227,31 @@ func (m *manager) handle(w http.ResponseWriter, r *http.Request, key string, kno
 }
 
 func (m *manager) enrol(w http.ResponseWriter, r *http.Request, key string, known bool) {
-	if !known && r.Header.Get("Authorization") != "Bearer "+token {
+	var request protocol.EnrolRequest
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+		problem(w, protocol.Problem{Status: http.StatusBadRequest})
+		return
+	}
+	if !known && request.Previous == nil && r.Header.Get("Authorization") != "Bearer "+token {
 		problem(w, protocol.Problem{Type: protocol.ProblemTokenRefused, Title: "Token refused", Status: http.StatusForbidden})
 		return
 	}
 	m.set(func(m *manager) {
-		m.key = key
+		if !known {
+			m.key, m.next, m.former, m.generation = key, "", "", 1
+		}
+		m.enrolled = append(m.enrolled, request)
 		m.enrolments++
 	})
-	send(w, protocol.EnrolResponse{HostID: "id-1", Namespace: "fleet", Name: "host-1", Approved: true, ServerTime: m.time()})
+	send(w, protocol.EnrolResponse{
+		HostID: "id-1", Namespace: "fleet", Name: "host-1", Approved: !m.isPending(), Generation: 1, ServerTime: m.time(),
+	})
+}
+
+func (m *manager) isPending() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.pending
 }
 
 func (m *manager) poll(w http.ResponseWriter, r *http.Request) {
@@ -208,7 +263,12 @@ func (m *manager) poll(w http.ResponseWriter, r *http.Request) {
 		if key, err := identity.PeerFingerprint(r.TLS); err != nil || key != m.key {
 			known = false
 		}
+		locked := m.locked
 		m.mu.Unlock()
+		if locked != "" {
+			problem(w, protocol.Problem{Type: protocol.ProblemLocked, Title: locked, Status: http.StatusForbidden})
+			return
+		}
 		if !known {
 			problem(w, protocol.Problem{Type: protocol.ProblemUnknownHost, Title: "Unknown host", Status: http.StatusForbidden})
 			return
@@ -299,18 +359,27 @@ func (m *manager) rotate(w http.ResponseWriter, r *http.Request, key string) {
 		return
 	}
 	next, err := identity.VerifyRotation(request.PublicKey, request.Signature, key)
-	m.mu.Lock()
-	generation := m.generation
-	m.mu.Unlock()
-	if err != nil || request.Generation != generation {
-		problem(w, protocol.Problem{Type: protocol.ProblemStaleGeneration, Status: http.StatusConflict})
+	if err != nil {
+		problem(w, protocol.Problem{Status: http.StatusBadRequest})
 		return
 	}
+	refused := false
 	m.set(func(m *manager) {
-		m.key = next
-		m.generation++
-		m.rotations++
+		switch {
+		case request.Generation != m.generation:
+			m.locked = "a wrong generation"
+		case m.next != "" && m.next != next:
+			m.locked = "a second next key"
+		default:
+			m.next = next
+			m.rotations++
+		}
+		refused = m.locked != ""
 	})
+	if refused {
+		problem(w, protocol.Problem{Type: protocol.ProblemLocked, Title: "Locked", Status: http.StatusForbidden})
+		return
+	}
 	w.WriteHeader(http.StatusNoContent)
 }
 

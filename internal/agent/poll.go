@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -22,17 +23,21 @@ type poller struct {
 	revision  string
 	connected bool
 	state     string
+	wait      *waits
 }
 
 // poll holds the long-poll open.
 func (a *Agent) poll(ctx context.Context) error {
-	p := &poller{}
-	backoff := a.backoff(retryMax)
+	p := &poller{wait: a.newWaits()}
 	for ctx.Err() == nil {
 		began := a.Clock.Now()
-		plan, err := a.ask(ctx, p)
+		plan, err := a.reachable(ctx, p)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // the agent is being stopped
+		}
+		if errors.Is(err, errNetworkChanged) {
+			a.Link.Client().Close()
+			continue
 		}
 		if err != nil {
 			if isStateError(err) {
@@ -41,11 +46,7 @@ func (a *Agent) poll(ctx context.Context) error {
 			if err := a.disconnected(ctx, p, err); err != nil {
 				return err
 			}
-			backoff.Max = retryMax
-			if state := a.judge(err); state == Revoked {
-				backoff.Max = refusedMax
-			}
-			a.pause(ctx, backoff.Next()+client.RetryAfter(err), nil)
+			a.pause(ctx, p.wait.next(err, a.Clock.Now().Sub(began)), a.network)
 			continue
 		}
 		news := plan != nil && plan.Revision != p.revision
@@ -53,12 +54,40 @@ func (a *Agent) poll(ctx context.Context) error {
 			return err
 		}
 		if news || a.Clock.Now().Sub(began) >= tooFast {
-			backoff.Reset()
+			p.wait.reset()
 			continue
 		}
-		a.pause(ctx, backoff.Next(), nil)
+		a.pause(ctx, p.wait.refused.Next(), nil)
 	}
 	return nil
+}
+
+// errNetworkChanged ends a poll whose connection may lead nowhere now.
+var errNetworkChanged = errors.New("the host's addresses changed")
+
+// reachable asks for the plan until the host's addresses change: a connection
+// from an address that is gone would be noticed only much later.
+func (a *Agent) reachable(ctx context.Context, p *poller) (*protocol.Plan, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	a.mu.Lock()
+	a.reconnect = cancel
+	a.mu.Unlock()
+	plan, err := a.ask(ctx, p)
+	if err != nil && !isStateError(err) && errors.Is(context.Cause(ctx), errNetworkChanged) {
+		return nil, errNetworkChanged
+	}
+	return plan, err
+}
+
+// networkChanged has the host connect anew, at once.
+func (a *Agent) networkChanged() {
+	signal(a.network)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.reconnect != nil {
+		a.reconnect(errNetworkChanged)
+	}
 }
 
 // ask enrols the host if it has to be, and fetches the plan.
@@ -75,7 +104,7 @@ func (a *Agent) ask(ctx context.Context, p *poller) (*protocol.Plan, error) {
 		// it hears everything again, and tells its whole plan.
 		p.revision = ""
 	}
-	return a.Link.Client().Plan(ctx, p.revision)
+	return a.Link.Client().Plan(ctx, p.revision, a.BootID)
 }
 
 // answered handles what a successful poll brought.
@@ -101,6 +130,7 @@ func (a *Agent) answered(ctx context.Context, p *poller, plan *protocol.Plan) er
 		p.revision = plan.Revision
 	}
 	a.notice(p, Connected, nil)
+	a.ForgetToken()
 	return a.rotateIfDue(ctx)
 }
 
@@ -137,6 +167,8 @@ func (a *Agent) accept(ctx context.Context, plan protocol.Plan) error {
 		}
 		a.Log.Error("Kept the servers and roots that work", "error", err)
 	}
+	a.observeTrust()
+	signal(a.report)
 	return nil
 }
 
@@ -157,15 +189,14 @@ func (a *Agent) tellAgain(op state.Operation) {
 // disconnected handles a failed poll.
 func (a *Agent) disconnected(ctx context.Context, p *poller, cause error) error {
 	p.connected = false
-	a.notice(p, a.judge(cause), cause)
-	if done, err := a.resolvePending(ctx, cause); done || err != nil {
-		return err
-	}
+	a.notice(p, judge(cause), cause)
 	return a.readopt(ctx, cause)
 }
 
-func (a *Agent) judge(err error) string {
+func judge(err error) string {
 	switch {
+	case client.IsProblem(err, protocol.ProblemLocked), client.IsProblem(err, protocol.ProblemStaleGeneration):
+		return Locked
 	case client.IsProblem(err, protocol.ProblemRevoked):
 		return Revoked
 	case client.IsProblem(err, protocol.ProblemUnknownHost):

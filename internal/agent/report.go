@@ -62,10 +62,11 @@ func (p *progress) take() (protocol.OperationReport, bool) {
 
 // tell sends facts and results until they are acknowledged.
 func (a *Agent) tell(ctx context.Context) error {
-	backoff := a.backoff(retryMax)
+	wait := a.newWaits()
 	// One line in the log is enough for one outage.
 	failing := false
 	for ctx.Err() == nil {
+		began := a.Clock.Now()
 		sent, err := a.tellOnce(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -79,9 +80,13 @@ func (a *Agent) tell(ctx context.Context) error {
 			}
 			failing = true
 			a.Log.Log(ctx, level, "Could not report, and tries again", "error", err)
-			a.pause(ctx, backoff.Next()+client.RetryAfter(err), nil)
+			wake := a.report // a connection that came back is a reason to try at once
+			if !client.Unreachable(err) {
+				wake = nil
+			}
+			a.pause(ctx, wait.next(err, a.Clock.Now().Sub(began)), wake)
 		case sent:
-			backoff.Reset()
+			wait.reset()
 			failing = false
 		default:
 			select {
@@ -99,12 +104,12 @@ func (a *Agent) tellOnce(ctx context.Context) (sent bool, err error) {
 		return false, nil
 	}
 	var report protocol.Report
-	next, first := a.facts.news(&report)
-	if first {
+	next, introduce := a.facts.news(&report)
+	if introduce {
 		hello := a.hello()
 		report.Hello = &hello
 	}
-	report.AgentUpdate = a.updateNews(first)
+	report.AgentUpdate = a.updateNews(introduce)
 	facts := report.AgentUpdate != nil || report.Hello != nil || report.Inventory != nil || report.Addresses != nil || report.Cleanliness != nil
 	results, repeated := a.results()
 	for _, op := range append(results, repeated...) {

@@ -2,25 +2,39 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/hostkey"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
+// drainTime is how long a rotation waits for requests of the old key.
+const drainTime = client.CallTimeout + 5*time.Second
+
 // rotateIfDue replaces the host's key when it is old enough by the manager's
-// clock. It is called after a successful poll, so it needs no timer, and the
-// key on record is known to be the one in use.
+// clock. It is called between two polls, so it needs no timer.
+//
+// The manager accepts the next key beside the present one; the first use of the
+// next key makes the present one a sign of a copied disk, for which the host is
+// locked. Hence the order: the next key is durable before it is offered, always
+// the same one is offered again, and it is used only after it was durably made
+// the host's key and all requests of the old one have been answered. A crash
+// before that leaves a host that works with its old key and offers the same next
+// one again; a crash after that leaves one that has never known the old key.
 func (a *Agent) rotateIfDue(ctx context.Context) error {
 	who := a.Store.Identity()
 	if who.RotatedAt.IsZero() {
 		return a.Store.UpdateIdentity(func(i *state.Identity) { i.RotatedAt = utc(a.Link.Client().ServerNow()) })
 	}
-	// A pending key at this point is one that the manager has not taken over.
+	if !a.Link.Client().Settled() {
+		return nil // a later poll will do
+	}
 	if who.PendingKey == "" && a.Link.Client().ServerNow().Before(who.RotatedAt.Add(a.rotationAge(who))) {
 		return nil
 	}
@@ -38,38 +52,34 @@ func (a *Agent) rotationAge(who state.Identity) time.Duration {
 
 func (a *Agent) rotate(ctx context.Context) error {
 	if a.Store.Identity().PendingKey == "" {
-		next, err := newKey()
+		next, err := a.Link.o.Keys.New(a.Store.Identity().Key)
 		if err != nil {
-			return err
+			a.Log.Error("Could not make a new key, and keeps the one it has", "error", err)
+			return nil
 		}
 		if err := a.Store.UpdateIdentity(func(i *state.Identity) { i.PendingKey = next }); err != nil {
 			return err
 		}
 	}
-	request, err := rotation(a.Store.Identity())
-	if err != nil {
-		return err
+	who := a.Store.Identity()
+	request, err := a.Link.rotation(who)
+	if err == nil {
+		err = a.Link.Client().Rotate(ctx, request)
 	}
-	if err := a.Link.Client().Rotate(ctx, request); err != nil {
-		// Whether the manager took the key over will show: the next poll works
-		// with the old key, or resolvePending finds the new one to be in use.
-		a.Log.Warn("Could not rotate the host's key", "error", err)
+	if err != nil {
+		a.Log.Warn("Could not rotate the host's key, and tries again", "error", err)
 		return nil
 	}
-	return a.promote()
+	return a.promote(ctx, who)
 }
 
 // rotation asks to replace the key in use by the pending one.
-func rotation(who state.Identity) (protocol.RotateRequest, error) {
-	old, err := identity.DecodeKey([]byte(who.Key))
+func (l *Link) rotation(who state.Identity) (protocol.RotateRequest, error) {
+	old, err := hostkey.Fingerprint(who.Key)
 	if err != nil {
 		return protocol.RotateRequest{}, err
 	}
-	next, err := identity.DecodeKey([]byte(who.PendingKey))
-	if err != nil {
-		return protocol.RotateRequest{}, err
-	}
-	oldPublic, err := identity.PublicKeyBytes(old)
+	next, err := l.o.Keys.Signer(who.PendingKey)
 	if err != nil {
 		return protocol.RotateRequest{}, err
 	}
@@ -77,52 +87,38 @@ func rotation(who state.Identity) (protocol.RotateRequest, error) {
 	if err != nil {
 		return protocol.RotateRequest{}, err
 	}
-	signature, err := identity.SignRotation(next, identity.Fingerprint(oldPublic))
+	signature, err := identity.SignRotation(next, old)
 	if err != nil {
 		return protocol.RotateRequest{}, err
 	}
-	return protocol.RotateRequest{PublicKey: public, Signature: signature, Generation: who.Generation}, nil
+	return protocol.RotateRequest{PublicKey: public, Signature: signature, Generation: max(who.Generation, 1)}, nil
 }
 
-// promote makes the pending key the one in use.
-func (a *Agent) promote() error {
+// promote makes the pending key, which the manager has accepted, the host's.
+func (a *Agent) promote(ctx context.Context, who state.Identity) error {
 	now := utc(a.Link.Client().ServerNow())
-	next, err := a.Link.dial(a.Store.Identity().PendingKey, a.Store.Trust())
+	next, err := a.Link.dial(who.PendingKey, a.Store.Trust())
 	if err != nil {
-		return err
+		a.Log.Warn("Could not use the new key, and tries again", "error", err)
+		return nil
 	}
-	err = a.Store.UpdateIdentity(func(i *state.Identity) {
-		i.Key, i.PendingKey = i.PendingKey, ""
-		i.Generation++
-		i.RotatedAt = now
+	ctx, cancel := context.WithTimeout(ctx, drainTime)
+	defer cancel()
+	err = a.Link.Client().HandOver(ctx, next, func() error {
+		return a.Store.UpdateIdentity(func(i *state.Identity) {
+			i.Key, i.PendingKey = i.PendingKey, ""
+			i.Generation = max(i.Generation, 1) + 1
+			i.RotatedAt = now
+		})
 	})
+	if errors.Is(err, client.ErrBusy) {
+		a.Log.Info("The new key is accepted and waits until all requests of the old one are over")
+		return nil
+	}
 	if err != nil {
-		next.Close()
 		return fmt.Errorf("changing to the new key: %w", err)
 	}
 	a.Link.use(next)
 	a.Log.Info("Rotated the host's key", "generation", a.Store.Identity().Generation)
 	return nil
-}
-
-// resolvePending finds out, when the manager refuses the key in use, whether
-// it has taken over the pending one already: the host may have died after the
-// manager's answer and before it remembered it.
-func (a *Agent) resolvePending(ctx context.Context, cause error) (promoted bool, err error) {
-	who := a.Store.Identity()
-	refused := client.IsProblem(cause, protocol.ProblemUnknownHost) ||
-		client.IsProblem(cause, protocol.ProblemRevoked) || client.IsProblem(cause, protocol.ProblemStaleGeneration)
-	if who.PendingKey == "" || !refused {
-		return false, nil
-	}
-	candidate, err := a.Link.dial(who.PendingKey, a.Store.Trust())
-	if err != nil {
-		return false, err
-	}
-	defer candidate.Close()
-	if err := candidate.Report(ctx, protocol.Report{}); err != nil {
-		a.Log.Info("The manager doesn't know the pending key either", "error", err)
-		return false, nil
-	}
-	return true, a.promote()
 }

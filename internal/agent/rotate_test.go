@@ -10,13 +10,15 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// rotated is a condition: the manager has another key, and knows the host by it.
-func rotated(times int) func(*manager) bool {
-	return func(m *manager) bool { return m.rotations >= times }
-}
+// rotated is a condition: the host uses another key.
+func rotated(m *manager) bool { return m.generation > 1 && m.next == "" }
 
-// aged makes the next poll find the key too old.
+// aged makes the next poll find the key too old, and lets time go by between any
+// two requests.
 func (r *rig) aged() {
+	r.clock.mu.Lock()
+	r.clock.step = time.Minute
+	r.clock.mu.Unlock()
 	r.manager.set(func(m *manager) { m.now = func() time.Time { return time.Now().Add(48 * time.Hour) } })
 	r.manager.want(nil, protocol.Desired{})
 }
@@ -27,9 +29,7 @@ func TestRotatesAnOldKey(t *testing.T) {
 	r.manager.await(t, "connected", func(m *manager) bool { return m.polls > 0 })
 	first := r.manager.known()
 	r.aged()
-	r.manager.await(t, "the key is rotated", rotated(1))
-	polls := r.manager.count(&r.manager.polls)
-	r.manager.await(t, "the host polls with the new key", func(m *manager) bool { return m.polls > polls })
+	r.manager.await(t, "the key is rotated", rotated)
 	r.manager.want(bootstrapOf("a"), protocol.Desired{})
 	r.manager.await(t, "operations work with the new key", ended("a", protocol.StateSucceeded))
 	if err := stop(); err != nil {
@@ -39,7 +39,7 @@ func TestRotatesAnOldKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if who := store.Identity(); who.PendingKey != "" || who.Generation != 1 || who.HostID != "id-1" || r.manager.key == first {
+	if who := store.Identity(); who.PendingKey != "" || who.Generation != 2 || who.HostID != "id-1" || r.manager.key == first {
 		t.Errorf("after the rotation: generation %d, pending %t", who.Generation, who.PendingKey != "")
 	}
 	if r.manager.enrolments != 1 || r.manager.rotations != 1 {
@@ -48,7 +48,7 @@ func TestRotatesAnOldKey(t *testing.T) {
 }
 
 // The manager took the key over, and its answer got lost, or the host died
-// before it could remember it.
+// before it could remember it: the host offers the same key again.
 func TestRotationSurvivesALostAnswer(t *testing.T) {
 	r := newRig(t)
 	r.start()
@@ -58,10 +58,11 @@ func TestRotationSurvivesALostAnswer(t *testing.T) {
 		m.lose = func(path string) bool { return path == protocol.PathRotate && lost.Add(1) == 1 }
 	})
 	r.aged()
-	r.manager.await(t, "the key is rotated", rotated(1))
+	r.manager.await(t, "the manager has accepted the key", func(m *manager) bool { return m.rotations == 1 })
 	r.manager.want(bootstrapOf("a"), protocol.Desired{})
-	r.manager.await(t, "the host came back with the new key", ended("a", protocol.StateSucceeded))
-	if r.manager.enrolments != 1 || r.manager.rotations != 1 {
+	r.manager.await(t, "the key is rotated", rotated)
+	r.manager.await(t, "the host works on", ended("a", protocol.StateSucceeded))
+	if r.manager.enrolments != 1 || r.manager.rotations != 2 || r.manager.locked != "" {
 		t.Errorf("enrolled %d times, rotated %d times", r.manager.enrolments, r.manager.rotations)
 	}
 }
@@ -79,11 +80,11 @@ func TestRotationSurvivesEveryCrash(t *testing.T) {
 		r.runUntilEnded(t, "a", step, after)
 		r.disk = r.disk.reborn(-1, false)
 		r.start()
-		r.manager.await(t, "the key is rotated", rotated(1))
+		r.manager.await(t, "the key is rotated", rotated)
 		r.manager.want(bootstrapOf("b"), protocol.Desired{})
 		r.manager.await(t, "the host is told apart by nothing but its key", func(m *manager) bool { return m.operations["b"].State.Final() })
-		if r.manager.enrolments != 1 {
-			t.Errorf("enrolled %d times", r.manager.enrolments)
+		if r.manager.enrolments != 1 || r.manager.locked != "" {
+			t.Errorf("enrolled %d times, locked: %s", r.manager.enrolments, r.manager.locked)
 		}
 	})
 }

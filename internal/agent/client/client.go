@@ -17,10 +17,21 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
+// CallTimeout bounds every call but Plan and AgentBinary.
+const CallTimeout = 30 * time.Second
+
 // Limits of a call.
 const (
-	dialTimeout      = 10 * time.Second
-	callTimeout      = 30 * time.Second
+	// connectTimeout is short, because a packet that asks for a connection is
+	// repeated ever more rarely: a new attempt finds a network that came back
+	// sooner.
+	connectTimeout   = 4 * time.Second
+	handshakeTimeout = 10 * time.Second
+	// sendTimeout is how long the kernel tries to deliver what was sent, also
+	// after the connection was closed or the process died.
+	sendTimeout = time.Minute
+	// settleTime is how long a request that was given up may be on its way.
+	settleTime       = 2 * sendTimeout
 	pollSlack        = 15 * time.Second
 	pingAfter        = 30 * time.Second
 	pingTimeout      = 20 * time.Second
@@ -54,6 +65,7 @@ type Client struct {
 	servers   []*url.URL
 	userAgent string
 	clock     *reckoning
+	gate      gate
 
 	mu      sync.Mutex
 	current int
@@ -68,6 +80,8 @@ func New(o Options) (*Client, error) {
 	if o.Now == nil {
 		c.clock.now = time.Now
 	}
+	// An earlier process may have been ended in the middle of a request.
+	c.gate.unanswered = c.clock.now()
 	for _, server := range o.Servers {
 		u, err := ParseServer(server)
 		if err != nil {
@@ -83,9 +97,9 @@ func New(o Options) (*Client, error) {
 	protocols.SetHTTP2(true)
 	c.transport = &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		DialContext:            (&net.Dialer{Timeout: connectTimeout, Control: boundSending}).DialContext,
 		TLSClientConfig:        c.clock.tlsConfig(roots, o.Certificate),
-		TLSHandshakeTimeout:    dialTimeout,
+		TLSHandshakeTimeout:    handshakeTimeout,
 		MaxResponseHeaderBytes: maxHeaderBytes,
 		Protocols:              protocols,
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
@@ -143,7 +157,7 @@ func (c *Client) Enrol(ctx context.Context, token string, request protocol.Enrol
 	var response protocol.EnrolResponse
 	err := c.call(ctx, call{
 		name: "enrolling", method: http.MethodPost, path: protocol.PathEnrol, token: token, body: request,
-		timeout: callTimeout, accept: []int{http.StatusOK, http.StatusCreated, http.StatusAccepted},
+		timeout: CallTimeout, accept: []int{http.StatusOK, http.StatusCreated, http.StatusAccepted},
 	}, func(r *http.Response) error { return decode(r, &response) })
 	if err == nil {
 		c.clock.sawServerTime(response.ServerTime)
@@ -151,12 +165,13 @@ func (c *Client) Enrol(ctx context.Context, token string, request protocol.Enrol
 	return response, err
 }
 
-// Plan waits for a plan whose revision is not the given one. It returns nil
-// when the server had no other in protocol.PollTimeout.
-func (c *Client) Plan(ctx context.Context, after string) (*protocol.Plan, error) {
+// Plan waits for a plan whose revision is not the given one. boot names the
+// host's boot. It returns nil when the server had no other plan in
+// protocol.PollTimeout.
+func (c *Client) Plan(ctx context.Context, after, boot string) (*protocol.Plan, error) {
 	var plan *protocol.Plan
 	err := c.call(ctx, call{
-		name: "fetching the plan", method: http.MethodGet, path: protocol.PathPlan, query: url.Values{"after": {after}},
+		name: "fetching the plan", method: http.MethodGet, path: protocol.PathPlan, query: url.Values{"after": {after}, "boot": {boot}},
 		timeout: protocol.PollTimeout + pollSlack, accept: []int{http.StatusOK, http.StatusNoContent},
 	}, func(r *http.Response) error {
 		if r.StatusCode == http.StatusNoContent {
@@ -178,7 +193,7 @@ func (c *Client) Plan(ctx context.Context, after string) (*protocol.Plan, error)
 func (c *Client) Bootstrap(ctx context.Context, operation string) (data []byte, format string, err error) {
 	err = c.call(ctx, call{
 		name: "fetching the bootstrap data", method: http.MethodGet, path: protocol.PathBootstrap,
-		query: url.Values{"operation": {operation}}, timeout: callTimeout, accept: []int{http.StatusOK},
+		query: url.Values{"operation": {operation}}, timeout: CallTimeout, accept: []int{http.StatusOK},
 	}, func(r *http.Response) error {
 		var err error
 		data, err = readAll(r, protocol.MaxBootstrapBytes)
@@ -192,7 +207,7 @@ func (c *Client) Bootstrap(ctx context.Context, operation string) (data []byte, 
 func (c *Client) Report(ctx context.Context, report protocol.Report) error {
 	return c.call(ctx, call{
 		name: "reporting", method: http.MethodPost, path: protocol.PathReport, body: report,
-		timeout: callTimeout, accept: []int{http.StatusOK, http.StatusNoContent},
+		timeout: CallTimeout, accept: []int{http.StatusOK, http.StatusNoContent},
 	}, nil)
 }
 
@@ -200,7 +215,7 @@ func (c *Client) Report(ctx context.Context, report protocol.Report) error {
 func (c *Client) Rotate(ctx context.Context, request protocol.RotateRequest) error {
 	return c.call(ctx, call{
 		name: "rotating the key", method: http.MethodPost, path: protocol.PathRotate, body: request,
-		timeout: callTimeout, accept: []int{http.StatusOK, http.StatusNoContent},
+		timeout: CallTimeout, accept: []int{http.StatusOK, http.StatusNoContent},
 	}, nil)
 }
 
@@ -214,8 +229,23 @@ type call struct {
 	accept                    []int
 }
 
-// call tries the servers in turn, beginning with the one that answered last.
+// call makes a call, unless this client has handed over to another.
 func (c *Client) call(ctx context.Context, what call, read func(*http.Response) error) error {
+	for {
+		next, err := c.gate.enter(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", what.name, err)
+		}
+		if next == nil {
+			defer c.gate.leave()
+			return c.try(ctx, what, read)
+		}
+		c = next
+	}
+}
+
+// try asks the servers in turn, beginning with the one that answered last.
+func (c *Client) try(ctx context.Context, what call, read func(*http.Response) error) error {
 	var body []byte
 	if what.body != nil {
 		var err error
@@ -273,6 +303,9 @@ func (c *Client) ask(ctx context.Context, server *url.URL, what call, body []byt
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
+		if !isUnreachable(err) {
+			c.gate.noAnswer(c.clock.now())
+		}
 		return explain(server, err)
 	}
 	defer func() { _ = response.Body.Close() }()

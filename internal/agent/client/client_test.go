@@ -103,7 +103,7 @@ func TestConnectionIsAsPromised(t *testing.T) {
 		w.WriteHeader(http.StatusNoContent)
 	})
 	c := connect(t, func(o *client.Options) { o.Servers, o.TrustBundle = []string{s.URL + "/base"}, bundle })
-	plan, err := c.Plan(t.Context(), "r 1")
+	plan, err := c.Plan(t.Context(), "r 1", "boot 1")
 	if plan != nil || err != nil {
 		t.Fatalf("got %v: %v", plan, err)
 	}
@@ -111,7 +111,7 @@ func TestConnectionIsAsPromised(t *testing.T) {
 	if r.TLS.Version != tls.VersionTLS13 || r.ProtoMajor != 2 || len(r.TLS.PeerCertificates) != 1 {
 		t.Errorf("TLS %x, %s, %d certificates", r.TLS.Version, r.Proto, len(r.TLS.PeerCertificates))
 	}
-	if r.URL.Path != "/base/v1/plan" || r.URL.Query().Get("after") != "r 1" || r.UserAgent() != "test/1" {
+	if r.URL.Path != "/base/v1/plan" || r.URL.Query().Get("after") != "r 1" || r.URL.Query().Get("boot") != "boot 1" || r.UserAgent() != "test/1" {
 		t.Errorf("asked for %s as %s", r.URL, r.UserAgent())
 	}
 	if told, _ := c.ServerTime(); time.Since(told).Abs() > time.Minute {
@@ -123,7 +123,7 @@ func TestTrustsTheBundleOnly(t *testing.T) {
 	s, _ := serving(t, reply(http.StatusNoContent, "", ""))
 	_, other := serving(t, reply(http.StatusNoContent, "", ""))
 	c := connect(t, func(o *client.Options) { o.Servers, o.TrustBundle = []string{s.URL}, other })
-	_, err := c.Plan(t.Context(), "")
+	_, err := c.Plan(t.Context(), "", "boot")
 	var unknown x509.UnknownAuthorityError
 	if !errors.As(err, &unknown) || !strings.Contains(err.Error(), "trust bundle") {
 		t.Errorf("got %v", err)
@@ -134,7 +134,7 @@ func TestRefusesOldTLS(t *testing.T) {
 	s, bundle := serving(t, reply(http.StatusNoContent, "", ""))
 	s.TLS.MaxVersion = tls.VersionTLS12
 	c := connect(t, func(o *client.Options) { o.Servers, o.TrustBundle = []string{s.URL}, bundle })
-	if _, err := c.Plan(t.Context(), ""); err == nil {
+	if _, err := c.Plan(t.Context(), "", "boot"); err == nil {
 		t.Error("connected by TLS 1.2")
 	}
 }
@@ -153,7 +153,7 @@ func TestServersInTurn(t *testing.T) {
 		o.Servers, o.TrustBundle = []string{"https://127.0.0.1:1", busy.URL, works.URL}, bundle1+bundle2
 	})
 	for range 3 {
-		if _, err := c.Plan(t.Context(), ""); err != nil {
+		if _, err := c.Plan(t.Context(), "", "boot"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -214,7 +214,7 @@ func TestProblems(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, bundle := serving(t, test.handler)
 			c := connect(t, func(o *client.Options) { o.Servers, o.TrustBundle = []string{s.URL}, bundle })
-			if _, err := c.Plan(t.Context(), ""); err == nil || !test.check(err) {
+			if _, err := c.Plan(t.Context(), "", "boot"); err == nil || !test.check(err) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -226,7 +226,7 @@ func TestUnknownEverywhere(t *testing.T) {
 	c := connect(t, func(o *client.Options) {
 		o.Servers, o.TrustBundle = []string{"https://127.0.0.1:1", unknown.URL}, bundle
 	})
-	_, err := c.Plan(t.Context(), "")
+	_, err := c.Plan(t.Context(), "", "boot")
 	if !client.IsProblem(err, protocol.ProblemUnknownHost) || client.IsProblemEverywhere(err, protocol.ProblemUnknownHost) {
 		t.Errorf("a server that is out of reach has denied nothing: %v", err)
 	}
@@ -261,7 +261,7 @@ func TestEndsWithItsContext(t *testing.T) {
 		<-arrived
 		cancel()
 	}()
-	if _, err := c.Plan(ctx, ""); !errors.Is(err, context.Canceled) {
+	if _, err := c.Plan(ctx, "", "boot"); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }

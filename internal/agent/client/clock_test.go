@@ -39,7 +39,7 @@ func TestClocks(t *testing.T) {
 				o.Servers, o.TrustBundle = []string{s.URL}, bundle
 				o.Built, o.ServerTime, o.Now = test.built, test.serverTime, func() time.Time { return test.clock }
 			})
-			_, err := c.Plan(t.Context(), "")
+			_, err := c.Plan(t.Context(), "", "boot")
 			if (err == nil) != test.connects || c.ClockDistrusted() != test.distrusted {
 				t.Fatalf("distrusts the clock: %t: %v", c.ClockDistrusted(), err)
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -47,8 +48,8 @@ func advice(problem string) string {
 		return "an administrator has shut this host out; to let it in again, enrol it with a new token"
 	case protocol.ProblemTokenRefused:
 		return "put a valid registration token into the agent's configuration"
-	case protocol.ProblemStaleGeneration:
-		return "a copy of this host's state is in use elsewhere; an administrator has to decide which one stays"
+	case protocol.ProblemStaleGeneration, protocol.ProblemLocked:
+		return "a copy of this host's state is in use elsewhere; the host keeps its key, and an administrator has to decide which one stays"
 	}
 	return ""
 }
@@ -65,6 +66,30 @@ func RetryAfter(err error) time.Duration {
 		return refusal.RetryAfter
 	}
 	return 0
+}
+
+// Unreachable reports whether no connection to any server came about: the host
+// has no network, or nothing listens. A server that was reached but could not be
+// trusted is something else.
+func Unreachable(err error) bool {
+	var several serverErrors
+	if !errors.As(err, &several) {
+		return isUnreachable(err)
+	}
+	for _, err := range several {
+		if !isUnreachable(err) {
+			return false
+		}
+	}
+	return true
+}
+
+func isUnreachable(err error) bool {
+	var operation *net.OpError
+	if !errors.As(err, &operation) {
+		return false
+	}
+	return operation.Op == "dial" || operation.Op == "proxyconnect" && isUnreachable(operation.Err)
 }
 
 // elsewhere reports whether another server may answer better.

@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/hostkey"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 )
 
@@ -34,16 +35,24 @@ type Config struct {
 	Servers []string `yaml:"servers"`
 	// TrustBundle is PEM: the roots that the servers' certificates chain to.
 	TrustBundle string `yaml:"trustBundle"`
-	// Token is the registration token; it is not needed once the host is
-	// enrolled.
+	// Token is the registration token; the agent removes it from the file once
+	// the host is enrolled and approved.
 	Token string `yaml:"token"`
 	// StateDir is where the agent keeps its key and its records.
 	StateDir string `yaml:"stateDir"`
 	// RotateAfter is the age at which the host's key is replaced.
 	RotateAfter time.Duration `yaml:"rotateAfter"`
+	// Key says where new host keys are made.
+	Key Key `yaml:"key"`
 	// ReadoptAfter is how long every manager must have denied knowing the host
 	// before it asks to be adopted, as after the loss of a management cluster.
 	ReadoptAfter time.Duration `yaml:"readoptAfter"`
+}
+
+// Key is where host keys are made.
+type Key struct {
+	// TPM is Auto, Required or Off.
+	TPM hostkey.Policy `yaml:"tpm"`
 }
 
 // String hides the token.
@@ -79,7 +88,7 @@ func Load(path string) (Config, error) {
 
 // Parse reads a configuration, checks it and fills in the defaults.
 func Parse(data []byte) (Config, error) {
-	c := Config{StateDir: state.DefaultDir, RotateAfter: DefaultRotateAfter, ReadoptAfter: DefaultReadoptAfter}
+	c := Config{StateDir: state.DefaultDir, RotateAfter: DefaultRotateAfter, ReadoptAfter: DefaultReadoptAfter, Key: Key{TPM: hostkey.Auto}}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
@@ -109,6 +118,9 @@ func (c Config) check() error {
 	}
 	if c.RotateAfter <= 0 {
 		return errors.New("rotateAfter: a positive duration such as 720h is needed")
+	}
+	if !c.Key.TPM.Known() {
+		return fmt.Errorf("key.tpm: Auto, Required or Off is needed, not %q", c.Key.TPM)
 	}
 	if c.ReadoptAfter <= 0 {
 		return errors.New("readoptAfter: a positive duration such as 10m is needed")

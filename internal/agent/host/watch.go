@@ -14,14 +14,16 @@ import (
 // at: an interface that comes up changes several times in a row.
 const addressQuiet = 500 * time.Millisecond
 
-// WatchAddresses calls changed after the kernel changed an address. It sleeps
-// in the kernel otherwise.
+// WatchAddresses calls changed after the kernel changed an address, a route or a
+// link: any of them may be the network coming back. It sleeps in the kernel
+// otherwise.
 func (l *Linux) WatchAddresses(ctx context.Context, changed func()) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("opening a netlink socket: %w", err)
 	}
-	groups := uint32(unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR)
+	groups := uint32(unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR |
+		unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE)
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
 		return errors.Join(fmt.Errorf("subscribing to address changes: %w", err), unix.Close(fd))
 	}

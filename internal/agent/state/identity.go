@@ -4,18 +4,18 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/hostkey"
 )
 
 // Identity is who the host is: its key. Everything else is what the manager
 // calls it.
 type Identity struct {
-	// Key is the private key, PKCS #8 in PEM.
+	// Key is the private key as package hostkey writes it.
 	Key string `json:"key"`
-	// PendingKey is the key that a rotation under way changes to. Until it is
-	// over nobody knows which of the two the manager has on record.
+	// PendingKey is the key that a rotation under way changes to. It is offered
+	// until the manager has accepted it, and not used before it is Key.
 	PendingKey string `json:"pendingKey,omitempty"`
-	// Generation counts the rotations.
+	// Generation counts the keys, from 1, as the manager does.
 	Generation int64 `json:"generation"`
 	// RotatedAt is when the key came into use, by the manager's clock.
 	RotatedAt time.Time `json:"rotatedAt,omitzero"`
@@ -30,13 +30,13 @@ type Identity struct {
 func (i Identity) Enrolled() bool { return i.HostID != "" }
 
 func (i Identity) check() error {
-	if _, err := identity.DecodeKey([]byte(i.Key)); err != nil {
+	if err := hostkey.Check(i.Key); err != nil {
 		return fmt.Errorf("the key: %w", err)
 	}
 	if i.PendingKey == "" {
 		return nil
 	}
-	if _, err := identity.DecodeKey([]byte(i.PendingKey)); err != nil {
+	if err := hostkey.Check(i.PendingKey); err != nil {
 		return fmt.Errorf("the pending key: %w", err)
 	}
 	return nil

@@ -1,0 +1,39 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
+)
+
+// waits are how long the host waits between two attempts to reach the manager.
+// Where there is no network an attempt costs nobody anything, and the host is to
+// be back soon once there is one; a manager that answers, or that cannot be
+// trusted, is left alone for longer and longer.
+type waits struct {
+	unreachable, refused *retry.Backoff
+}
+
+func (a *Agent) newWaits() *waits {
+	return &waits{unreachable: a.backoff(reachMax), refused: a.backoff(retryMax)}
+}
+
+// next is the time to wait after an attempt that failed and took as long as
+// given. What an attempt took, waiting for an answer from the network, counts.
+func (w *waits) next(err error, took time.Duration) time.Duration {
+	if client.Unreachable(err) {
+		w.unreachable.Max = max(reachMax-took, reachMin)
+		return w.unreachable.Next()
+	}
+	w.refused.Max = retryMax
+	if state := judge(err); state == Revoked || state == Locked {
+		w.refused.Max = refusedMax
+	}
+	return w.refused.Next() + client.RetryAfter(err)
+}
+
+func (w *waits) reset() {
+	w.unreachable.Reset()
+	w.refused.Reset()
+}
