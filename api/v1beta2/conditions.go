@@ -47,6 +47,9 @@ const (
 	// TokenValidCondition (ElementalRegistration): there is a token that hosts
 	// can still enrol with.
 	TokenValidCondition = "TokenValid"
+	// AgentBinariesReadyCondition (ElementalRegistration): the manager has the
+	// agents that are pinned. Absent while none is pinned.
+	AgentBinariesReadyCondition = "AgentBinariesReady"
 )
 
 // Reasons of ElementalCluster.
@@ -138,4 +141,6 @@ const (
 	TokenUsableReason     = "Usable"
 	TokenExpiredReason    = "Expired"
 	TokenUsedUpReason     = "UsedUp"
+	BinariesServedReason  = "BinariesServed"
+	BinariesMissingReason = "BinariesMissing"
 )

@@ -158,7 +158,8 @@ type ElementalRegistrationStatus struct {
 	// tokenExpiresAt is when that token expires.
 	// +optional
 	TokenExpiresAt metav1.Time `json:"tokenExpiresAt,omitempty,omitzero"`
-	// conditions of the registration: Ready, EndpointReady, TokenValid, Paused.
+	// conditions of the registration: Ready, EndpointReady, TokenValid,
+	// AgentBinariesReady, Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -12,6 +12,7 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/registration"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/agentfiles"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/authority"
 )
 
@@ -37,8 +38,12 @@ func setupAgentAPI(ctx context.Context, mgr ctrl.Manager, o *options) error {
 	if err := follower.RegisterMetrics(metrics.Registry); err != nil {
 		return fmt.Errorf("setting up the agent API's authority: %w", err)
 	}
+	agents := agentfiles.New(ctx, o.agentAPI.binaries, clock.RealClock{})
+	if err := mgr.Add(agents); err != nil {
+		return fmt.Errorf("setting up agents' binaries: %w", err)
+	}
 	if err := (&registration.Reconciler{
-		Client: mgr.GetClient(), Authority: ca,
+		Client: mgr.GetClient(), Authority: ca, Agents: agents,
 		Clock: clock.RealClock{}, URL: o.agentAPI.url, WatchFilter: o.watchFilter,
 	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.registration)); err != nil {
 		return fmt.Errorf("setting up ElementalRegistration: %w", err)
@@ -47,7 +52,9 @@ func setupAgentAPI(ctx context.Context, mgr ctrl.Manager, o *options) error {
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Informers: mgr.GetCache(),
 		Authority: ca, Recorder: mgr.GetEventRecorder("elemental-agent-api"), Metrics: metrics.Registry,
 		Clock: clock.RealClock{}, Address: o.agentAPI.address, URL: o.agentAPI.url, Namespace: namespace, Pod: pod,
+		Agents: agents, AgentDownloads: o.agentAPI.downloads,
 		EnrolRate: o.agentAPI.enrolRate, EnrolBurst: o.agentAPI.enrolBurst,
+		ConnectionRate: o.agentAPI.connectionRate, ConnectionBurst: o.agentAPI.connectionBurst, MaxHandshakes: o.agentAPI.maxHandshakes,
 		DisconnectGrace: o.agentAPI.disconnectGrace, PingAfter: o.agentAPI.pingInterval, PingTimeout: o.agentAPI.pingTimeout,
 	})
 	if err != nil {

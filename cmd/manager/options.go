@@ -56,8 +56,13 @@ type agentAPIOptions struct {
 	disconnectGrace time.Duration
 	enrolRate       float64
 	enrolBurst      int
+	connectionRate  float64
+	connectionBurst int
+	maxHandshakes   int
 	pingInterval    time.Duration
 	pingTimeout     time.Duration
+	binaries        []string
+	downloads       int
 }
 
 func newOptions() *options { return &options{logs: logs.NewOptions()} }
@@ -99,6 +104,11 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.agentAPI.disconnectGrace, "agent-disconnect-grace", 120*time.Second, "How long an agent may be away before its host counts as disconnected.")
 	fs.Float64Var(&o.agentAPI.enrolRate, "agent-enrol-rate", server.DefaultEnrolRate, "Enrolments per second from one address. Hosts behind one NAT share it.")
 	fs.IntVar(&o.agentAPI.enrolBurst, "agent-enrol-burst", server.DefaultEnrolBurst, "Enrolments in one burst from one address.")
+	fs.Float64Var(&o.agentAPI.connectionRate, "agent-api-connection-rate", server.DefaultConnectionRate, "New connections per second from one address (IPv6: one /64). Hosts behind one NAT share it.")
+	fs.IntVar(&o.agentAPI.connectionBurst, "agent-api-connection-burst", server.DefaultConnectionBurst, "New connections in one burst from one address.")
+	fs.IntVar(&o.agentAPI.maxHandshakes, "agent-api-max-handshakes", server.DefaultMaxHandshakes, "TLS handshakes with agents at a time; further connections wait.")
+	fs.StringSliceVar(&o.agentAPI.binaries, "agent-binaries", []string{"/agents"}, "Folders with the agents that hosts can update themselves to; read again when they change.")
+	fs.IntVar(&o.agentAPI.downloads, "agent-downloads", server.DefaultAgentDownloads, "Hosts that may fetch an agent at once.")
 	fs.DurationVar(&o.agentAPI.pingInterval, "agent-ping-interval", 30*time.Second, "How long a connection may be silent before it is probed.")
 	fs.DurationVar(&o.agentAPI.pingTimeout, "agent-ping-timeout", 20*time.Second, "How long a probe may take before the connection counts as dead.")
 }
@@ -113,13 +123,16 @@ func (o *options) validate() error {
 		"elementalremediation-concurrency":  o.concurrency.remediation,
 		"kube-api-burst":                    o.burst,
 		"agent-enrol-burst":                 o.agentAPI.enrolBurst,
+		"agent-api-connection-burst":        o.agentAPI.connectionBurst,
+		"agent-api-max-handshakes":          o.agentAPI.maxHandshakes,
+		"agent-downloads":                   o.agentAPI.downloads,
 	} {
 		if n < 1 {
 			return fmt.Errorf("--%s must be at least 1", name)
 		}
 	}
-	if o.qps <= 0 || o.agentAPI.enrolRate <= 0 {
-		return errors.New("--kube-api-qps and --agent-enrol-rate must be above 0")
+	if o.qps <= 0 || o.agentAPI.enrolRate <= 0 || o.agentAPI.connectionRate <= 0 {
+		return errors.New("--kube-api-qps, --agent-enrol-rate and --agent-api-connection-rate must be above 0")
 	}
 	if o.webhook.port < 0 || o.webhook.port > 65535 {
 		return fmt.Errorf("--webhook-port must be between 0 and 65535")

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/enrolment"
@@ -30,6 +32,16 @@ import (
 // Authority knows the roots that hosts are to trust.
 type Authority interface {
 	Bundle(ctx context.Context) (string, error)
+	// Subscribe has f called after a change, until stop is called.
+	Subscribe(f func()) (stop func())
+}
+
+// Agents knows the agents' binaries that hosts can fetch.
+type Agents interface {
+	// Has tells whether there is one with that SHA-256, in lower-case hex.
+	Has(sha256 string) bool
+	// Subscribe has f called after a change, until stop is called.
+	Subscribe(f func()) (stop func())
 }
 
 // Reconciler reconciles ElementalRegistrations. Several workers may run at once.
@@ -39,6 +51,8 @@ type Reconciler struct {
 	Client client.Client
 	// Authority knows the roots that hosts are to trust.
 	Authority Authority
+	// Agents knows the agents' binaries that hosts can fetch.
+	Agents Agents
 	// URL is where hosts find the agent API unless the registration says
 	// otherwise; may be blank.
 	URL string
@@ -58,6 +72,8 @@ type scope struct {
 	url, bundle string
 	// tokens of the registration, the newest first.
 	tokens []token
+	// missing are the pinned agents that no host can fetch.
+	missing []infrav1.AgentBinary
 }
 
 // token is a token Secret and what it says.
@@ -85,7 +101,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	var result ctrl.Result
 	if !s.paused {
 		for _, step := range []func(context.Context, *scope) error{
-			r.findEndpoint, r.readTokens, r.ensureToken, r.refreshSecrets,
+			r.findEndpoint, r.findAgents, r.readTokens, r.ensureToken, r.refreshSecrets,
 		} {
 			if err := step(ctx, s); err != nil {
 				return ctrl.Result{}, ignoreConflict(err)
@@ -109,6 +125,19 @@ func (r *Reconciler) findEndpoint(ctx context.Context, s *scope) error {
 	return nil
 }
 
+// findAgents finds out which of the pinned agents are not there.
+func (r *Reconciler) findAgents(_ context.Context, s *scope) error {
+	if s.registration.Spec.Agent == nil {
+		return nil
+	}
+	for _, binary := range s.registration.Spec.Agent.Binaries {
+		if !r.Agents.Has(binary.SHA256) {
+			s.missing = append(s.missing, binary)
+		}
+	}
+	return nil
+}
+
 // ignoreConflict drops conflicts: the write that won brings the object back.
 func ignoreConflict(err error) error {
 	if apierrors.IsConflict(err) {
@@ -125,6 +154,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		For(&infrav1.ElementalRegistration{}, builder.WithPredicates(predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilter))).
 		WithOptions(options).
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(registrationOf)).
+		WatchesRawSource(r.whenever(r.Authority.Subscribe)).
+		WatchesRawSource(r.whenever(r.Agents.Subscribe)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("adding controller: %w", err)
@@ -139,4 +170,23 @@ func registrationOf(_ context.Context, o client.Object) []reconcile.Request {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}}
+}
+
+// whenever has all registrations looked at after each change of something that
+// they all depend on.
+func (r *Reconciler) whenever(subscribe func(func()) func()) source.Source {
+	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		stop := subscribe(func() {
+			var all infrav1.ElementalRegistrationList
+			if err := r.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+				// Only when the manager ends: it is a cache.
+				ctrl.LoggerFrom(ctx).Error(err, "Registrations could not be listed")
+			}
+			for i := range all.Items {
+				queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
+			}
+		})
+		context.AfterFunc(ctx, stop)
+		return nil
+	})
 }

@@ -1,6 +1,6 @@
 // Package registration reconciles ElementalRegistrations: it publishes where
-// hosts find the agent API and what they may trust, and keeps the registration's
-// token Secrets.
+// hosts find the agent API and what they may trust, keeps the registration's
+// token Secrets, and tells whether the agents that it pins are there.
 //
 // One token is made by itself and never renewed by itself, since a token nobody
 // waits for is a risk without a use. Deleting its Secret revokes it and makes

@@ -3,6 +3,8 @@ package registration_test
 import (
 	"context"
 	"os"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,13 +16,18 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/registration"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/enrolment"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/subscription"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/envtest"
 )
 
@@ -35,6 +42,13 @@ const bundle = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 type roots string
 
 func (r roots) Bundle(context.Context) (string, error) { return string(r), nil }
+func (roots) Subscribe(func()) func()                  { return func() {} }
+
+// served are the digests of agents that can be fetched.
+type served map[string]bool
+
+func (s served) Has(digest string) bool       { return s[digest] }
+func (served) Subscribe(func()) (stop func()) { return func() {} }
 
 // fixture calls the reconciler directly, against a real API server.
 type fixture struct {
@@ -68,7 +82,7 @@ func newFixture(t *testing.T, change ...func(*infrav1.ElementalRegistration)) *f
 			return c.SubResource(sub).Patch(ctx, o, p, opts...)
 		},
 	})
-	f.reconciler = &registration.Reconciler{Client: counted, Authority: roots(bundle), URL: "https://agents.example.com", Clock: f.clock}
+	f.reconciler = &registration.Reconciler{Client: counted, Authority: roots(bundle), Agents: served{}, URL: "https://agents.example.com", Clock: f.clock}
 	r := &infrav1.ElementalRegistration{ObjectMeta: metav1.ObjectMeta{Namespace: f.key.Namespace, Name: f.key.Name}}
 	for _, c := range change {
 		c(r)
@@ -251,4 +265,106 @@ func TestRegistrationsOfOthers(t *testing.T) {
 	f.Expect(f.writes).To(BeZero())
 	f.Expect(f.client.Delete(t.Context(), f.get())).To(Succeed())
 	f.reconcile()
+}
+
+// What is pinned and can't be fetched is named; hosts can enrol all the same.
+func TestPinnedAgents(t *testing.T) {
+	amd64, arm64 := strings.Repeat("a", 64), strings.Repeat("b", 64)
+	f := newFixture(t, func(r *infrav1.ElementalRegistration) {
+		r.Spec.Agent = &infrav1.AgentRelease{Version: "v0.2.0", Binaries: []infrav1.AgentBinary{
+			{Architecture: "amd64", SHA256: amd64}, {Architecture: "arm64", SHA256: arm64},
+		}}
+	})
+	f.reconciler.Agents = served{amd64: true}
+	f.reconcile()
+	f.expectCondition("AgentBinariesReady", metav1.ConditionFalse, "BinariesMissing")
+	message := meta.FindStatusCondition(f.get().Status.Conditions, "AgentBinariesReady").Message
+	f.Expect(message).To(And(HaveSuffix("arm64 ("+arm64+")"), Not(ContainSubstring("amd64"))))
+	f.expectCondition("Ready", metav1.ConditionTrue, "Published")
+
+	f.reconciler.Agents = served{amd64: true, arm64: true}
+	f.reconcile()
+	f.expectCondition("AgentBinariesReady", metav1.ConditionTrue, "BinariesServed")
+	writes := f.writes
+	f.reconcile()
+	f.Expect(f.writes).To(Equal(writes))
+
+	f.update(func(r *infrav1.ElementalRegistration) { r.Spec.Agent = nil })
+	f.reconcile()
+	f.Expect(meta.FindStatusCondition(f.get().Status.Conditions, "AgentBinariesReady")).To(BeNil())
+}
+
+// authority has roots that change.
+type authority struct {
+	bundle  atomic.Pointer[string]
+	changed subscription.List
+}
+
+func (a *authority) Bundle(context.Context) (string, error) { return *a.bundle.Load(), nil }
+func (a *authority) Subscribe(f func()) (stop func())       { return a.changed.Add(f) }
+
+// agents has none, then all.
+type agents struct {
+	all     atomic.Bool
+	changed subscription.List
+}
+
+func (a *agents) Has(string) bool                  { return a.all.Load() }
+func (a *agents) Subscribe(f func()) (stop func()) { return a.changed.Add(f) }
+
+// A change of the roots, or of the agents that are there, reaches every
+// registration without a restart.
+func TestChangesReachAllRegistrations(t *testing.T) {
+	g := NewWithT(t)
+	admin, namespace := env.Client(t), env.Namespace(t)
+	skip := true
+	mgr, err := ctrl.NewManager(env.Config, ctrl.Options{
+		Scheme: env.Scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &skip},
+		Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}}},
+	})
+	g.Expect(err).NotTo(HaveOccurred())
+	ca, agents := &authority{}, &agents{}
+	ca.bundle.Store(new(bundle))
+	r := &registration.Reconciler{
+		Client: mgr.GetClient(), Authority: ca, Agents: agents, Clock: clocktesting.NewFakeClock(time.Now()), URL: "https://agents.example.com",
+	}
+	g.Expect(r.SetupWithManager(t.Context(), mgr, controller.Options{})).To(Succeed())
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		g.Expect(<-done).To(Succeed())
+	})
+	for _, name := range []string{"a", "b"} {
+		object := &infrav1.ElementalRegistration{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+		object.Spec.Agent = &infrav1.AgentRelease{Version: "v0.2.0", Binaries: []infrav1.AgentBinary{
+			{Architecture: "amd64", SHA256: strings.Repeat("a", 64)},
+		}}
+		g.Expect(admin.Create(t.Context(), object)).To(Succeed())
+	}
+	all := func(bundle, reason string) {
+		t.Helper()
+		g.Eventually(func(g Gomega) {
+			for _, name := range []string{"a", "b"} {
+				got := &infrav1.ElementalRegistration{}
+				g.Expect(admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, got)).To(Succeed())
+				g.Expect(got.Status.Endpoint.CABundle).To(Equal(bundle))
+				c := meta.FindStatusCondition(got.Status.Conditions, "AgentBinariesReady")
+				g.Expect(c).To(HaveField("Reason", reason))
+				secret := &corev1.Secret{}
+				g.Expect(admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name + "-token"}, secret)).To(Succeed())
+				read, err := enrolment.DecodeAgentConfig(secret.Data[enrolment.ConfigKey])
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(read.TrustBundle).To(Equal(bundle), "new hosts know the roots as well")
+			}
+		}, "20s", "20ms").Should(Succeed())
+	}
+	all(bundle, "BinariesMissing")
+	ca.bundle.Store(new(bundle + bundle))
+	ca.changed.Changed()
+	all(bundle+bundle, "BinariesMissing")
+	agents.all.Store(true)
+	agents.changed.Changed()
+	all(bundle+bundle, "BinariesServed")
 }

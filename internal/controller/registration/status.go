@@ -3,6 +3,7 @@ package registration
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -25,6 +26,9 @@ func (r *Reconciler) patchStatus(ctx context.Context, s *scope, before *infrav1.
 		c.LastTransitionTime = now
 		c.ObservedGeneration = s.registration.Generation
 		meta.SetStatusCondition(&after.Status.Conditions, c)
+	}
+	if !s.paused && s.registration.Spec.Agent == nil {
+		meta.RemoveStatusCondition(&after.Status.Conditions, infrav1.AgentBinariesReadyCondition)
 	}
 	if equality.Semantic.DeepEqual(before, &after.Status) {
 		return nil
@@ -84,9 +88,30 @@ func conditions(s *scope) []metav1.Condition {
 			break
 		}
 	}
-	return []metav1.Condition{
+	all := []metav1.Condition{
 		ready, endpoint, usable,
 		{Type: clusterv1.PausedCondition, Status: metav1.ConditionFalse, Reason: clusterv1.NotPausedReason},
+	}
+	if s.registration.Spec.Agent != nil {
+		all = append(all, agentBinariesReady(s))
+	}
+	return all
+}
+
+// agentBinariesReady has no part in Ready: hosts can enrol without.
+func agentBinariesReady(s *scope) metav1.Condition {
+	if len(s.missing) == 0 {
+		return metav1.Condition{
+			Type: infrav1.AgentBinariesReadyCondition, Status: metav1.ConditionTrue, Reason: infrav1.BinariesServedReason,
+		}
+	}
+	names := make([]string, 0, len(s.missing))
+	for _, binary := range s.missing {
+		names = append(names, binary.Architecture+" ("+binary.SHA256+")")
+	}
+	return metav1.Condition{
+		Type: infrav1.AgentBinariesReadyCondition, Status: metav1.ConditionFalse, Reason: infrav1.BinariesMissingReason,
+		Message: "No file in the manager's --agent-binaries has the SHA-256 that is pinned for " + strings.Join(names, ", "),
 	}
 }
 
