@@ -45,9 +45,9 @@ func (c *Client) AgentBinary(ctx context.Context, digest string, offset int64, s
 		if err != nil {
 			return err
 		}
-		watchdog := time.AfterFunc(stallTimeout, func() { cancel(errStalled) })
-		defer watchdog.Stop()
-		return save(from, size, &body{reader: r.Body, left: protocol.MaxAgentBytes - from, alive: func() { watchdog.Reset(stallTimeout) }})
+		content := newBody(r.Body, protocol.MaxAgentBytes-from, func() { cancel(errStalled) })
+		defer content.watchdog.Stop()
+		return save(from, size, content)
 	})
 	if err != nil && errors.Is(context.Cause(ctx), errStalled) {
 		return fmt.Errorf("fetching the agent's binary: %w", errStalled)
@@ -86,11 +86,16 @@ var ErrTooBig = fmt.Errorf("the agent's binary has more than %d bytes", protocol
 // ErrNoSuchPart is a server that has nothing from the offset on.
 var ErrNoSuchPart = errors.New("the agent's binary is shorter than what was fetched of it")
 
-// body is a bounded body that tells that something came.
+// body is a bounded body from which something has to come.
 type body struct {
-	reader io.Reader
-	left   int64
-	alive  func()
+	reader   io.Reader
+	left     int64
+	watchdog *time.Timer
+}
+
+// newBody calls stalled when nothing has come for stallTimeout.
+func newBody(reader io.Reader, most int64, stalled func()) *body {
+	return &body{reader: reader, left: most, watchdog: time.AfterFunc(stallTimeout, stalled)}
 }
 
 func (b *body) Read(p []byte) (int, error) {
@@ -100,7 +105,7 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	if n > 0 {
 		b.left -= int64(n)
-		b.alive()
+		b.watchdog.Reset(stallTimeout)
 	}
 	return n, err
 }

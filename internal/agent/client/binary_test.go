@@ -24,7 +24,7 @@ func TestAgentBinary(t *testing.T) {
 		}
 		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(binary))
 	})
-	c := newClient(t, bundle, s.URL)
+	c := connect(t, func(o *client.Options) { o.Servers, o.TrustBundle = []string{s.URL}, bundle })
 	for offset, test := range map[int64]struct {
 		content string
 		err     error
@@ -65,7 +65,7 @@ func TestAgentBinaryFromSimpleServers(t *testing.T) {
 	for name, answer := range answers {
 		s, bundle := serving(t, func(w http.ResponseWriter, _ *http.Request) { answer(w) })
 		var got bytes.Buffer
-		err := newClient(t, bundle, s.URL).AgentBinary(t.Context(), "d1", 10, func(from, _ int64, body io.Reader) error {
+		err := connect(t, func(o *client.Options) { o.Servers, o.TrustBundle = []string{s.URL}, bundle }).AgentBinary(t.Context(), "d1", 10, func(from, _ int64, body io.Reader) error {
 			if from != 0 {
 				t.Errorf("%s: begins at %d", name, from)
 			}
@@ -92,7 +92,7 @@ func TestThreat26_EndlessBinary(t *testing.T) {
 			}
 		})
 		var took int64
-		err := newClient(t, bundle, s.URL).AgentBinary(t.Context(), "d1", 0, func(_, _ int64, body io.Reader) (err error) {
+		err := connect(t, func(o *client.Options) { o.Servers, o.TrustBundle = []string{s.URL}, bundle }).AgentBinary(t.Context(), "d1", 0, func(_, _ int64, body io.Reader) (err error) {
 			took, err = io.Copy(io.Discard, body)
 			return err
 		})
