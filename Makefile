@@ -13,6 +13,9 @@ VERSION ?= v0.1.0
 IMAGE ?= ghcr.io/capi-elemental/cluster-api-provider-elemental-manager
 # ARCH is the architecture of images.
 ARCH ?= $(shell go env GOARCH)
+# AGENT_ARCHS are the architectures of the agents in the manager's image: those
+# of hosts, whatever the manager's is.
+AGENT_ARCHS := amd64 arm64
 # E2E_LABELS is a Ginkgo label filter for test-e2e; empty runs everything.
 E2E_LABELS ?=
 # TESTFLAGS are further flags for go test.
@@ -34,17 +37,31 @@ RELEASE_DIR := out/release/$(VERSION)
 
 .PHONY: help
 help: ## Show this help.
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build the manager and the agent into bin/.
 	@echo "==> Building $(BUILD_VERSION)"
 	$(GO_BUILD) -o $(BIN)/ ./cmd/manager ./cmd/elemental-agent
 
+.PHONY: agents
+agents: ## Build the agents that the manager serves into out/agents/.
+	@echo "==> Building agents $(BUILD_VERSION) for $(AGENT_ARCHS)"
+	@rm -rf out/agents
+	for arch in $(AGENT_ARCHS); do \
+		GOOS=linux GOARCH=$$arch $(GO_BUILD) -o out/agents/elemental-agent-linux-$$arch ./cmd/elemental-agent; \
+	done
+
+.PHONY: agent-digests
+agent-digests: ## Print what a registration's spec.agent pins for these agents.
+	@$(MAKE) --no-print-directory agents >&2
+	@hack/agent-digests.sh '$(BUILD_VERSION)' out/agents
+
 .PHONY: images
-images: ## Build the manager's container image (needs docker).
+images: agents ## Build the manager's container image, with agents to serve (needs docker).
 	@echo "==> Building image $(IMAGE):$(VERSION)"
 	GOOS=linux GOARCH=$(ARCH) $(GO_BUILD) -o out/image/$(ARCH)/manager ./cmd/manager
+	rm -rf out/image/$(ARCH)/agents && cp -R out/agents out/image/$(ARCH)/agents
 	docker build --platform linux/$(ARCH) --tag $(IMAGE):$(VERSION) --file hack/image/Dockerfile out/image/$(ARCH)
 
 .PHONY: generate
