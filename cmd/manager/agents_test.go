@@ -94,7 +94,7 @@ func (a *agent) operation(ctx context.Context) (protocol.Operation, error) {
 	for {
 		var p *protocol.Plan
 		err := a.persist(ctx, func() (err error) {
-			p, err = a.api.Plan(ctx, after)
+			p, err = a.api.Plan(ctx, after, "")
 			return err
 		})
 		if err != nil {
@@ -119,7 +119,7 @@ func (a *agent) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		var p *protocol.Plan
 		if a.persist(ctx, func() (err error) {
-			p, err = a.api.Plan(ctx, after)
+			p, err = a.api.Plan(ctx, after, "")
 			return err
 		}) != nil || p == nil {
 			continue
