@@ -67,7 +67,7 @@ func (l *Linux) Reboot(ctx context.Context) error {
 		{[]string{"systemctl", "--no-wall", "reboot"}, rebootWait},
 		{[]string{"systemctl", "--no-wall", "--force", "reboot"}, forcedRebootWait},
 		// Without an end of processes and mounts, for those that wait for hardware or
-		// a server that is gone. What a reset needs is on disk by now.
+		// a server that is gone. It writes to disk what is not written yet.
 		{[]string{"systemctl", "--no-wall", "--force", "--force", "reboot"}, forcedRebootWait},
 	} {
 		if err := l.run(ctx, commandTimeout, attempt.args...); err != nil {
