@@ -60,6 +60,7 @@ func (l *Linux) Reboot(ctx context.Context) error {
 		}
 		return fmt.Errorf("%s is %s and would not go on after a reboot: enable it", agentUnit, state)
 	}
+	var failures []error
 	for _, attempt := range []struct {
 		args []string
 		wait time.Duration
@@ -71,13 +72,15 @@ func (l *Linux) Reboot(ctx context.Context) error {
 		{[]string{"systemctl", "--no-wall", "--force", "--force", "reboot"}, forcedRebootWait},
 	} {
 		if err := l.run(ctx, commandTimeout, attempt.args...); err != nil {
-			return err
+			// A systemd that doesn't answer is why there are the others.
+			failures = append(failures, err)
+			continue
 		}
 		if err := l.clock.Wait(ctx, attempt.wait); err != nil {
 			return err
 		}
 	}
-	return errors.New("the host accepted the reboot and is still running")
+	return errors.Join(append(failures, errors.New("the host was told to reboot and is still running"))...)
 }
 
 // Clean removes what a node leaves behind. keep are what Present found before the

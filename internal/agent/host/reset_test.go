@@ -270,6 +270,11 @@ func TestReboot(t *testing.T) {
 	if err := l.Reboot(t.Context()); err == nil || !slices.Contains(b.ran, "systemctl --no-wall --force --force reboot") {
 		t.Errorf("a reboot that doesn't come: %v, ran %q", err, b.ran)
 	}
+	delete(b.answers, "systemctl --no-wall reboot")
+	b.ran = nil
+	if err := l.Reboot(t.Context()); !errors.Is(err, errors.ErrUnsupported) || !slices.Contains(b.ran, "systemctl --no-wall --force reboot") {
+		t.Errorf("a systemd that does not answer: %v, ran %q", err, b.ran)
+	}
 	b.goesDown = true
 	if err := l.Reboot(t.Context()); !errors.Is(err, context.Canceled) {
 		t.Errorf("a reboot that works: %v", err)
