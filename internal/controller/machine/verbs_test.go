@@ -253,6 +253,21 @@ func TestFenceEndsTheWait(t *testing.T) {
 	f.Expect(claimOf(host)).To(Equal("Releasing m"))
 }
 
+// Whether the fence or the deletion is seen first makes no difference.
+func TestFenceOutweighsHold(t *testing.T) {
+	f := newFixture(t)
+	host := f.Host("h1")
+	f.Cluster("c")
+	_, machine := bound(f, host, "m", true)
+	controllertest.Change(f.Fixture, machine, func(m *infrav1.ElementalMachine) { m.Spec.Release.Policy = infrav1.ReleaseHold })
+	f.Delete(machine)
+	controllertest.Change(f.Fixture, host, fence)
+	f.reconcile(machine)
+	f.Expect(f.Exists(machine)).To(BeFalse())
+	f.Refresh(host)
+	f.Expect(claimOf(host)).To(Equal("Releasing m"))
+}
+
 // A fence seen in a stale cache deletes nothing.
 func TestFenceThatIsGoneAgain(t *testing.T) {
 	f := newFixture(t)

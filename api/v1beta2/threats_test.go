@@ -1,0 +1,43 @@
+package v1beta2_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+)
+
+// fields returns the paths of all fields of a type of this API, as in JSON.
+func fields(t reflect.Type, path string) []string {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		return fields(t.Elem(), path)
+	case reflect.Struct:
+	default:
+		return nil
+	}
+	if !strings.HasSuffix(t.PkgPath(), "/api/v1beta2") {
+		return nil
+	}
+	var out []string
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		out = append(out, path+"."+name)
+		out = append(out, fields(t.Field(i).Type, path+"."+name)...)
+	}
+	return out
+}
+
+// Who may edit hosts, but not Secrets, could otherwise have a host fetch any: the
+// way from a host to its bootstrap data is the manager's to find.
+func TestThreat33_HostsNameNoSecret(t *testing.T) {
+	g := NewWithT(t)
+	all := fields(reflect.TypeFor[infrav1.ElementalHostSpec](), "spec")
+	g.Expect(all).To(ContainElements("spec.claim.machineName", "spec.identity.match.serialNumber"))
+	for _, path := range all {
+		g.Expect(strings.ToLower(path)).NotTo(Or(ContainSubstring("secret"), ContainSubstring("namespace"), ContainSubstring("data")), path)
+	}
+}
