@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -231,11 +232,7 @@ func TestThreat14_SlowReader(t *testing.T) {
 		t.Run(protocols, func(t *testing.T) {
 			f := newFetching(t, large, func(o *server.Options) { o.AgentDownloads, o.AgentStall = 1, 500*time.Millisecond })
 			stalled, next := f.updatable(), f.updatable()
-			if protocols == "HTTP/1.1" {
-				stalled.http.Transport.(*http.Transport).ForceAttemptHTTP2 = false
-				stalled.http.Transport.(*http.Transport).Protocols = &http.Protocols{}
-				stalled.http.Transport.(*http.Transport).Protocols.SetHTTP1(true)
-			}
+			speak(stalled, protocols)
 			resp := stalled.fetch(t.Context(), f.digest)
 			f.Expect(resp.Proto).To(Equal(protocols))
 			_, err := io.ReadFull(resp.Body, make([]byte, 1000))
@@ -257,6 +254,18 @@ func TestThreat14_SlowReader(t *testing.T) {
 			f.Expect(time.Since(began)).To(BeNumerically(">", 4*time.Second))
 		})
 	}
+}
+
+// speak has the agent use that version of HTTP only.
+func speak(a *agent, version string) {
+	before := a.http.Transport.(*http.Transport)
+	protocols := &http.Protocols{}
+	protocols.SetHTTP1(version == "HTTP/1.1")
+	protocols.SetHTTP2(version == "HTTP/2.0")
+	config := &tls.Config{RootCAs: before.TLSClientConfig.RootCAs, Certificates: before.TLSClientConfig.Certificates, MinVersion: tls.VersionTLS13}
+	transport := &http.Transport{TLSClientConfig: config, Protocols: protocols}
+	a.h.tb.Cleanup(transport.CloseIdleConnections)
+	a.http = &http.Client{Transport: transport}
 }
 
 // slowReader pauses whenever so many bytes were read.

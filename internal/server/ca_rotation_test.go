@@ -1,0 +1,146 @@
+package server_test
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/authority"
+)
+
+// rotating is the API with what rotates its CA.
+type rotating struct {
+	*WithT
+	*harness
+	authority  *authority.Authority
+	reconciler *authority.Reconciler
+	events     *events.FakeRecorder
+}
+
+func newRotating(t *testing.T) *rotating {
+	t.Helper()
+	r := &rotating{WithT: NewWithT(t), events: events.NewFakeRecorder(100)}
+	r.harness = start(t, func(o *server.Options) { r.authority = o.Authority.(*authority.Authority) })
+	r.reconciler = &authority.Reconciler{Authority: r.authority, Hosts: r.cached, Recorder: r.events, Clock: r.clock}
+	return r
+}
+
+// step takes a step of a rotation, as soon as that is possible.
+func (r *rotating) step(step string) {
+	r.tb.Helper()
+	secret := &corev1.Secret{}
+	r.must(r.admin.Get(context.Background(), client.ObjectKey{Namespace: r.namespace, Name: authority.SecretName}, secret))
+	secret.Annotations = map[string]string{authority.RotationAnnotation: step}
+	r.must(r.admin.Update(context.Background(), secret))
+	r.Eventually(func() (string, error) {
+		_, err := r.reconciler.Reconcile(context.Background(), ctrl.Request{})
+		select {
+		case event := <-r.events.Events:
+			return event, err
+		default:
+			return "", err
+		}
+	}, eventually, often).Should(HavePrefix("Normal CARotated "))
+}
+
+// trust has connections of the agent from now on trust that bundle only, as the
+// host does when its plan says so.
+func (a *agent) trust(bundle string) *agent {
+	a.h.tb.Helper()
+	roots := a.h.roots
+	defer func() { a.h.roots = roots }()
+	a.h.roots = x509.NewCertPool()
+	a.h.roots.AppendCertsFromPEM([]byte(bundle))
+	again := a.h.agentWith(a.key)
+	again.name = a.name
+	return again
+}
+
+// told waits for the plan of an open poll.
+func (r *rotating) told(poll <-chan answer) protocol.Plan {
+	r.tb.Helper()
+	var got answer
+	r.Eventually(poll, eventually, often).Should(Receive(&got))
+	var p protocol.Plan
+	r.must(json.Unmarshal([]byte(got.body), &p))
+	return p
+}
+
+// A waiting host hears of both roots at once, acknowledges them, and is served
+// without interruption until only the new one is left. A host that was away is
+// not let down in silence: it refuses the server, and the administrator knew.
+func TestHostsGoThroughARotation(t *testing.T) {
+	r := newRotating(t)
+	r.registration("edge")
+	enrol := func() *agent {
+		token, _ := r.token("edge")
+		a := r.enrolled(token)
+		r.cachedSoon(r.host(a.name))
+		return a
+	}
+	waiting := enrol()
+	before := waiting.plan("")
+	poll := waiting.poll(t.Context(), before.Revision)
+	r.step(authority.StepPrepare)
+	both := r.told(poll).Desired.TrustBundle
+	r.Expect(strings.Count(both, "BEGIN CERTIFICATE")).To(Equal(2))
+	r.Expect(both).To(HavePrefix(before.Desired.TrustBundle))
+
+	waiting = waiting.trust(both)
+	hello := enrolRequest().Hello
+	hello.TrustDigest = protocol.TrustDigest(both)
+	r.Expect(waiting.call(http.MethodPost, protocol.PathReport, protocol.Report{Hello: &hello}).status).To(Equal(http.StatusNoContent))
+	r.Expect(r.host(waiting.name).Status.Agent.TrustDigest).To(Equal(hello.TrustDigest))
+	prepared := waiting.plan("")
+	poll = waiting.poll(t.Context(), prepared.Revision)
+	r.step(authority.StepSwitch)
+	r.Consistently(poll, "200ms").ShouldNot(Receive(), "the switch is nothing that a host has to be told")
+	r.Expect(waiting.trust(both).plan("").Revision).To(Equal(prepared.Revision), "new connections meet the new CA")
+
+	_, err := waiting.trust(before.Desired.TrustBundle).do(t.Context(), http.MethodGet, protocol.PathPlan, "", nil)
+	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
+	r.Expect(unknown).To(BeTrue(), "who knows the old root only")
+
+	r.step(authority.StepFinish)
+	last := r.told(poll).Desired.TrustBundle
+	r.Expect(before.Desired.TrustBundle + last).To(Equal(both))
+	r.Expect(waiting.trust(last).plan("").Desired.TrustBundle).To(Equal(last))
+}
+
+// The administrator hears which host holds up the switch, although it is not
+// connected.
+func TestRotationNamesHostsThatAreAway(t *testing.T) {
+	r := newRotating(t)
+	r.registration("edge")
+	token, _ := r.token("edge")
+	away := r.enrolled(token)
+	r.cachedSoon(r.host(away.name))
+	r.step(authority.StepPrepare)
+	secret := &corev1.Secret{}
+	r.must(r.admin.Get(t.Context(), client.ObjectKey{Namespace: r.namespace, Name: authority.SecretName}, secret))
+	secret.Annotations = map[string]string{authority.RotationAnnotation: authority.StepSwitch}
+	r.must(r.admin.Update(t.Context(), secret))
+	result, err := r.reconciler.Reconcile(t.Context(), ctrl.Request{})
+	r.must(err)
+	r.Expect(result.RequeueAfter).NotTo(BeZero())
+	r.Expect(<-r.events.Events).To(And(HavePrefix("Warning CARotationWaiting 1 of 1 "), ContainSubstring(away.name)))
+
+	// A host that is shut out is none to wait for.
+	r.cachedSoon(r.patch(away.name, func(h *infrav1.ElementalHost) { h.Spec.Approval = infrav1.ApprovalRejected }))
+	_, err = r.reconciler.Reconcile(t.Context(), ctrl.Request{})
+	r.must(err)
+	r.Expect(<-r.events.Events).To(HavePrefix("Normal CARotated "))
+}
