@@ -14,6 +14,9 @@ import (
 // sectorBytes is the unit of sizes in /sys/block, whatever the disk's is.
 const sectorBytes = 512
 
+// removable is why a removable disk is kept.
+const removable = "it is removable"
+
 // disk is a whole disk.
 type disk struct {
 	name, serial string
@@ -213,7 +216,7 @@ func (s *survey) disk(name string) disk {
 	case s.used[name] != "":
 		d.keep = "it is in use by the operating system: " + s.used[name]
 	case s.text(base+"/removable") == "1":
-		d.keep = "it is removable"
+		d.keep = removable
 	case s.text(base+"/ro") == "1":
 		d.keep = "it is read-only"
 	default:
