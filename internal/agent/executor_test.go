@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
@@ -13,7 +14,11 @@ import (
 type executor struct {
 	machine *machine
 	files   state.Files
+	life    *life
 }
+
+// errCutOff is a script of which nobody knows whether it began.
+var errCutOff = errors.New("cut off")
 
 type journal struct{ Begun, Started, Ended bool }
 
@@ -56,6 +61,10 @@ func (e *executor) Execute(ctx context.Context, job agent.Job, progress func(str
 		e.machine.started <- struct{}{}
 	}
 	e.machine.mu.Lock()
+	if e.machine.scripts[job.Folder] == 0 {
+		e.machine.mu.Unlock()
+		return nil, &agent.Failure{Step: "runcmd", Err: errCutOff}
+	}
 	hold, fail := e.machine.hold, e.machine.fail
 	e.machine.mu.Unlock()
 	if hold != nil {
@@ -85,13 +94,22 @@ func (e *executor) Abort(string) error {
 func (e *executor) Settle(folder string) error { return e.files.Remove(folder + "/script") }
 
 func (e *executor) Executed() ([]string, error) {
+	var folders []string
+	if e.life != nil {
+		files, _, err := e.life.Walk("/state")
+		for _, name := range files {
+			if folder, isJournal := strings.CutSuffix(strings.TrimPrefix(name, "/state/"), "/journal.json"); isJournal && strings.HasPrefix(folder, "operations/") {
+				folders = append(folders, folder)
+			}
+		}
+		return folders, err
+	}
 	d, ok := e.files.(*disk)
 	if !ok {
 		return nil, nil
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var folders []string
 	for name := range d.content {
 		if folder, isJournal := strings.CutSuffix(name, "/journal.json"); isJournal {
 			folders = append(folders, folder)

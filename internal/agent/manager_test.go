@@ -49,6 +49,7 @@ type manager struct {
 	enrolments  int
 	fetches     int
 	polls       int
+	serving     int
 	rotations   int
 	reports     []protocol.Report
 	operations  map[string]protocol.OperationReport
@@ -150,12 +151,21 @@ func (m *manager) describe() string {
 		m.operations, m.polls, m.enrolments, m.rotations, m.locked)
 }
 
+// hangUp is what the end of the host's process does to its connections.
+func (m *manager) hangUp(t *testing.T) {
+	t.Helper()
+	m.server.CloseClientConnections()
+	m.await(t, "the requests of a process that is gone are over", func(m *manager) bool { return m.serving == 0 })
+}
+
 // ended is a condition: the manager heard of an operation's end.
 func ended(id string, state protocol.OperationState) func(*manager) bool {
 	return func(m *manager) bool { return m.operations[id].State == state }
 }
 
 func (m *manager) serve(w http.ResponseWriter, r *http.Request) {
+	m.set(func(m *manager) { m.serving++ })
+	defer m.set(func(m *manager) { m.serving-- })
 	key, err := identity.PeerFingerprint(r.TLS)
 	if err != nil {
 		problem(w, protocol.Problem{Status: http.StatusUnauthorized})

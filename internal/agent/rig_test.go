@@ -190,9 +190,11 @@ func (m *machine) Clean(context.Context, []string) error {
 // rig is a host with its agent.
 type rig struct {
 	*machine
-	t        *testing.T
-	manager  *manager
-	disk     *disk
+	t       *testing.T
+	manager *manager
+	disk    *disk
+	// life, if there is one, is used instead of disk.
+	life     *life
 	token    string
 	bootID   string
 	clock    *clock
@@ -211,7 +213,15 @@ func newRig(t *testing.T) *rig {
 
 // agent puts an agent together from what is on the disk.
 func (r *rig) agent() (*agent.Agent, error) {
-	store, err := state.Open(r.disk)
+	files := state.Files(r.disk)
+	if r.life != nil {
+		dir, err := state.OpenDir("/state", r.life)
+		if err != nil {
+			return nil, err
+		}
+		files = dir
+	}
+	store, err := state.Open(files)
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +235,7 @@ func (r *rig) agent() (*agent.Agent, error) {
 	if testing.Verbose() {
 		log = slog.New(slog.NewTextHandler(r.t.Output(), nil))
 	}
-	executor := &executor{machine: r.machine, files: r.disk}
+	executor := &executor{machine: r.machine, files: files, life: r.life}
 	return agent.New(agent.Options{
 		Store: store, Link: link, Token: r.token, Observer: r.machine, Namer: r.machine, Watcher: r.machine, Linker: r.machine,
 		Runners: map[protocol.OperationType]agent.Runner{

@@ -17,7 +17,7 @@ func rotated(m *manager) bool { return m.generation > 1 && m.next == "" }
 // two requests.
 func (r *rig) aged() {
 	r.clock.mu.Lock()
-	r.clock.step = time.Minute
+	r.clock.step = 5 * time.Minute
 	r.clock.mu.Unlock()
 	r.manager.set(func(m *manager) { m.now = func() time.Time { return time.Now().Add(48 * time.Hour) } })
 	r.manager.want(nil, protocol.Desired{})

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -26,17 +27,46 @@ type Files interface {
 }
 
 // Dir is Files in a directory that only root may enter.
-type Dir struct{ path string }
+type Dir struct {
+	path   string
+	system durable.System
+
+	removing sync.Mutex
+}
 
 // NewDir makes the directory if need be.
 func NewDir(path string) (*Dir, error) {
-	if err := mkdirDurable(path); err != nil {
-		return nil, fmt.Errorf("making the state directory: %w", err)
+	d, err := OpenDir(path, durable.OS{})
+	if err != nil {
+		return nil, err
 	}
 	if err := os.Chmod(path, 0o700); err != nil { //nolint:gosec // a directory has to be entered
 		return nil, fmt.Errorf("closing the state directory to others: %w", err)
 	}
-	return &Dir{path: path}, nil
+	return d, nil
+}
+
+// OpenDir is NewDir on any System, and leaves the directory's mode alone.
+//
+// What is read need not be durable: an agent that was killed may have renamed a
+// document and not have come to sync the directory. If this one acted on it and
+// then lost it in a power cut, it would be back before what it did. So all
+// directories are synced first.
+func OpenDir(path string, system durable.System) (*Dir, error) {
+	d := &Dir{path: path, system: system}
+	if err := d.mkdir(path); err != nil {
+		return nil, fmt.Errorf("making the state directory: %w", err)
+	}
+	_, dirs, err := system.Walk(path)
+	if err != nil {
+		return nil, fmt.Errorf("looking through the state directory: %w", err)
+	}
+	for _, dir := range dirs {
+		if err := system.SyncDir(dir); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
 }
 
 // Path is where a document is, for people and for those who need a real file.
@@ -56,67 +86,90 @@ func (d *Dir) Lock() (unlock func() error, err error) {
 		}
 		return nil, fmt.Errorf("locking %s: %w", d.path, err)
 	}
+	// What a removal left that a power cut ended.
+	if err := d.shred(d.Path(removedDir)); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
 	return f.Close, nil
 }
 
 // Read reads a document.
-func (d *Dir) Read(name string) ([]byte, error) { return os.ReadFile(d.Path(name)) }
+func (d *Dir) Read(name string) ([]byte, error) { return d.system.ReadFile(d.Path(name)) }
 
 // Write replaces a document atomically and durably.
 func (d *Dir) Write(name string, data []byte) error {
 	path := d.Path(name)
-	if err := mkdirDurable(filepath.Dir(path)); err != nil {
+	if err := d.mkdir(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("making a folder for %s: %w", path, err)
 	}
-	return durable.WriteFile(path, data, 0o600)
+	return durable.Replace(d.system, path, data, func(f durable.File) error { return f.Chmod(0o600) })
 }
+
+// removedDir is where documents are while they are being removed: a removal
+// that a power cut ends leaves no document half-way.
+const removedDir = "removed"
 
 // Remove deletes a document or a folder. The content of files is overwritten
 // first, because bootstrap data holds secrets; on a file system that copies on
 // write, or on flash, that is no guarantee.
 func (d *Dir) Remove(name string) error {
-	path := d.Path(name)
-	err := filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.Type().IsRegular() {
-			return overwrite(file)
-		}
+	d.removing.Lock()
+	defer d.removing.Unlock()
+	removed := d.Path(removedDir)
+	// What an earlier removal left.
+	if err := d.shred(removed); err != nil {
 		return err
-	})
-	if errors.Is(err, fs.ErrNotExist) {
+	}
+	path := d.Path(name)
+	if err := d.system.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
+	}
+	if err := d.system.Rename(path, removed); err != nil {
+		return fmt.Errorf("removing %s: %w", path, err)
+	}
+	if err := errors.Join(d.system.SyncDir(filepath.Dir(path)), d.system.SyncDir(d.path)); err != nil {
+		return fmt.Errorf("removing %s: %w", path, err)
+	}
+	return d.shred(removed)
+}
+
+func (d *Dir) shred(path string) error {
+	if err := d.system.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	files, _, err := d.system.Walk(path)
+	for _, file := range files {
+		err = errors.Join(err, d.overwrite(file))
 	}
 	if err != nil {
 		return fmt.Errorf("shredding %s: %w", path, err)
 	}
-	if err := os.RemoveAll(path); err != nil {
+	if err := d.system.RemoveAll(path); err != nil {
 		return fmt.Errorf("removing %s: %w", path, err)
 	}
-	return durable.SyncDir(filepath.Dir(path))
+	return d.system.SyncDir(filepath.Dir(path))
 }
 
-func overwrite(path string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+func (d *Dir) overwrite(path string) error {
+	f, size, err := d.system.Overwrite(path)
 	if err != nil {
 		return err
 	}
-	info, err := f.Stat()
-	if err == nil {
-		_, err = f.Write(make([]byte, info.Size()))
-	}
+	_, err = f.Write(make([]byte, size))
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// mkdirDurable makes a directory and those above it, and synchronises the
-// parent of each one made.
-func mkdirDurable(path string) error {
-	if _, err := os.Stat(path); err == nil {
-		return nil
-	}
-	if err := mkdirDurable(filepath.Dir(path)); err != nil {
+// mkdir makes a directory and those above it, and synchronises the parent of
+// each one made.
+func (d *Dir) mkdir(path string) error {
+	if err := d.system.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := d.mkdir(filepath.Dir(path)); err != nil {
 		return err
 	}
-	return durable.SyncDir(filepath.Dir(path))
+	if err := d.system.Mkdir(path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return d.system.SyncDir(filepath.Dir(path))
 }

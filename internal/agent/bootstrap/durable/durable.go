@@ -21,18 +21,28 @@ func WriteFile(path string, data []byte, mode fs.FileMode) error {
 
 // Write is WriteFile with the attributes left to the caller: attributes is
 // called with the temporary file, which is 0600 until then and holds data.
-func Write(path string, data []byte, attributes func(*os.File) error) (err error) {
+func Write(path string, data []byte, attributes func(*os.File) error) error {
+	return Replace(OS{}, path, data, func(f File) error {
+		if file, ok := f.(*os.File); ok {
+			return attributes(file)
+		}
+		return nil
+	})
+}
+
+// Replace is Write on any System.
+func Replace(system System, path string, data []byte, attributes func(File) error) (err error) {
 	temporary := Temporary(path)
-	if err := ignoreMissing(os.Remove(temporary)); err != nil {
+	if err := ignoreMissing(system.Remove(temporary)); err != nil {
 		return fmt.Errorf("removing what an interrupted write of %s left: %w", path, err)
 	}
-	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := system.Create(temporary)
 	if err != nil {
 		return fmt.Errorf("creating a temporary file for %s: %w", path, err)
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, ignoreClosed(f.Close()), ignoreMissing(os.Remove(f.Name())))
+			err = errors.Join(err, ignoreClosed(f.Close()), ignoreMissing(system.Remove(temporary)))
 		}
 	}()
 	if _, err = f.Write(data); err != nil {
@@ -47,10 +57,10 @@ func Write(path string, data []byte, attributes func(*os.File) error) (err error
 	if err = f.Close(); err != nil {
 		return fmt.Errorf("closing %s: %w", path, err)
 	}
-	if err = os.Rename(f.Name(), path); err != nil {
+	if err = system.Rename(temporary, path); err != nil {
 		return fmt.Errorf("replacing %s: %w", path, err)
 	}
-	return SyncDir(filepath.Dir(path))
+	return system.SyncDir(filepath.Dir(path))
 }
 
 // Temporary is the name that Write uses until a file at path is complete. It
