@@ -56,7 +56,7 @@ type IdentityMatch struct {
 // +kubebuilder:validation:Enum=Cloned
 type LockReason string
 
-// LockCloned: two machines use one identity, of which one is a copy.
+// LockCloned means that two machines use one identity, of which one is a copy.
 const LockCloned LockReason = "Cloned"
 
 // HostLock shuts out everybody who holds a host's key.

@@ -23,10 +23,10 @@ func fields(t reflect.Type, path string) []string {
 		return nil
 	}
 	var out []string
-	for i := range t.NumField() {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+	for field := range t.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		out = append(out, path+"."+name)
-		out = append(out, fields(t.Field(i).Type, path+"."+name)...)
+		out = append(out, fields(field.Type, path+"."+name)...)
 	}
 	return out
 }

@@ -76,7 +76,7 @@ func states() map[string]state {
 }
 
 // bystanders are deleted without any consequence for hosts.
-var bystanders = []string{"ElementalRegistration", "bootstrap Secret", "token Secret", "CA Secret", "kubeconfig Secret"} //nolint:gochecknoglobals // a table
+var bystanders = []string{"ElementalRegistration", "bootstrap Secret", "token Secret", "CA Secret", "kubeconfig Secret"}
 
 // permutations returns all orders of the names.
 func permutations(names []string) [][]string {
@@ -159,7 +159,7 @@ func TestRandomOrders(t *testing.T) {
 	t.Logf("seed %d", seed)
 	for name, s := range states() {
 		for n := range uint64(perState) {
-			random := rand.New(rand.NewPCG(seed, n)) //nolint:gosec // no secret
+			random := rand.New(rand.NewPCG(seed, n))
 			order := append([]string{"Cluster", "Machine", "ElementalMachine", "ElementalCluster", "ElementalHost"}, bystanders...)
 			random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 			vanish := n%2 == 1
