@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -55,6 +56,7 @@ type manager struct {
 	operations  map[string]protocol.OperationReport
 	cleanliness *protocol.Cleanliness
 	enrolled    []protocol.EnrolRequest
+	tokens      []string
 	// pending hosts are enrolled without being approved.
 	pending bool
 	// forgot are operations that the host's claim no longer names.
@@ -251,6 +253,7 @@ func (m *manager) enrol(w http.ResponseWriter, r *http.Request, key string, know
 			m.key, m.next, m.former, m.generation = key, "", "", 1
 		}
 		m.enrolled = append(m.enrolled, request)
+		m.tokens = append(m.tokens, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
 		m.enrolments++
 	})
 	send(w, protocol.EnrolResponse{

@@ -16,6 +16,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/hostkey"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/reboot"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
@@ -201,6 +202,9 @@ type rig struct {
 	rotate   time.Duration
 	readopt  time.Duration
 	statuses chan string
+	// slow, if there is one, is used instead of clock.
+	slow   retry.Clock
+	forget func() error
 }
 
 func newRig(t *testing.T) *rig {
@@ -235,6 +239,10 @@ func (r *rig) agent() (*agent.Agent, error) {
 	if testing.Verbose() {
 		log = slog.New(slog.NewTextHandler(r.t.Output(), nil))
 	}
+	ticking := retry.Clock(r.clock)
+	if r.slow != nil {
+		ticking = r.slow
+	}
 	executor := &executor{machine: r.machine, files: files, life: r.life}
 	return agent.New(agent.Options{
 		Store: store, Link: link, Token: r.token, Observer: r.machine, Namer: r.machine, Watcher: r.machine, Linker: r.machine,
@@ -248,7 +256,7 @@ func (r *rig) agent() (*agent.Agent, error) {
 			},
 			protocol.OperationReboot: &reboot.Runner{Documents: store.Documents(), Host: r.machine, BootID: r.bootID, Log: log},
 		},
-		RotateAfter: r.rotate, ReadoptAfter: r.readopt, Clock: r.clock, Rand: func() float64 { return 0.5 }, Log: log,
+		RotateAfter: r.rotate, ReadoptAfter: r.readopt, Clock: ticking, ForgetTokenFile: r.forget, Rand: func() float64 { return 0.5 }, Log: log,
 		Version: "test", BootID: r.bootID,
 		Status: func(c agent.Connection) { r.statuses <- c.State },
 	}), nil
@@ -286,6 +294,8 @@ type clock struct {
 	// step goes by whenever somebody looks.
 	step  time.Duration
 	ticks chan struct{}
+	// waits, if there is one, is told all pauses.
+	waits chan<- time.Duration
 }
 
 func (c *clock) Now() time.Time {
@@ -301,6 +311,12 @@ func (c *clock) Wait(ctx context.Context, d time.Duration) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-c.ticks:
+		}
+	}
+	if c.waits != nil {
+		select {
+		case c.waits <- d:
+		case <-ctx.Done():
 		}
 	}
 	c.mu.Lock()
