@@ -108,7 +108,13 @@ func (r *Reset) Run(ctx context.Context, op state.Operation, progress func(strin
 			return Result{}, err
 		}
 	}
-	return r.clean(ctx, executed, at, progress)
+	result, err := r.clean(ctx, executed, at, progress)
+	if err == nil && result.State == protocol.StateFailed && at.Note != "" {
+		// A reboot may be possible by the next attempt, and be all that is missing.
+		at.Phase = phaseReboot
+		err = document.Save(at)
+	}
+	return result, err
 }
 
 // Abort does nothing: a reset is never given up.
@@ -129,6 +135,7 @@ func (r *Reset) reboot(ctx context.Context, document state.Document[resetProgres
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		at.Reboots-- // there was none
 		at.Note = fmt.Sprintf("cleaned without a reboot: %v", err)
 		r.Log.Warn("Could not reboot", "error", err)
 	}

@@ -75,3 +75,32 @@ func TestResetEndsABootstrapThatHangs(t *testing.T) {
 		t.Errorf("aborted %d times, undone %d times", r.aborted, r.undone)
 	}
 }
+
+// What a node changed in the kernel goes with a reboot only.
+func TestResetRebootsAsSoonAsThatIsPossible(t *testing.T) {
+	r := newRig(t)
+	r.cannotClean = []string{"cgroup kubepods"}
+	r.dirty = []string{"cgroup kubepods"}
+	stop := r.start()
+	r.manager.want(resetOf("b"), protocol.Desired{})
+	r.manager.await(t, "it was tried thrice", func(*manager) bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.reboots >= 3
+	})
+	down := make(chan struct{})
+	r.mu.Lock()
+	r.goesDown = func() { close(down) }
+	r.mu.Unlock()
+	<-down
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	r.cannotClean = nil
+	r.bootID = "boot-2"
+	r.start()
+	r.manager.await(t, "the reset succeeded", ended("b", protocol.StateSucceeded))
+	if message := r.manager.operations["b"].Message; message != "" {
+		t.Errorf("says %q", message)
+	}
+}

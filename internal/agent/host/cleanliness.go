@@ -25,6 +25,12 @@ func leftoverFiles() []string {
 	}
 }
 
+// leftoverCgroups are those of pods. Nothing but a reboot takes away all that a
+// node changed in the kernel, and they tell that there was none.
+func leftoverCgroups() []string {
+	return []string{"/sys/fs/cgroup/kubepods*", "/sys/fs/cgroup/*/kubepods*"}
+}
+
 // leftoverMounts are where pods have mounts.
 func leftoverMounts() []string {
 	return []string{
@@ -51,6 +57,13 @@ func (l *Linux) Cleanliness(ctx context.Context) (protocol.Cleanliness, error) {
 			return protocol.Cleanliness{}, err
 		}
 		found = append(found, counted("file", pattern, files)...)
+	}
+	for _, pattern := range leftoverCgroups() {
+		cgroups, err := l.leftFiles(pattern)
+		if err != nil {
+			return protocol.Cleanliness{}, err
+		}
+		found = append(found, counted("cgroup", pattern, cgroups)...)
 	}
 	interfaces, err := l.interfaces()
 	if err != nil {

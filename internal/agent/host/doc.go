@@ -10,6 +10,7 @@
 //   - files: credentials, static pods and certificates in /etc/kubernetes, the
 //     kubelet's configuration and pods, etcd's data, the databases and
 //     credentials of k3s and RKE2, address leases of CNI plugins
+//   - cgroups of pods, which are there until the host reboots
 //   - network interfaces that CNI plugins and kube-proxy make
 //   - chains and tables of kube-proxy and of CNI plugins in the packet filter
 //

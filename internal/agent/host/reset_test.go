@@ -26,13 +26,14 @@ COMMIT
 func node(t *testing.T) (*box, *host.Linux) {
 	t.Helper()
 	b, l := newBox(t, map[string]string{
-		"/etc/kubernetes/kubelet.conf":                  "x",
-		"/etc/kubernetes/admin.conf":                    "x",
-		"/etc/kubernetes/patches/mine.yaml":             "keep",
-		"/etc/kubernetes/manifests/etcd.yaml":           "x",
-		"/etc/kubernetes/pki/ca.crt":                    "x",
-		"/var/lib/kubelet/config.yaml":                  "x",
-		"/var/lib/kubelet/pods/p/volumes/v":             "x",
+		"/etc/kubernetes/kubelet.conf":        "x",
+		"/etc/kubernetes/admin.conf":          "x",
+		"/etc/kubernetes/patches/mine.yaml":   "keep",
+		"/etc/kubernetes/manifests/etcd.yaml": "x",
+		"/etc/kubernetes/pki/ca.crt":          "x",
+		"/var/lib/kubelet/config.yaml":        "x",
+		"/var/lib/kubelet/pods/p/volumes/v":   "x",
+		"/sys/fs/cgroup/cpu/kubepods/tasks":   "x", "/sys/fs/cgroup/pids/kubepods/tasks": "x",
 		"/var/lib/etcd/member/snap/db":                  "x",
 		"/var/lib/cni/networks/pods/10.244.0.2":         "x",
 		"/var/lib/rancher/k3s/agent/images/a.tar":       "keep",
@@ -65,7 +66,7 @@ func TestCleanlinessNamesEveryKindOfLeftover(t *testing.T) {
 		"container of Kubernetes", "process kubelet", "2 mounts /var/lib/kubelet/*", "2 files /etc/kubernetes/*.conf",
 		"file /etc/kubernetes/manifests/etcd.yaml", "file /etc/kubernetes/pki/ca.crt", "file /var/lib/kubelet/config.yaml",
 		"file /var/lib/kubelet/pods/p", "file /var/lib/etcd/member", "file /var/lib/cni/networks/pods/10.244.0.2",
-		"file /var/lib/rancher/k3s/agent/kubelet.kubeconfig", "interface cni0", "packet filter iptables CNI-HOSTPORT-DNAT",
+		"file /var/lib/rancher/k3s/agent/kubelet.kubeconfig", "2 cgroups /sys/fs/cgroup/*/kubepods*", "interface cni0", "packet filter iptables CNI-HOSTPORT-DNAT",
 		"packet filter iptables KUBE-SERVICES", "packet filter table ip kube-proxy",
 	}
 	if diff := cmp.Diff(want, got.Leftovers); diff != "" || got.Clean {
