@@ -9,10 +9,14 @@
 //
 // The API server is the only store. What hosts report is written in one request
 // together with the conditions that follow from it (package hoststatus), and
-// nothing is written when nothing changes. Three things are kept in memory, all
+// nothing is written when nothing changes. A few things are kept in memory, all
 // of which a restart may lose: the own writes that the cache has not seen yet
-// (hosts.go), who is connected (presence.go), and progress that waits for its
-// turn (progress.go).
+// (hosts.go), who is connected (presence.go) and from which boot (boots.go),
+// progress that waits for its turn (progress.go), who has just changed a key
+// (trust.go), hosts that are about to be created (pending.go), what the audit log
+// has just said (audit.go) and the rates of sources (limiter.go).
+//
+// Before any of that a connection passes the gate (gate.go).
 //
 // The API runs on the leader alone, so there is one process to know who is
 // connected (leader.go).

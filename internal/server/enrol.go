@@ -125,52 +125,53 @@ func (s *Server) admitNew(ctx context.Context, who enrolee) (*infrav1.ElementalH
 	return nil, err
 }
 
-// admitInvited lets in who has a good token. The token's use is counted first, so
-// a crash in between wastes a use rather than letting one host too many in.
+// admitInvited lets in who has a good token.
 func (s *Server) admitInvited(ctx context.Context, who enrolee, invited *invitation) (*infrav1.ElementalHost, error) {
 	declared, ambiguous, err := s.declaredBySerial(ctx, invited.registration.Namespace, who.request.Inventory.SMBIOS.SerialNumber)
 	if err != nil {
 		return nil, err
 	}
-	var host *infrav1.ElementalHost
-	release := func() {}
-	if declared == nil {
-		host = s.newHost(ctx, invited, who, ambiguous)
-		if release, err = s.reserve(ctx, host, invited.registration); err != nil {
-			return nil, err
+	if declared != nil {
+		bound, err := s.usingToken(ctx, who, invited, func() (*infrav1.ElementalHost, error) { return s.bind(ctx, declared, who, invited) })
+		if !errors.Is(err, errBound) {
+			return bound, err
 		}
+		// Another machine with the same serial number was quicker.
+		ambiguous = true
 	}
-	defer func() { release() }()
+	host := s.newHost(ctx, invited, who, ambiguous)
+	release, err := s.reserve(ctx, host, invited.registration)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	created, err := s.usingToken(ctx, who, invited, func() (*infrav1.ElementalHost, error) { return s.create(ctx, host) })
+	if err != nil {
+		return nil, err
+	}
+	s.audit(ctx, decidedEnrolled, created, "keyFingerprint", who.fingerprint, "approval", created.Spec.Approval,
+		"pendingReason", created.Spec.PendingReason, "ElementalRegistration", klog.KObj(invited.registration))
+	return created, nil
+}
+
+// usingToken lets in a host by admit. The token's use is counted first, so a crash
+// in between wastes a use rather than letting one host too many in.
+func (s *Server) usingToken(ctx context.Context, who enrolee, invited *invitation, admit func() (*infrav1.ElementalHost, error)) (*infrav1.ElementalHost, error) {
 	if err := s.ledger.use(ctx, invited.secret, invited.token.Hash); err != nil {
 		if errors.Is(err, errUsedUp) {
 			return nil, refuseToken(string(enrolment.UsedUp))
 		}
 		return nil, err
 	}
-	s.audit(ctx, decidedTokenUsed, nil, "Secret", klog.KObj(invited.secret), "keyFingerprint", who.fingerprint)
-	var created *infrav1.ElementalHost
-	if declared != nil {
-		created, err = s.bind(ctx, declared, who, invited)
-		if errors.Is(err, errBound) {
-			// Another machine with the same serial number was quicker.
-			host = s.newHost(ctx, invited, who, true)
-			release, err = s.reserve(ctx, host, invited.registration)
-		}
-	}
-	if err == nil && host != nil {
-		created, err = s.create(ctx, host)
-	}
+	host, err := admit()
 	if err != nil {
 		if err := s.ledger.giveBack(ctx, invited.secret, invited.token.Hash); err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "A token use is lost")
 		}
 		return nil, err
 	}
-	if host != nil {
-		s.audit(ctx, decidedEnrolled, created, "keyFingerprint", who.fingerprint, "approval", created.Spec.Approval,
-			"pendingReason", created.Spec.PendingReason, "ElementalRegistration", klog.KObj(invited.registration))
-	}
-	return created, nil
+	s.audit(ctx, decidedTokenUsed, host, "Secret", klog.KObj(invited.secret), "keyFingerprint", who.fingerprint)
+	return host, nil
 }
 
 // newHost returns the complete host to create. Nothing but its name can come

@@ -117,7 +117,12 @@ func (l *ledger) grant(ctx context.Context, secret *corev1.Secret, batch []*use)
 
 // giveBack takes a use back whose host could not be created.
 func (l *ledger) giveBack(ctx context.Context, secret *corev1.Secret, hash string) error {
-	_, err := l.change(ctx, secret, func(t *enrolment.Token) bool {
+	// What the caller has is from before the use.
+	newest := &corev1.Secret{}
+	if err := l.live.Get(ctx, client.ObjectKeyFromObject(secret), newest); err != nil {
+		return fmt.Errorf("reading token Secret: %w", err)
+	}
+	_, err := l.change(ctx, newest, func(t *enrolment.Token) bool {
 		if t.Hash != hash || t.Used == 0 {
 			return false
 		}

@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"crypto/x509"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -44,6 +45,10 @@ var env *envtest.Environment
 
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
+	flag.Parse()
+	if flag.Lookup("test.fuzz").Value.String() != "" || flag.Lookup("test.fuzzworker").Value.String() == "true" {
+		os.Exit(m.Run()) // what is fuzzed needs no API server
+	}
 	os.Exit(envtest.Main(m, func(e *envtest.Environment) { env = e }))
 }
 
