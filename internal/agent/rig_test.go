@@ -205,6 +205,7 @@ type rig struct {
 	// slow, if there is one, is used instead of clock.
 	slow   retry.Clock
 	forget func() error
+	keys   hostkey.Keys
 }
 
 func newRig(t *testing.T) *rig {
@@ -212,6 +213,7 @@ func newRig(t *testing.T) *rig {
 	return &rig{
 		machine: newMachine(), t: t, manager: newManager(t), disk: newDisk(), token: token, bootID: "boot-1",
 		clock: &clock{}, rotate: 24 * time.Hour, readopt: time.Hour, statuses: make(chan string, 1000),
+		keys: hostkey.Keys{Policy: hostkey.Off},
 	}
 }
 
@@ -230,7 +232,7 @@ func (r *rig) agent() (*agent.Agent, error) {
 		return nil, err
 	}
 	link, err := agent.NewLink(agent.LinkOptions{
-		Store: store, Keys: hostkey.Keys{Policy: hostkey.Off}, Servers: []string{r.manager.server.URL}, TrustBundle: r.manager.bundle, Source: "config", Now: r.clock.Now,
+		Store: store, Keys: r.keys, Servers: []string{r.manager.server.URL}, TrustBundle: r.manager.bundle, Source: "config", Now: r.clock.Now,
 	})
 	if err != nil {
 		return nil, err
