@@ -13,6 +13,8 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap/apply"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/config"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/elemental"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/erase"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/executor"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/host"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/hostkey"
@@ -37,14 +39,13 @@ type assembly struct {
 	config config.Config
 	store  *state.Store
 	agent  *agent.Agent
-	reset  *agent.Reset
 	close  func() error
 }
 
 // assemble reads the configuration and the state, which it locks. newKey has the
 // host's key replaced by another one.
 func assemble(path string, newKey bool, log *slog.Logger) (_ *assembly, err error) {
-	settings, err := config.Load(path)
+	settings, system, err := loadSettings(path)
 	if err != nil {
 		return nil, &usageError{err}
 	}
@@ -91,20 +92,32 @@ func assemble(path string, newKey bool, log *slog.Logger) (_ *assembly, err erro
 		return nil, err
 	}
 	linker := &node.Linker{Clock: retry.System{}}
-	reset := &agent.Reset{Store: store, Host: machine, Undoer: execute, Observer: machine, BootID: boot, Log: log}
-	bootstrap := &agent.Bootstrap{
+	runners := map[protocol.OperationType]agent.Runner{
+		protocol.OperationReset:  &agent.Reset{Store: store, Host: machine, Undoer: execute, Observer: machine, BootID: boot, Log: log},
+		protocol.OperationReboot: &reboot.Runner{Documents: store.Documents(), Host: machine, BootID: boot, Log: log},
+	}
+	if system != nil {
+		runners[protocol.OperationReset] = &elemental.Reset{
+			System: *system, Store: store, Undoer: execute, Observer: machine, Node: machine, Host: machine,
+			Commands: host.Commands{}, BootID: boot, Log: log,
+		}
+		runners[protocol.OperationUpgrade] = &elemental.Upgrade{
+			System: *system, Documents: store.Documents(), Host: machine, BootID: boot, Log: log,
+		}
+	}
+	runners[protocol.OperationReset] = &erase.Runner{
+		Runner: runners[protocol.OperationReset], Documents: store.Documents(), Eraser: &erase.Eraser{}, Log: log,
+	}
+	runners[protocol.OperationBootstrap] = &agent.Bootstrap{
 		Source:    func() agent.Source { return link.Client() },
 		Documents: store.Documents(), Executor: execute, Observer: machine, Surveyor: machine, Namer: machine, Linker: linker, Log: log,
 	}
 	return &assembly{
-		config: settings, store: store, close: unlock, reset: reset,
+		config: settings, store: store, close: unlock,
 		agent: agent.New(agent.Options{
 			Store: store, Link: link, Token: settings.Token,
 			ForgetTokenFile: func() error { return config.ForgetToken(path) }, Observer: machine, Namer: machine, Watcher: machine, Linker: linker,
-			Runners: map[protocol.OperationType]agent.Runner{
-				protocol.OperationBootstrap: bootstrap, protocol.OperationReset: reset,
-				protocol.OperationReboot: &reboot.Runner{Documents: store.Documents(), Host: machine, BootID: boot, Log: log},
-			},
+			Runners: runners, Erases: true,
 			RotateAfter: settings.RotateAfter, ReadoptAfter: settings.ReadoptAfter, Status: connectionFile(log).write,
 			Clock: retry.System{}, Log: log, Version: agentVersion(), BootID: boot,
 		}),
@@ -139,6 +152,9 @@ func runCommand() command {
 					level = slog.LevelDebug
 				}
 				log := logger(s, level)
+				if here, err := inRecovery(ctx, *path, log); here || err != nil {
+					return err
+				}
 				parts, err := assemble(*path, false, log)
 				if err != nil {
 					return err

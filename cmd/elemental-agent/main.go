@@ -48,7 +48,7 @@ type command struct {
 
 func commands() []command {
 	return []command{
-		runCommand(), enrolCommand(), statusCommand(), resetCommand(), applyCommand(), versionCommand(), guardCommand(),
+		runCommand(), enrolCommand(), statusCommand(), resetCommand(), applyCommand(), versionCommand(), guardCommand(), installCommand(),
 	}
 }
 

@@ -65,7 +65,7 @@ func statusCommand() command {
 				if *output != "text" && *output != "json" {
 					return &usageError{fmt.Errorf("--output is text or json, not %q", *output)}
 				}
-				settings, err := config.Load(*path)
+				settings, _, err := loadSettings(*path)
 				if err != nil {
 					return &usageError{err}
 				}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/config"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/update"
@@ -73,7 +72,7 @@ func guardCommand() command {
 				if err := noArguments(args); err != nil {
 					return err
 				}
-				settings, err := config.Load(*path)
+				settings, _, err := loadSettings(*path)
 				if err != nil {
 					return &usageError{err}
 				}

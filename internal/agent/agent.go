@@ -88,6 +88,8 @@ type Options struct {
 	Linker          Linker
 	// Runners are what the agent can do.
 	Runners map[protocol.OperationType]Runner
+	// Erases tells that a Reset erases data disks when it is told to.
+	Erases bool
 	// Updater keeps the agent's program at the release that the plan pins; nil
 	// means that nothing does.
 	Updater Updater
@@ -218,6 +220,8 @@ func (a *Agent) hello() protocol.Hello {
 		{a.Runners[protocol.OperationReset] != nil, protocol.CapabilityReset},
 		{true, protocol.CapabilityRotate},
 		{a.Runners[protocol.OperationReboot] != nil, protocol.CapabilityReboot},
+		{a.Runners[protocol.OperationUpgrade] != nil, protocol.CapabilityUpgrade},
+		{a.Erases, protocol.CapabilityErase},
 		{a.Updater != nil && a.Updater.Able(), protocol.CapabilityUpdate},
 	} {
 		if can.able {

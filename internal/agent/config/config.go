@@ -47,6 +47,66 @@ type Config struct {
 	// ReadoptAfter is how long every manager must have denied knowing the host
 	// before it asks to be adopted, as after the loss of a management cluster.
 	ReadoptAfter time.Duration `yaml:"readoptAfter"`
+	// Backend is what the operating system is driven by.
+	Backend Backend `yaml:"backend"`
+	// OS is what "elemental-agent install" installs.
+	OS OS `yaml:"os"`
+}
+
+// Backend is what the operating system is driven by.
+type Backend string
+
+// Back ends. BackendAuto finds out; it is what a blank one means.
+const (
+	BackendAuto      Backend = "Auto"
+	BackendLinux     Backend = "Linux"
+	BackendElemental Backend = "Elemental"
+)
+
+// OS is the operating system that live media install.
+type OS struct {
+	Install Install `yaml:"install"`
+}
+
+// Install is how the operating system is installed.
+type Install struct {
+	// Device is the disk. All that is on it is lost.
+	Device string `yaml:"device"`
+	// Image is a source of the elemental CLI; blank installs that of the live media.
+	Image string `yaml:"image"`
+	// CloudInit are further files or URLs for the OEM partition.
+	CloudInit []string `yaml:"cloudInit"`
+	// ConfigDir is the elemental CLI's configuration, its own if blank.
+	ConfigDir string `yaml:"configDir"`
+	// Force installs over an installed system.
+	Force bool `yaml:"force"`
+	// Then is Reboot, which a blank one means, or PowerOff.
+	Then string `yaml:"then"`
+}
+
+// What Install.Then can be.
+const (
+	ThenReboot   = "Reboot"
+	ThenPowerOff = "PowerOff"
+)
+
+func (c Config) checkSystem() error {
+	switch c.Backend {
+	case "", BackendAuto, BackendLinux, BackendElemental:
+	default:
+		return fmt.Errorf("backend: Auto, Linux or Elemental is needed, not %q", c.Backend)
+	}
+	switch c.OS.Install.Then {
+	case "", ThenReboot, ThenPowerOff:
+	default:
+		return fmt.Errorf("os.install.then: Reboot or PowerOff is needed, not %q", c.OS.Install.Then)
+	}
+	for _, file := range c.OS.Install.CloudInit {
+		if file == "" || strings.ContainsAny(file, ", \t\n") {
+			return fmt.Errorf("os.install.cloudInit: %q: a path or URL without commas and spaces is needed", file)
+		}
+	}
+	return nil
 }
 
 // Key is where host keys are made.
@@ -125,7 +185,7 @@ func (c Config) check() error {
 	if c.ReadoptAfter <= 0 {
 		return errors.New("readoptAfter: a positive duration such as 10m is needed")
 	}
-	return nil
+	return c.checkSystem()
 }
 
 // Source names what the configuration says about managers. It changes when a

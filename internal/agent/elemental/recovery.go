@@ -67,13 +67,11 @@ func (r *Recovery) Run(ctx context.Context) error {
 		// Where the wait is cut short, so is the reboot.
 		_ = r.Clock.Wait(ctx, failureWait)
 	}
+	err = r.Host.Reboot(ctx)
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // the host goes down
 	}
-	if err := r.Host.Reboot(ctx); ctx.Err() == nil {
-		return fmt.Errorf("rebooting into the active system: %w", err)
-	}
-	return nil
+	return fmt.Errorf("rebooting into the active system: %w", err)
 }
 
 // wanted finds the reset that was begun. The state is closed again when it returns.
