@@ -99,6 +99,15 @@ func (w workload) killManager(ctx context.Context) {
 // createCounting applies what clusterctl generates, with a command that counts.
 func (w workload) createCounting(ctx context.Context) {
 	GinkgoHelper()
+	w.createEdited(ctx, func(spec map[string]any) {
+		spec["preKubeadmCommands"] = []any{"echo run >> " + runsFile}
+	})
+}
+
+// createEdited applies what clusterctl generates after edit has changed each
+// KubeadmConfigSpec in it.
+func (w workload) createEdited(ctx context.Context, edit func(spec map[string]any)) {
+	GinkgoHelper()
 	manifests, err := hosts.GenerateCluster(ctx, w.Cluster)
 	Expect(err).NotTo(HaveOccurred())
 	var out strings.Builder
@@ -111,12 +120,15 @@ func (w workload) createCounting(ctx context.Context) {
 		var path []string
 		switch object.GetKind() {
 		case "KubeadmControlPlane":
-			path = []string{"spec", "kubeadmConfigSpec", "preKubeadmCommands"}
+			path = []string{"spec", "kubeadmConfigSpec"}
 		case "KubeadmConfigTemplate":
-			path = []string{"spec", "template", "spec", "preKubeadmCommands"}
+			path = []string{"spec", "template", "spec"}
 		}
 		if path != nil {
-			Expect(unstructured.SetNestedStringSlice(object.Object, []string{"echo run >> " + runsFile}, path...)).To(Succeed())
+			spec, _, err := unstructured.NestedMap(object.Object, path...)
+			Expect(err).NotTo(HaveOccurred())
+			edit(spec)
+			Expect(unstructured.SetNestedMap(object.Object, spec, path...)).To(Succeed())
 		}
 		text, err := yaml.Marshal(object.Object)
 		Expect(err).NotTo(HaveOccurred())

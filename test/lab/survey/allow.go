@@ -21,6 +21,12 @@ func skipped() map[string]string {
 		"/var/lib/systemd/random-seed": "new at each boot",
 		"/etc/hostname":                "a host keeps the name that its ElementalHost has",
 		"/etc/hosts":                   "a host keeps the name that its ElementalHost has",
+		"/etc/passwd-":                 "useradd and userdel keep the version before",
+		"/etc/group-":                  "useradd and userdel keep the version before",
+		"/etc/shadow-":                 "useradd and userdel keep the version before",
+		"/etc/gshadow-":                "useradd and userdel keep the version before",
+		"/etc/subuid-":                 "useradd and userdel keep the version before",
+		"/etc/subgid-":                 "useradd and userdel keep the version before",
 	}
 }
 
