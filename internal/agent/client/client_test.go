@@ -16,6 +16,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -119,7 +122,7 @@ func TestConnectionIsAsPromised(t *testing.T) {
 	}
 }
 
-func TestTrustsTheBundleOnly(t *testing.T) {
+func TestThreat18_TrustsTheBundleOnly(t *testing.T) {
 	s, _ := serving(t, reply(http.StatusNoContent, "", ""))
 	_, other := serving(t, reply(http.StatusNoContent, "", ""))
 	c := connect(t, func(o *client.Options) { o.Servers, o.TrustBundle = []string{s.URL}, other })
@@ -130,12 +133,47 @@ func TestTrustsTheBundleOnly(t *testing.T) {
 	}
 }
 
-func TestRefusesOldTLS(t *testing.T) {
+func TestThreat17_RefusesOldTLS(t *testing.T) {
 	s, bundle := serving(t, reply(http.StatusNoContent, "", ""))
 	s.TLS.MaxVersion = tls.VersionTLS12
 	c := connect(t, func(o *client.Options) { o.Servers, o.TrustBundle = []string{s.URL}, bundle })
 	if _, err := c.Plan(t.Context(), "", "boot"); err == nil {
 		t.Error("connected by TLS 1.2")
+	}
+}
+
+// There is nothing that switches verification off, and nothing but TLS.
+func TestThreat17_NoInsecureWayIn(t *testing.T) {
+	options := reflect.TypeFor[client.Options]()
+	for i := range options.NumField() {
+		if name := strings.ToLower(options.Field(i).Name); strings.Contains(name, "insecure") || strings.Contains(name, "skip") {
+			t.Errorf("there is an option %s", name)
+		}
+	}
+	_, bundle := serving(t, reply(http.StatusNoContent, "", ""))
+	for _, server := range []string{"http://127.0.0.1:1", "127.0.0.1:1", "//127.0.0.1:1"} {
+		if _, err := client.New(client.Options{Servers: []string{server}, TrustBundle: bundle}); err == nil {
+			t.Errorf("took %s for a server", server)
+		}
+	}
+	if _, err := client.New(client.Options{Servers: []string{"https://127.0.0.1:1"}}); err == nil {
+		t.Error("does without a trust bundle")
+	}
+}
+
+// The system's roots count for nothing, wherever they are configured.
+func TestThreat18_SystemRootsDoNotCount(t *testing.T) {
+	s, system := serving(t, reply(http.StatusNoContent, "", ""))
+	_, other := serving(t, reply(http.StatusNoContent, "", ""))
+	file := filepath.Join(t.TempDir(), "roots.pem")
+	if err := os.WriteFile(file, []byte(system), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Of crypto/x509; read when the system's roots are first needed.
+	t.Setenv("SSL_CERT_FILE", file)
+	c := connect(t, func(o *client.Options) { o.Servers, o.TrustBundle = []string{s.URL}, other })
+	if _, err := c.Plan(t.Context(), "", ""); err == nil {
+		t.Error("trusted a root of the system")
 	}
 }
 
@@ -232,7 +270,7 @@ func TestUnknownEverywhere(t *testing.T) {
 	}
 }
 
-func TestTokenTravelsInItsHeaderOnly(t *testing.T) {
+func TestThreat27_TokenTravelsInItsHeaderOnly(t *testing.T) {
 	var got atomic.Value
 	s, bundle := serving(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

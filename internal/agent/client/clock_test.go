@@ -3,6 +3,7 @@ package client_test
 import (
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 
 // A host's clock may be anywhere. The server's certificate is valid for an
 // hour around the present.
-func TestClocks(t *testing.T) {
+func TestThreat28_Clocks(t *testing.T) {
 	present := time.Now()
 	for name, test := range map[string]struct {
 		clock      time.Time
@@ -55,5 +56,33 @@ func TestClocks(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A clock that is set back while the client runs changes nothing it knows, and
+// an answer with an earlier date neither.
+func TestThreat28_TimeNeverRunsBackwards(t *testing.T) {
+	present := time.Now()
+	var behind atomic.Bool
+	s, bundle := server(t, present.Add(-time.Hour), present.Add(time.Hour), func(w http.ResponseWriter, _ *http.Request) {
+		at := present
+		if behind.Load() {
+			at = present.AddDate(-1, 0, 0)
+		}
+		w.Header().Set("Date", at.UTC().Format(http.TimeFormat))
+		w.WriteHeader(http.StatusNoContent)
+	})
+	clock := &laterClock{}
+	c := connect(t, func(o *client.Options) { o.Servers, o.TrustBundle, o.Now = []string{s.URL}, bundle, clock.now })
+	for _, jump := range []time.Duration{0, -30 * 24 * time.Hour, 10 * 365 * 24 * time.Hour, -20 * 365 * 24 * time.Hour} {
+		clock.pass(jump)
+		if _, err := c.Plan(t.Context(), "", ""); err != nil {
+			t.Errorf("after a jump by %s: %v", jump, err)
+		}
+		behind.Store(true)
+		if told, _ := c.ServerTime(); told.Before(present.Add(-time.Minute)) {
+			t.Errorf("after a jump by %s the server's time is %s", jump, told)
+		}
+		c.Close() // the next one verifies the certificate again
 	}
 }
