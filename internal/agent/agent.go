@@ -17,10 +17,10 @@ import (
 const (
 	retryBase = time.Second
 	retryMax  = time.Minute
-	// A host without a network begins an attempt at most reachMax+reachMin after
+	// A host without a network begins an attempt at most reachMax+reachLeast after
 	// the one before began: it is back within five seconds of its network.
 	reachMax    = 4 * time.Second
-	reachMin    = 500 * time.Millisecond
+	reachLeast  = 500 * time.Millisecond
 	refusedMax  = 5 * time.Minute
 	progressGap = 10 * time.Second
 )

@@ -23,7 +23,7 @@ func (a *Agent) newWaits() *waits {
 // given. What an attempt took, waiting for an answer from the network, counts.
 func (w *waits) next(err error, took time.Duration) time.Duration {
 	if client.Unreachable(err) {
-		w.unreachable.Max = max(reachMax-took, reachMin)
+		w.unreachable.Max = max(reachMax-took, reachLeast)
 		return w.unreachable.Next()
 	}
 	w.refused.Max = retryMax

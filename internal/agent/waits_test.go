@@ -73,7 +73,7 @@ func TestIsBackWithinSeconds(t *testing.T) {
 			break
 		}
 	}
-	listener, err := net.Listen("tcp", address) //nolint:noctx // it is there at once
+	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}

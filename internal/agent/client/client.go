@@ -237,8 +237,9 @@ func (c *Client) call(ctx context.Context, what call, read func(*http.Response) 
 			return fmt.Errorf("%s: %w", what.name, err)
 		}
 		if next == nil {
-			defer c.gate.leave()
-			return c.try(ctx, what, read)
+			err = c.try(ctx, what, read)
+			c.gate.leave()
+			return err
 		}
 		c = next
 	}

@@ -144,9 +144,8 @@ func TestThreat17_RefusesOldTLS(t *testing.T) {
 
 // There is nothing that switches verification off, and nothing but TLS.
 func TestThreat17_NoInsecureWayIn(t *testing.T) {
-	options := reflect.TypeFor[client.Options]()
-	for i := range options.NumField() {
-		if name := strings.ToLower(options.Field(i).Name); strings.Contains(name, "insecure") || strings.Contains(name, "skip") {
+	for field := range reflect.TypeFor[client.Options]().Fields() {
+		if name := strings.ToLower(field.Name); strings.Contains(name, "insecure") || strings.Contains(name, "skip") {
 			t.Errorf("there is an option %s", name)
 		}
 	}

@@ -74,7 +74,7 @@ func TestThreat28_TimeNeverRunsBackwards(t *testing.T) {
 	})
 	clock := &laterClock{}
 	c := connect(t, func(o *client.Options) { o.Servers, o.TrustBundle, o.Now = []string{s.URL}, bundle, clock.now })
-	for _, jump := range []time.Duration{0, -30 * 24 * time.Hour, 10 * 365 * 24 * time.Hour, -20 * 365 * 24 * time.Hour} {
+	for _, jump := range []time.Duration{0, -30 * 24 * time.Hour, -20 * 365 * 24 * time.Hour} {
 		clock.pass(jump)
 		if _, err := c.Plan(t.Context(), "", ""); err != nil {
 			t.Errorf("after a jump by %s: %v", jump, err)

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -65,7 +66,7 @@ func TestForgetTokenLeavesAloneWhatItCannotRewrite(t *testing.T) {
 		if err := config.ForgetToken(path); !errors.Is(err, config.ErrByHand) || strings.Contains(err.Error(), "hush-hush") {
 			t.Errorf("%s: %v", path, err)
 		}
-		if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
+		if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, before) {
 			t.Errorf("%s was changed: %v", path, err)
 		}
 	}
