@@ -2,7 +2,6 @@ package update_test
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -29,7 +28,6 @@ func TestUpdateSurvivesEveryCrash(t *testing.T) {
 			crashes := 0
 			for dieAt := 1; dieAt <= undisturbed.disk.changes; dieAt++ {
 				for variant := range uint64(16) {
-					// A third of the lives end in two deaths.
 					powerCut, after := variant%2 == 1, variant/2%2 == 1
 					random := rand.New(rand.NewPCG(uint64(dieAt), variant))
 					h := newHost(t, test.release)
@@ -54,7 +52,7 @@ func TestUpdateSurvivesEveryCrash(t *testing.T) {
 	}
 }
 
-// crashing has the host die as its disk says, and now and then once more.
+// crashing has the host die as its disk says, and one time in three once more.
 func (h *host) crashing(powerCut bool, random *rand.Rand, pinned *protocol.AgentRelease) *protocol.AgentUpdate {
 	h.t.Helper()
 	for death := range 4 {
@@ -70,6 +68,6 @@ func (h *host) crashing(powerCut bool, random *rand.Rand, pinned *protocol.Agent
 			h.disk.dieAt, h.disk.after = h.disk.changes+1+random.IntN(10), random.IntN(2) == 0
 		}
 	}
-	h.t.Fatal(fmt.Sprintf("dead again and again at change %d", h.disk.changes))
+	h.t.Fatalf("dead again and again at change %d", h.disk.changes)
 	return nil
 }

@@ -88,8 +88,8 @@ func (System) Free(folder string) (int64, error) {
 	if err := unix.Statfs(folder, &stat); err != nil {
 		return 0, fmt.Errorf("looking for free space below %s: %w", folder, err)
 	}
-	free := stat.Bavail * uint64(max(stat.Bsize, 0)) //nolint:gosec // not negative
-	return int64(min(free, math.MaxInt64)), nil      //nolint:gosec // bounded just so
+	free := stat.Bavail * uint64(max(stat.Bsize, 0))
+	return int64(min(free, math.MaxInt64)), nil
 }
 
 // Writable also finds a file system that is mounted read-only.

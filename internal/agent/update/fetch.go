@@ -211,7 +211,7 @@ func (u *Updater) copy(from, to, want string) (err error) {
 	if err == nil {
 		err = f.Chmod(programMode)
 	}
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	return u.Disk.SyncDir(filepath.Dir(to))
