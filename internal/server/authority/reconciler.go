@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
@@ -129,7 +128,8 @@ func (r *Reconciler) rotate(ctx context.Context, secret *corev1.Secret, m *mater
 	}
 	after := secret.DeepCopy()
 	delete(after.Annotations, RotationAnnotation)
-	message, err := "", error(nil)
+	var message string
+	var err error
 	switch step {
 	case StepPrepare:
 		message, err = prepare(m, after.Data, r.Clock.Now())
@@ -230,7 +230,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 // once has the Secret looked at once: it may have been deleted between its first
 // use and the beginning of the watch, of which no event would tell.
 func (r *Reconciler) once(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	queue.Add(reconcile.Request{NamespacedName: types.NamespacedName(r.Authority.secret)})
+	queue.Add(reconcile.Request{NamespacedName: r.Authority.secret})
 	return nil
 }
 
