@@ -219,3 +219,25 @@ func TestRequestsOfOthersAreLeft(t *testing.T) {
 	n.reconcile()
 	f.Expect(n.host.Spec.Reboot).NotTo(BeNil())
 }
+
+// A reboot that did not come about is none of those that the spec allows.
+func TestWithdrawnRequestIsMadeAgain(t *testing.T) {
+	f := newFixture(t)
+	n := f.node("n").unhealthy(infrav1.ElementalRemediationSpec{})
+	n.expect(infrav1.RebootRequestedReason, recovery)
+	id := n.host.Spec.Reboot.ID
+	n.disconnect()
+	n.expect(infrav1.SiteDarkReason, 0)
+	f.Expect(n.host.Spec.Reboot).To(BeNil())
+	c := f.ExpectCondition(n.remediation, infrav1.RebootedCondition, no, infrav1.RebootRequestedReason)
+	f.Expect(c.Message).To(ContainSubstring("withdrawn"))
+	n.connect()
+	n.expect(infrav1.RecoveringReason, recovery)
+	f.Clock.Step(recovery)
+	n.expect(infrav1.RebootRequestedReason, recovery)
+	f.Expect(n.host.Spec.Reboot.ID).To(Equal(id))
+	f.Expect(n.remediation.Status.Reboots).To(BeEquivalentTo(1))
+	n.report(infrav1.OperationSucceeded)
+	n.expect(infrav1.RebootedReason, recovery)
+	f.Expect(n.toBeReplaced()).To(BeFalse())
+}
