@@ -40,17 +40,19 @@ type manager struct {
 	key, next, former string
 	generation        int64
 	// boot polled last, the retired ones before it. locked says why the host is.
-	boot        string
-	retired     map[string]bool
-	locked      string
-	plan        protocol.Plan
-	changed     chan struct{}
-	data        []byte
-	now         func() time.Time
-	enrolments  int
-	fetches     int
-	polls       int
-	serving     int
+	boot       string
+	retired    map[string]bool
+	locked     string
+	plan       protocol.Plan
+	changed    chan struct{}
+	data       []byte
+	now        func() time.Time
+	enrolments int
+	fetches    int
+	polls      int
+	serving    int
+	// epoch counts the processes on the host that were hung up on.
+	epoch       int
 	rotations   int
 	reports     []protocol.Report
 	operations  map[string]protocol.OperationReport
@@ -77,6 +79,9 @@ func newManager(t *testing.T) *manager {
 	m.bundle = bundle
 	m.server = httptest.NewUnstartedServer(http.HandlerFunc(m.serve))
 	m.server.EnableHTTP2 = true
+	m.server.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
+		return context.WithValue(ctx, epochKey{}, m.count(&m.epoch))
+	}
 	m.server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	m.server.TLS = &tls.Config{
 		MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAnyClientCert, Certificates: []tls.Certificate{certificate},
@@ -156,6 +161,7 @@ func (m *manager) describe() string {
 // hangUp is what the end of the host's process does to its connections.
 func (m *manager) hangUp(t *testing.T) {
 	t.Helper()
+	m.set(func(m *manager) { m.epoch++ })
 	m.server.CloseClientConnections()
 	m.await(t, "the requests of a process that is gone are over", func(m *manager) bool { return m.serving == 0 })
 }
@@ -165,9 +171,15 @@ func ended(id string, state protocol.OperationState) func(*manager) bool {
 	return func(m *manager) bool { return m.operations[id].State == state }
 }
 
+// epochKey leads to the epoch of a connection.
+type epochKey struct{}
+
 func (m *manager) serve(w http.ResponseWriter, r *http.Request) {
 	m.set(func(m *manager) { m.serving++ })
 	defer m.set(func(m *manager) { m.serving-- })
+	if epoch, known := r.Context().Value(epochKey{}).(int); known && epoch != m.count(&m.epoch) {
+		panic(http.ErrAbortHandler)
+	}
 	key, err := identity.PeerFingerprint(r.TLS)
 	if err != nil {
 		problem(w, protocol.Problem{Status: http.StatusUnauthorized})
