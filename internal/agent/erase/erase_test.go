@@ -62,6 +62,16 @@ func TestMountedDiskIsRefusedByTheKernel(t *testing.T) {
 	if got.Result != protocol.ErasureFails || !strings.Contains(got.Message, "busy") || l.isZero(system) {
 		t.Errorf("got %+v", got)
 	}
+	// What holds a disk need not be a mount.
+	held := l.loop("held")
+	holder, err := openDevice(l.path(held))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = holder.Close() }()
+	if got := l.erase(l.eraser(), protocol.EraseZero)[held]; got.Result != protocol.ErasureFails || l.isZero(held) {
+		t.Errorf("a disk that is held: %+v", got)
+	}
 }
 
 func TestFailingDisksAreNamed(t *testing.T) {
@@ -360,5 +370,31 @@ func TestMeterIsBounded(t *testing.T) {
 	}
 	if last := shown[len(shown)-1]; len(last) > maxStep {
 		t.Errorf("%d bytes", len(last))
+	}
+}
+
+func TestErasureIsKeptUntilItIsReported(t *testing.T) {
+	files, err := state.NewDir(filepath.Join(t.TempDir(), "state"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := state.Open(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	op, err := store.Begin(resetOf(protocol.EraseZero))
+	if err != nil {
+		t.Fatal(err)
+	}
+	op.State, op.Erased = protocol.StateFailed, []protocol.ErasedDisk{{Name: "sdb", Result: protocol.ErasureFails}}
+	if err := store.Finish(op); err != nil {
+		t.Fatal(err)
+	}
+	kept, _ := store.Operation(op.Type, op.ID)
+	if report := kept.Report(); len(report.Erased) != 1 || report.Erased[0].Name != "sdb" {
+		t.Errorf("reports %+v", report)
+	}
+	if again, err := store.Begin(op); err != nil || again.Erased != nil {
+		t.Errorf("the next attempt begins with %+v, %v", again.Erased, err)
 	}
 }
