@@ -28,6 +28,7 @@ func node(t *testing.T) (*box, *host.Linux) {
 	b, l := newBox(t, map[string]string{
 		"/etc/kubernetes/kubelet.conf":        "x",
 		"/etc/kubernetes/admin.conf":          "x",
+		"/tmp/kubeadm.yml":                    "x",
 		"/etc/kubernetes/patches/mine.yaml":   "keep",
 		"/etc/kubernetes/manifests/etcd.yaml": "x",
 		"/etc/kubernetes/pki/ca.crt":          "x",
@@ -164,7 +165,7 @@ func TestCleanLeavesACleanHost(t *testing.T) {
 	}
 	for name, stays := range map[string]bool{
 		"/etc/kubernetes/patches/mine.yaml": true, "/etc/kubernetes/pki": false, "/etc/kubernetes/admin.conf": false,
-		"/var/lib/kubelet": true, "/var/lib/kubelet/pods": false, "/var/lib/etcd": false, "/var/lib/cni": false,
+		"/var/lib/kubelet": true, "/var/lib/kubelet/pods": false, "/var/lib/etcd": false, "/var/lib/cni": false, "/tmp/kubeadm.yml": false,
 		"/var/lib/rancher/k3s/agent/images/a.tar": true, "/var/lib/rancher/k3s/agent/kubelet.kubeconfig": false,
 		"/etc/cni/net.d/10-lab.conflist": true, "/etc/cni/net.d/05-calico.conflist": false,
 	} {

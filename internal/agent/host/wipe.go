@@ -15,10 +15,11 @@ import (
 )
 
 // nodeData are the patterns of all that a node writes. Container images,
-// programs and the directories themselves stay.
+// programs and the directories themselves stay. The kubeadm provider's
+// Ignition moves its configuration, with a token in it, to /tmp.
 func nodeData() []string {
 	return []string{
-		"/etc/kubernetes/*.conf", "/etc/kubernetes/manifests/*", "/etc/kubernetes/pki", "/etc/kubernetes/tmp",
+		"/etc/kubernetes/*.conf", "/etc/kubernetes/manifests/*", "/etc/kubernetes/pki", "/etc/kubernetes/tmp", "/tmp/kubeadm.yml",
 		"/var/lib/kubelet/*", "/var/lib/etcd/*",
 		"/var/lib/cni/*", "/var/lib/calico", "/var/lib/weave", "/var/lib/cilium", "/run/flannel", "/run/calico", "/run/cilium",
 		"/var/log/pods/*", "/var/log/containers/*",
