@@ -1,0 +1,79 @@
+//go:build removals
+
+package threats_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// patience is how long the tests of one threat may take.
+const patience = 5 * time.Minute
+
+// noticed is what a test that fails leaves in the output of go test.
+var noticed = regexp.MustCompile(`(?m)^--- FAIL: (TestThreat\S+)`)
+
+func TestRemovals(t *testing.T) {
+	for _, r := range removals(t) {
+		t.Run(r.name, func(t *testing.T) {
+			output, err := withOverlay(t, r)
+			failed := noticed.FindAllStringSubmatch(output, -1)
+			switch {
+			case err == nil:
+				t.Errorf("nothing failed without the mitigation of threat %d in %s:\n%s", r.threat, r.pkg, output)
+			case len(failed) == 0:
+				t.Errorf("the tests of threat %d did not end in %s: %v\n%s", r.threat, r.pkg, err, output)
+			}
+			for _, match := range failed {
+				t.Log(match[1])
+			}
+		})
+	}
+}
+
+// withOverlay runs the threat's tests on changed sources.
+func withOverlay(t *testing.T, r removal) (string, error) {
+	t.Helper()
+	replace := map[string]string{}
+	for i, c := range r.changes {
+		text, err := c.apply()
+		if err != nil {
+			t.Fatal(err)
+		}
+		original, err := filepath.Abs(filepath.Join(root, c.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := filepath.Join(t.TempDir(), strconv.Itoa(i)+".go")
+		if err := os.WriteFile(changed, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if replace[original] != "" {
+			t.Fatalf("two changes of %s: make them one", c.file)
+		}
+		replace[original] = changed
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "overlay.json")
+	if err := os.WriteFile(name, overlay, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	// The timeout is that of the tests; vet would complain of what is not used any more.
+	cmd := exec.CommandContext(ctx, "go", "test", "-vet=off", "-count=1", "-overlay", name,
+		"-timeout", patience.String(), "-run", r.test(), r.pkg)
+	cmd.Dir = root
+	output, err := cmd.CombinedOutput()
+	return string(output), err
+}
