@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/engine"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/image"
 )
 
 // Enrolment is a group of hosts that enrol through one ElementalRegistration.
@@ -29,6 +28,8 @@ type Enrolment struct {
 	Labels map[string]string
 	// Hosts are the hosts that enrol.
 	Hosts []*engine.Host
+	// AgentVersion is what the agents say they are. Default: the release's version.
+	AgentVersion string
 }
 
 // GroupLabel is on every ElementalHost that was enrolled by Enrol; its value is the registration's name.
@@ -49,7 +50,7 @@ func (l *Lab) Enrol(ctx context.Context, e Enrolment) error {
 }
 
 func (l *Lab) enrol(ctx context.Context, e Enrolment) error {
-	agent, err := l.agentFiles(ctx)
+	agent, err := l.agentFiles(ctx, e.AgentVersion)
 	if err != nil {
 		return err
 	}
@@ -89,12 +90,15 @@ func (l *Lab) applyRetrying(ctx context.Context, manifest string) error {
 }
 
 // agentFiles builds the agent and returns it with its unit, each where the unit expects it.
-func (l *Lab) agentFiles(ctx context.Context) ([]engine.File, error) {
-	version, err := l.Release()
-	if err != nil {
-		return nil, err
+func (l *Lab) agentFiles(ctx context.Context, version string) ([]engine.File, error) {
+	if version == "" {
+		release, err := l.Release()
+		if err != nil {
+			return nil, err
+		}
+		version = release
 	}
-	program, err := l.images.Build(ctx, image.Program{Package: "./cmd/elemental-agent", LDFlags: versionFlags(version)})
+	program, err := l.buildAgent(ctx, version)
 	if err != nil {
 		return nil, err
 	}

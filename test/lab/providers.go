@@ -1,13 +1,13 @@
 package lab
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -61,6 +61,9 @@ func elemental() provider {
 	}
 }
 
+// ServedAgent is the agent in the manager's image: of the release's version, and the one that hosts get.
+const ServedAgent = "/agents/elemental-agent-linux-" + runtime.GOARCH
+
 const (
 	stagingRegistry = "gcr.io/k8s-staging-cluster-api"
 	registry        = "registry.k8s.io/cluster-api"
@@ -112,28 +115,48 @@ func (l *Lab) providerImages(ctx context.Context, tools string, module capiModul
 	for _, p := range upstream() {
 		theirs = append(theirs, managerWorkload(registry+"/"+p.image+":"+module.version, filepath.Join(tools, p.tool)))
 	}
-	programs := map[string]string{certs.Image: "./test/lab/cmd/certs"}
+	file, err := l.images.Build(ctx, image.Program{Package: "./test/lab/cmd/certs"})
+	if err != nil {
+		return nil, err
+	}
+	ours = append(ours, managerWorkload(certs.Image, file))
 	if release.folder != "" {
-		name, err := managerImage(filepath.Join(release.folder, elemental().components))
+		workload, err := l.elementalWorkload(ctx, release)
 		if err != nil {
 			return nil, err
 		}
-		programs[name] = "./cmd/manager"
+		ours = append(ours, workload)
 	}
-	for name, pkg := range programs {
-		file, err := l.images.Build(ctx, image.Program{Package: pkg, LDFlags: versionFlags(release.version)})
-		if err != nil {
-			return nil, err
-		}
-		ours = append(ours, managerWorkload(name, file))
-	}
-	slices.SortFunc(ours, func(a, b image.Workload) int { return cmp.Compare(a.Name, b.Name) })
 	first, err := l.images.Archive("cluster-api", theirs...)
 	if err != nil {
 		return nil, err
 	}
 	second, err := l.images.Archive("elemental", ours...)
 	return []string{first, second}, err
+}
+
+// elementalWorkload returns this provider's image, with the agent that its manager serves.
+func (l *Lab) elementalWorkload(ctx context.Context, release release) (image.Workload, error) {
+	name, err := managerImage(filepath.Join(release.folder, elemental().components))
+	if err != nil {
+		return image.Workload{}, err
+	}
+	manager, err := l.images.Build(ctx, image.Program{Package: "./cmd/manager", LDFlags: versionFlags(release.version)})
+	if err != nil {
+		return image.Workload{}, err
+	}
+	agent, err := l.buildAgent(ctx, release.version)
+	if err != nil {
+		return image.Workload{}, err
+	}
+	workload := managerWorkload(name, manager)
+	workload.Files[ServedAgent] = agent
+	return workload, nil
+}
+
+// buildAgent builds the agent for lab hosts, which have the machine's architecture, and returns the file.
+func (l *Lab) buildAgent(ctx context.Context, version string) (string, error) {
+	return l.images.Build(ctx, image.Program{Package: "./cmd/elemental-agent", LDFlags: versionFlags(version)})
 }
 
 // managerWorkload returns an image that runs a program as Cluster API's manifests expect it.

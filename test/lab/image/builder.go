@@ -47,7 +47,7 @@ type Program struct {
 // Build compiles a program of this repository, statically, and returns the file. Go's own cache makes it cheap when
 // nothing changed.
 func (b Builder) Build(ctx context.Context, p Program) (string, error) {
-	file := filepath.Join(b.Cache, "programs", key(b.Checkout, p.Package)[:8], filepath.Base(p.Package))
+	file := filepath.Join(b.Cache, "programs", key(b.Checkout, p.Package, p.LDFlags)[:8], filepath.Base(p.Package))
 	_, err := shell.Command{
 		Args: []string{"go", "build", "-trimpath", "-ldflags", strings.TrimSpace("-s -w " + p.LDFlags), "-o", file, p.Package},
 		Dir:  b.Checkout,

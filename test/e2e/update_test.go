@@ -1,0 +1,304 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/update"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/engine"
+)
+
+const (
+	agentProgram = "/usr/local/bin/elemental-agent"
+	// formerAgent is older than any release, brokenAgent newer.
+	formerAgent, brokenAgent = "v0.0.1", "v999.0.0"
+	// brokenStarts gets a line each time that the broken agent is started.
+	brokenStarts = "/var/log/broken-agent-starts"
+	// updated bounds an update, and the return from a broken one.
+	updated = 5 * time.Minute
+)
+
+// brokenProgram is a release that nobody tried: it says what it is, and that is
+// all it can do.
+const brokenProgram = `#!/bin/sh
+if [ "$1" = version ]; then
+	echo "elemental-agent ` + brokenAgent + ` linux/` + runtime.GOARCH + `"
+	exit
+fi
+echo "$@" >> ` + brokenStarts + `
+echo "this is broken" >&2
+exit 1
+`
+
+var _ = Describe("Agents whose registration pins a release", Ordered, Label("update"), func() {
+	w := workload{lab.Cluster{Name: "update", ControlPlanes: 1}}
+	// pinned is the release that the manager serves.
+	var pinned infrav1.AgentRelease
+
+	BeforeAll(func(ctx context.Context) {
+		step("update: all hosts with agent "+formerAgent, func() {
+			Expect(hosts.Enrol(ctx, lab.Enrolment{Name: "lab", Hosts: hosts.Hosts(), AgentVersion: formerAgent})).To(Succeed())
+			Eventually(func() []string { return agentVersions(ctx) }).WithTimeout(updated).Should(HaveEach(formerAgent))
+		})
+		DeferCleanup(func(ctx context.Context) {
+			pin(ctx, nil)
+			for _, box := range hosts.Hosts() {
+				_, _ = box.Exec(ctx, "rm", "-f", brokenStarts)
+			}
+			Expect(hosts.Enrol(ctx, lab.Enrolment{Name: "lab", Hosts: hosts.Hosts()})).To(Succeed())
+		})
+		step("update: 1+0 running beside free hosts", func() {
+			w.create(ctx)
+			w.expectRunning(ctx, 1)
+		})
+	}, NodeTimeout(25*time.Minute))
+
+	It("become it, and nothing else is disturbed", func(ctx context.Context) {
+		version, err := hosts.Release()
+		Expect(err).NotTo(HaveOccurred())
+		pinned = releaseOf(version, served(ctx))
+		before := undisturbed(ctx)
+		step("update: all agents updated to "+version, func() {
+			pin(ctx, &pinned)
+			expectAgents(ctx, func(host *infrav1.ElementalHost, current *metav1.Condition) bool {
+				return current.Status == metav1.ConditionTrue && host.Status.Agent.Version == version
+			})
+		})
+		expectPrograms(ctx, pinned)
+		expectOutages(ctx)
+		Expect(undisturbed(ctx)).To(Equal(before))
+		w.expectNodes(ctx, 1)
+		expectServed(ctx)
+	}, SpecTimeout(15*time.Minute))
+
+	It("are back as they were when it does not start", func(ctx context.Context) {
+		step("update: manager serves a broken release", func() { serve(ctx, brokenProgram) })
+		sum := sha256.Sum256([]byte(brokenProgram))
+		before := undisturbed(ctx)
+		step("update: broken release tried and taken back on all hosts", func() {
+			broken := releaseOf(brokenAgent, hex.EncodeToString(sum[:]))
+			pin(ctx, &broken)
+			expectServed(ctx)
+			expectAgents(ctx, func(_ *infrav1.ElementalHost, current *metav1.Condition) bool {
+				return current.Status == metav1.ConditionFalse && current.Reason == infrav1.AgentUpdateFailedReason
+			})
+		})
+		for _, host := range elementalHosts(ctx) {
+			current := meta.FindStatusCondition(host.Status.Conditions, infrav1.AgentCurrentCondition)
+			fmt.Printf("  %s: %s\n", host.Name, current.Message)
+			Expect(current.Message).To(ContainSubstring("%s was started %d times and never reached the manager; %s was put back",
+				brokenAgent, update.MaxStarts, pinned.Version))
+			Expect(host.Status.Agent.Version).To(Equal(pinned.Version))
+		}
+		expectConnected(ctx, hosts.Hosts()...)
+		expectPrograms(ctx, pinned)
+		expectOutages(ctx)
+		Consistently(func(g Gomega) {
+			for _, box := range hosts.Hosts() {
+				starts := shell(ctx, box, "cat "+brokenStarts)
+				g.Expect(strings.Count(starts+"\n", "run --self-update\n")).To(Equal(update.MaxStarts), starts)
+			}
+		}).WithTimeout(30 * time.Second).WithPolling(5 * time.Second).Should(Succeed())
+		Expect(undisturbed(ctx)).To(Equal(before))
+		w.expectNodes(ctx, 1)
+		step("update: former release pinned again", func() {
+			pin(ctx, &pinned)
+			expectAgents(ctx, func(_ *infrav1.ElementalHost, current *metav1.Condition) bool {
+				return current.Status == metav1.ConditionTrue
+			})
+		})
+	}, SpecTimeout(20*time.Minute))
+
+	It("still reset their hosts", func(ctx context.Context) {
+		step("update: cluster deleted, hosts available", func() {
+			w.delete(ctx)
+			expectAllAvailable(ctx)
+		})
+	}, SpecTimeout(15*time.Minute))
+})
+
+func releaseOf(version, digest string) infrav1.AgentRelease {
+	return infrav1.AgentRelease{
+		Version: version, Binaries: []infrav1.AgentBinary{{Architecture: runtime.GOARCH, SHA256: digest}},
+	}
+}
+
+// pin has the registration of all hosts pin a release, or none.
+func pin(ctx context.Context, release *infrav1.AgentRelease) {
+	GinkgoHelper()
+	change, err := json.Marshal(map[string]any{"spec": map[string]any{"agent": release}})
+	Expect(err).NotTo(HaveOccurred())
+	kubectl(ctx, "--namespace", namespace, "patch", "elementalregistration", "lab", "--type", "merge", "--patch", string(change))
+}
+
+// served is the digest of the agent in the manager's image.
+func served(ctx context.Context) string {
+	GinkgoHelper()
+	return digestIn(shell(ctx, hosts.Management(), "sha256sum /proc/$(pgrep -o -f agent-api-url)/root"+lab.ServedAgent))
+}
+
+// digestIn returns what sha256sum printed of a file.
+func digestIn(line string) string {
+	GinkgoHelper()
+	digest, _, found := strings.Cut(line, " ")
+	Expect(found).To(BeTrue(), line)
+	return digest
+}
+
+// serve gives the manager another folder, with this program.
+func serve(ctx context.Context, program string) {
+	GinkgoHelper()
+	const name, file = "other-agents", "other"
+	manager := managerDeployment(ctx)
+	config := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: manager.Namespace, Name: name}, Data: map[string]string{file: program},
+	}
+	Expect(management.Create(ctx, config)).To(Succeed())
+	deployment := func(args ...string) {
+		kubectl(ctx, append([]string{"--namespace", manager.Namespace}, args...)...)
+	}
+	// A ConfigMap's folder is one of links; what is mounted by subPath is a file.
+	deployment("patch", "deployment", manager.Name, "--type", "json", "--patch", `[
+		{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--agent-binaries=/agents,/`+name+`"},
+		{"op": "add", "path": "/spec/template/spec/containers/0/volumeMounts/-",
+		 "value": {"name": "`+name+`", "mountPath": "/`+name+`/`+file+`", "subPath": "`+file+`"}},
+		{"op": "add", "path": "/spec/template/spec/volumes/-", "value": {"name": "`+name+`", "configMap": {"name": "`+name+`"}}}]`)
+	rolledOut := func() { deployment("rollout", "status", "deployment", manager.Name, "--timeout", "3m") }
+	DeferCleanup(func(ctx context.Context) {
+		kubectl(ctx, "--namespace", manager.Namespace, "rollout", "undo", "deployment", manager.Name)
+		kubectl(ctx, "--namespace", manager.Namespace, "rollout", "status", "deployment", manager.Name, "--timeout", "3m")
+		Expect(management.Delete(ctx, config)).To(Succeed())
+	})
+	rolledOut()
+}
+
+// expectServed waits until the manager knows that it has what is pinned.
+func expectServed(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		registration := &infrav1.ElementalRegistration{}
+		g.Expect(management.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "lab"}, registration)).To(Succeed())
+		ready := meta.FindStatusCondition(registration.Status.Conditions, infrav1.AgentBinariesReadyCondition)
+		g.Expect(ready).To(HaveValue(And(HaveField("Status", metav1.ConditionTrue),
+			HaveField("ObservedGeneration", registration.Generation))), "%+v", registration.Status.Conditions)
+	}).WithTimeout(2 * time.Minute).WithPolling(200 * time.Millisecond).Should(Succeed())
+}
+
+func agentVersions(ctx context.Context) []string {
+	GinkgoHelper()
+	var versions []string
+	for _, host := range elementalHosts(ctx) {
+		Expect(host.Status.Agent).NotTo(BeNil())
+		versions = append(versions, host.Status.Agent.Version)
+	}
+	return versions
+}
+
+// expectAgents waits until AgentCurrent of all hosts is as wanted, and prints
+// when each was.
+func expectAgents(ctx context.Context, wanted func(host *infrav1.ElementalHost, current *metav1.Condition) bool) {
+	GinkgoHelper()
+	start, done := time.Now(), map[string]bool{}
+	Eventually(func(g Gomega) {
+		all := elementalHosts(ctx)
+		for _, host := range all {
+			current := meta.FindStatusCondition(host.Status.Conditions, infrav1.AgentCurrentCondition)
+			if current == nil || done[host.Name] || !wanted(&host, current) {
+				continue
+			}
+			done[host.Name] = true
+			fmt.Printf("  %s (%s) after %.1f s: AgentCurrent %s, %s\n",
+				host.Name, boxOf(&host).Name, time.Since(start).Seconds(), current.Status, current.Reason)
+		}
+		g.Expect(done).To(HaveLen(len(all)))
+	}).WithTimeout(updated).WithPolling(200 * time.Millisecond).Should(Succeed())
+}
+
+// expectPrograms looks at what runs and what lies about on the hosts themselves.
+func expectPrograms(ctx context.Context, release infrav1.AgentRelease) {
+	GinkgoHelper()
+	for _, box := range hosts.Hosts() {
+		const running = "/proc/$(systemctl show --property MainPID --value elemental-agent)/exe"
+		for _, program := range []string{running, agentProgram} {
+			Expect(digestIn(shell(ctx, box, "sha256sum "+program))).To(Equal(release.Binaries[0].SHA256), "%s on %s", program, box.Name)
+		}
+		Expect(shell(ctx, box, agentProgram+" version")).To(ContainSubstring(release.Version))
+		Eventually(func() string { return shell(ctx, box, "ls -d "+agentProgram+"*") }).
+			WithTimeout(time.Minute).Should(Equal(agentProgram), "nothing is left on %s", box.Name)
+	}
+}
+
+// expectOutages prints how long each host had no agent that reached the manager,
+// by its own journal.
+func expectOutages(ctx context.Context) {
+	GinkgoHelper()
+	for _, box := range hosts.Hosts() {
+		var replaced, back float64
+		for line := range strings.Lines(shell(ctx, box, "journalctl --no-pager --output short-unix --unit elemental-agent")) {
+			first, _, _ := strings.Cut(line, " ")
+			switch at, _ := strconv.ParseFloat(first, 64); {
+			case strings.Contains(line, "Replaced the agent"):
+				replaced, back = at, 0
+			case strings.Contains(line, "msg=Connected") && replaced > 0 && back == 0:
+				back = at
+			}
+		}
+		Expect(back).To(BeNumerically(">", replaced), box.Name)
+		fmt.Printf("  %s was without a manager for %.1f s\n", box.Name, back-replaced)
+	}
+}
+
+// untouched is what an update must not change of a host.
+type untouched struct {
+	uid, fingerprint, claim, boot, kubelet string
+}
+
+func undisturbed(ctx context.Context) map[string]untouched {
+	GinkgoHelper()
+	all := map[string]untouched{}
+	for _, host := range elementalHosts(ctx) {
+		box := boxOf(&host)
+		boot, err := box.BootID(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		state := untouched{
+			uid: string(host.UID), boot: boot, fingerprint: fingerprint(ctx, box),
+			kubelet: shell(ctx, box, "systemctl show --property ExecMainStartTimestampMonotonic,ExecMainPID kubelet containerd"),
+		}
+		if host.Spec.Claim != nil {
+			state.claim = host.Spec.Claim.ID
+		} else {
+			// The kubelet of a host that is no node is started again and again.
+			state.kubelet = ""
+		}
+		all[host.Name] = state
+	}
+	Expect(all).To(HaveLen(len(hosts.Hosts())))
+	return all
+}
+
+// fingerprint is that of the host's key, as the agent says it is.
+func fingerprint(ctx context.Context, box *engine.Host) string {
+	GinkgoHelper()
+	var status struct{ Key string }
+	Expect(json.Unmarshal([]byte(shell(ctx, box, "elemental-agent status --output json")), &status)).To(Succeed())
+	Expect(status.Key).NotTo(BeEmpty())
+	return status.Key
+}
