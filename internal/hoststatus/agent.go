@@ -25,7 +25,7 @@ func clockSynchronized(host *infrav1.ElementalHost) Verdict {
 }
 
 // agentCurrent judges how the last update of the agent went. No verdict while
-// there was none.
+// there was none, or when somebody has put another agent there since.
 func agentCurrent(host *infrav1.ElementalHost) Verdict {
 	agent := host.Status.Agent
 	if agent == nil || agent.Update == nil {
@@ -33,11 +33,13 @@ func agentCurrent(host *infrav1.ElementalHost) Verdict {
 	}
 	update := agent.Update
 	switch {
-	case update.State == infrav1.OperationFailed, update.State == infrav1.OperationUnsupported:
-		return no(infrav1.AgentUpdateFailedReason, "The agent is still of version %s; the update to %s failed: %s", agent.Version, update.Version, update.Message)
-	case update.State == infrav1.OperationSucceeded && agent.Version == update.Version:
-		return yes(infrav1.AgentCurrentReason)
-	default:
+	case update.State == infrav1.OperationRunning:
 		return no(infrav1.AgentUpdatingReason, "The agent of version %s updates itself to %s", agent.Version, update.Version)
+	case agent.Version == update.Version:
+		return yes(infrav1.AgentCurrentReason)
+	case update.State == infrav1.OperationSucceeded:
+		return Verdict{}
+	default:
+		return no(infrav1.AgentUpdateFailedReason, "The agent is still of version %s; the update to %s failed: %s", agent.Version, update.Version, update.Message)
 	}
 }

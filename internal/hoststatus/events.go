@@ -29,13 +29,22 @@ func Events(before, after *infrav1.ElementalHost) []Event {
 		}
 		// Maintenance ends for people when its field is gone.
 		if was != nil && was.Reason == infrav1.MaintenanceReason && conditionType == infrav1.AvailableCondition && after.Spec.Maintenance == nil {
-			events = append(events, Event{corev1.EventTypeNormal, infrav1.MaintenanceEndedReason, "Maintenance ended"})
+			events = append(events, maintenanceEnded(after))
 		}
 		if e, ok := event(after, was, is); ok {
 			events = append(events, e)
 		}
 	}
 	return events
+}
+
+// maintenanceEnded warns of a host that did not come back from it: while it
+// lasted, that was no reason to.
+func maintenanceEnded(host *infrav1.ElementalHost) Event {
+	if v := connected(host); v.reason == infrav1.DisconnectedReason {
+		return Event{corev1.EventTypeWarning, infrav1.MaintenanceEndedReason, "Maintenance ended, but the host is not back. " + v.message}
+	}
+	return Event{corev1.EventTypeNormal, infrav1.MaintenanceEndedReason, "Maintenance ended"}
 }
 
 func event(host *infrav1.ElementalHost, was, is *metav1.Condition) (Event, bool) {

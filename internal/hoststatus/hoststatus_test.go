@@ -223,15 +223,17 @@ func TestConditionsOfTheAgent(t *testing.T) {
 		change         func(*infrav1.ElementalHost)
 		clock, current string
 	}{
-		"nothing said":                 {func(*infrav1.ElementalHost) {}, "", ""},
-		"clock right, nothing pinned":  {agent(func(*infrav1.HostAgent) {}), "True ClockSynchronized", ""},
-		"clock ahead":                  {skewed(7200), "False ClockSkewed", ""},
-		"clock behind":                 {skewed(-60), "False ClockSkewed", ""},
-		"updating":                     {updated("v2.0.0", running), "True ClockSynchronized", "False AgentUpdating"},
-		"updated":                      {updated("v1.0.0", succeeded), "True ClockSynchronized", "True AgentCurrent"},
-		"updated, not yet heard again": {updated("v2.0.0", succeeded), "True ClockSynchronized", "False AgentUpdating"},
-		"update failed":                {updated("v2.0.0", failed), "True ClockSynchronized", "False AgentUpdateFailed"},
-		"update unsupported":           {updated("v2.0.0", infrav1.OperationUnsupported), "True ClockSynchronized", "False AgentUpdateFailed"},
+		"nothing said":                {func(*infrav1.ElementalHost) {}, "", ""},
+		"clock right, nothing pinned": {agent(func(*infrav1.HostAgent) {}), "True ClockSynchronized", ""},
+		"clock ahead":                 {skewed(7200), "False ClockSkewed", ""},
+		"clock behind":                {skewed(-60), "False ClockSkewed", ""},
+		"updating":                    {updated("v2.0.0", running), "True ClockSynchronized", "False AgentUpdating"},
+		"updated":                     {updated("v1.0.0", succeeded), "True ClockSynchronized", "True AgentCurrent"},
+		"on trial":                    {updated("v1.0.0", running), "True ClockSynchronized", "False AgentUpdating"},
+		"replaced by hand since":      {updated("v2.0.0", succeeded), "True ClockSynchronized", ""},
+		"mended by hand":              {updated("v1.0.0", failed), "True ClockSynchronized", "True AgentCurrent"},
+		"update failed":               {updated("v2.0.0", failed), "True ClockSynchronized", "False AgentUpdateFailed"},
+		"update unsupported":          {updated("v2.0.0", infrav1.OperationUnsupported), "True ClockSynchronized", "False AgentUpdateFailed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -343,6 +345,7 @@ func TestEvents(t *testing.T) {
 		"ambiguous":        {host(), at(undecided(infrav1.PendingAmbiguous)), []string{"Normal AgentConnected", "Warning AmbiguousHardware"}},
 		"maintenance":      {at(claim(bound)), at(claim(bound), maintenance), []string{"Normal Maintenance"}},
 		"its end":          {at(claim(bound), maintenance), at(claim(bound)), []string{"Normal MaintenanceEnded"}},
+		"its end, silent":  {at(claim(bound), maintenance, disconnected), at(claim(bound), disconnected), []string{"Warning MaintenanceEnded"}},
 		"its end, free":    {at(maintenance), at(), []string{"Normal MaintenanceEnded", "Normal Available"}},
 		"released in it": {at(claim(bound), operation(bootstrap, succeeded, id), maintenance), at(claim(releasing), maintenance),
 			[]string{"Normal ResetPrevented"}},

@@ -114,6 +114,7 @@ func TestRecordOfOperations(t *testing.T) {
 	const id = "c1"
 	bound := &infrav1.HostClaim{ID: id, Phase: infrav1.ClaimBound}
 	releasing := &infrav1.HostClaim{ID: id, Phase: infrav1.ClaimReleasing}
+	held := &infrav1.HostClaim{ID: id, Phase: infrav1.ClaimHeld}
 	op := func(kind infrav1.OperationType, id string, state infrav1.OperationState) infrav1.HostOperation {
 		return infrav1.HostOperation{Type: kind, ID: id, State: state}
 	}
@@ -127,6 +128,8 @@ func TestRecordOfOperations(t *testing.T) {
 		refused  bool
 	}{
 		"first":                    {bound, nil, op(b, id, running), []infrav1.HostOperation{op(b, id, running)}, false},
+		"end, held":                {held, []infrav1.HostOperation{op(b, id, running)}, op(b, id, ok), []infrav1.HostOperation{op(b, id, ok)}, false},
+		"reset, held":              {held, nil, op(r, id, running), nil, true},
 		"end":                      {bound, []infrav1.HostOperation{op(b, id, running)}, op(b, id, ok), []infrav1.HostOperation{op(b, id, ok)}, false},
 		"end stays":                {bound, []infrav1.HostOperation{op(b, id, failed)}, op(b, id, ok), []infrav1.HostOperation{op(b, id, failed)}, false},
 		"next claim":               {bound, []infrav1.HostOperation{op(b, "c0", ok)}, op(b, id, running), []infrav1.HostOperation{op(b, id, running)}, false},

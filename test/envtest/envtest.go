@@ -3,6 +3,7 @@ package envtest
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -19,6 +21,7 @@ import (
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	crenvtest "sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
@@ -40,6 +43,8 @@ type Environment struct {
 	Scheme *runtime.Scheme
 
 	controlPlane *crenvtest.Environment
+	http         *http.Client
+	mapper       meta.RESTMapper
 }
 
 // Option changes what is started.
@@ -87,11 +92,17 @@ func Main(m *testing.M, use func(*Environment), opts ...Option) int {
 	return code
 }
 
+// ClientOptions are options for clients of the administrator, which then share
+// what they learn of the API server.
+func (e *Environment) ClientOptions() client.Options {
+	return client.Options{Scheme: e.Scheme, HTTPClient: e.http, Mapper: e.mapper}
+}
+
 // Client returns a client of the administrator that reads from the API server,
 // not from a cache.
 func (e *Environment) Client(tb testing.TB) client.Client {
 	tb.Helper()
-	c, err := client.New(e.Config, client.Options{Scheme: e.Scheme})
+	c, err := client.New(e.Config, e.ClientOptions())
 	if err != nil {
 		tb.Fatalf("making a client: %v", err)
 	}
@@ -162,7 +173,23 @@ func start(opts ...Option) (*Environment, error) {
 	}
 	config.QPS = -1
 	env.Config = config
+	if err := env.share(); err != nil {
+		_ = env.controlPlane.Stop()
+		return nil, err
+	}
 	return env, nil
+}
+
+// share makes what all clients of the administrator have in common.
+func (e *Environment) share() error {
+	var err error
+	if e.http, err = rest.HTTPClientFor(e.Config); err != nil {
+		return fmt.Errorf("making an HTTP client: %w", err)
+	}
+	if e.mapper, err = apiutil.NewDynamicRESTMapper(e.Config, e.http); err != nil {
+		return fmt.Errorf("making a REST mapper: %w", err)
+	}
+	return nil
 }
 
 func (e *Environment) stop() error {

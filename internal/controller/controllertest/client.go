@@ -60,15 +60,21 @@ type Client struct {
 // NewClient returns a client with the indexes that register adds.
 func NewClient(tb testing.TB, env *envtest.Environment, register ...func(context.Context, client.FieldIndexer) error) *Client {
 	tb.Helper()
-	c := &Client{scheme: env.Scheme, indexes: indexes{}}
+	live, err := client.NewWithWatch(env.Config, env.ClientOptions())
+	if err != nil {
+		tb.Fatalf("making a client: %v", err)
+	}
+	return Wrap(tb, live, register...)
+}
+
+// Wrap returns a client like NewClient's that reads and writes through another.
+func Wrap(tb testing.TB, live client.WithWatch, register ...func(context.Context, client.FieldIndexer) error) *Client {
+	tb.Helper()
+	c := &Client{scheme: live.Scheme(), indexes: indexes{}}
 	for _, add := range register {
 		if err := add(tb.Context(), c.indexes); err != nil {
 			tb.Fatalf("adding indexes: %v", err)
 		}
-	}
-	live, err := client.NewWithWatch(env.Config, client.Options{Scheme: env.Scheme})
-	if err != nil {
-		tb.Fatalf("making a client: %v", err)
 	}
 	c.Client = interceptor.NewClient(live, interceptor.Funcs{
 		List: c.list,

@@ -28,6 +28,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/host"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/machine"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/plan"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/envtest"
@@ -62,6 +63,10 @@ type world struct {
 func newWorld(t *testing.T, s state, vanish bool) *world {
 	t.Helper()
 	w := &world{Fixture: controllertest.New(t, env), vanish: vanish}
+	live, err := client.NewWithWatch(env.Config, env.ClientOptions())
+	w.Expect(err).NotTo(HaveOccurred())
+	memory := remember(live)
+	w.Admin, w.Client = memory, controllertest.Wrap(t, memory, index.Register)
 	able := func(h *infrav1.ElementalHost) {
 		h.Status.Agent = &infrav1.HostAgent{Capabilities: []string{"Bootstrap", "Reset"}}
 	}

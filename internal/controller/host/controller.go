@@ -39,6 +39,7 @@ import (
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalhosts,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalhosts/status,verbs=patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalmachines,verbs=get;list;watch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
@@ -75,11 +76,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{RequeueAfter: enrolmentTime}, nil
 	}
 	err := r.reconcile(ctx, host)
-	if apierrors.IsConflict(err) {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		// The write that won brings the host back here.
 		return ctrl.Result{}, nil
 	}
-	return ctrl.Result{RequeueAfter: nextEnd(host, r.Clock.Now())}, client.IgnoreNotFound(err)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: nextEnd(host, r.Clock.Now())}, nil
 }
 
 func (r *Reconciler) reconcile(ctx context.Context, host *infrav1.ElementalHost) error {

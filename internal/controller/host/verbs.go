@@ -14,6 +14,7 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/claim"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 )
 
 // quarantineFrom is how many bootstraps in a row must fail before a host is kept
@@ -39,14 +40,13 @@ func quarantineTime(failures int32) time.Duration {
 func (r *Reconciler) keepTime(ctx context.Context, host *infrav1.ElementalHost) error {
 	before := host.DeepCopy()
 	now := r.Clock.Now()
-	ended, events := endOver(host, now), []hoststatus.Event(nil)
-	if e, ok := endQuarantine(host, now); ok {
-		events = append(events, e)
+	var events []hoststatus.Event
+	for _, step := range []func(*infrav1.ElementalHost, time.Time) (hoststatus.Event, bool){endMaintenance, endQuarantine, beginQuarantine} {
+		if e, ok := step(host, now); ok {
+			events = append(events, e)
+		}
 	}
-	if e, ok := beginQuarantine(host, now); ok {
-		events = append(events, e)
-	}
-	if !ended && len(events) == 0 {
+	if len(events) == 0 {
 		return nil
 	}
 	ctrl.LoggerFrom(ctx).Info("Ending or beginning maintenance or quarantine",
@@ -55,19 +55,24 @@ func (r *Reconciler) keepTime(ctx context.Context, host *infrav1.ElementalHost) 
 		return fmt.Errorf("ending or beginning maintenance or quarantine: %w", err)
 	}
 	for _, e := range events {
-		r.Recorder.Eventf(host, nil, e.Type, e.Reason, "Quarantine", "%s", e.Message)
+		r.Recorder.Eventf(host, nil, e.Type, e.Reason, "KeepTime", "%s", e.Message)
 	}
 	return nil
 }
 
-// endOver ends maintenance whose time is over; the conditions tell of it.
-func endOver(host *infrav1.ElementalHost, now time.Time) bool {
+// endMaintenance ends maintenance whose time is over. It says so itself, whatever
+// the conditions tell: a time that somebody gave in the past would otherwise go
+// without a word.
+func endMaintenance(host *infrav1.ElementalHost, now time.Time) (hoststatus.Event, bool) {
 	m := host.Spec.Maintenance
 	if m == nil || m.Until.IsZero() || now.Before(m.Until.Time) {
-		return false
+		return hoststatus.Event{}, false
 	}
 	host.Spec.Maintenance = nil
-	return true
+	return hoststatus.Event{
+		Type: corev1.EventTypeNormal, Reason: infrav1.MaintenanceEndedReason,
+		Message: "Removed spec.maintenance, which was until " + m.Until.UTC().Format(time.RFC3339),
+	}, true
 }
 
 func endQuarantine(host *infrav1.ElementalHost, now time.Time) (hoststatus.Event, bool) {
@@ -140,6 +145,26 @@ func (r *Reconciler) releaseFenced(ctx context.Context, host *infrav1.ElementalH
 	if err != nil || exists {
 		return err
 	}
+	erase, err := r.eraseFor(ctx, host)
+	if err != nil {
+		return err
+	}
 	ctrl.LoggerFrom(ctx).Info("Releasing fenced host whose Machine does not exist", "machineName", is.MachineName, "clusterName", is.ClusterName)
-	return claim.Release(ctx, r.Client, host, is.ID, is.Erase)
+	return claim.Release(ctx, r.Client, host, is.ID, erase)
+}
+
+// eraseFor is what the ElementalMachine of the host's claim wants done to data
+// disks: it may have outlived its Machine.
+func (r *Reconciler) eraseFor(ctx context.Context, host *infrav1.ElementalHost) (infrav1.EraseMethod, error) {
+	machines := &infrav1.ElementalMachineList{}
+	err := r.Client.List(ctx, machines, client.InNamespace(host.Namespace), client.MatchingFields{index.MachineByClaim: host.Spec.Claim.ID})
+	if err != nil {
+		return "", fmt.Errorf("listing the ElementalMachine of host %s: %w", host.Name, err)
+	}
+	for i := range machines.Items {
+		if erase := machines.Items[i].Spec.Release.EraseDataDisks; erase != "" {
+			return erase, nil
+		}
+	}
+	return host.Spec.Claim.Erase, nil
 }

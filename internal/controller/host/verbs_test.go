@@ -151,6 +151,20 @@ func TestOldFailuresQuarantineNobody(t *testing.T) {
 	f.Expect(f.Client.Writes()).To(BeEmpty())
 }
 
+// A time that is over already, perhaps of another time zone, is no riddle.
+func TestMaintenanceUntilThePast(t *testing.T) {
+	f := newFixture(t)
+	h := f.Host("h1")
+	f.reconcile(h)
+	f.Events()
+	controllertest.Change(f.Fixture, h, func(h *infrav1.ElementalHost) {
+		h.Spec.Maintenance = &infrav1.HostMaintenance{Reason: "disk", Until: metav1.NewTime(f.Clock.Now().Add(-time.Hour))}
+	})
+	f.Expect(f.wake(h)).To(BeZero())
+	f.Expect(h.Spec.Maintenance).To(BeNil())
+	f.Expect(f.Events()).To(ConsistOf(And(HavePrefix("Normal MaintenanceEnded "), ContainSubstring("until "))))
+}
+
 // Where the Machine exists, its own controller has it deleted.
 func TestFencedHostOfAMachineThatDoesNotExist(t *testing.T) {
 	f := newFixture(t)
@@ -176,6 +190,21 @@ func TestFencedHostOfAMachineThatDoesNotExist(t *testing.T) {
 	controllertest.Change(f.Fixture, h, func(h *infrav1.ElementalHost) { h.Spec.Fence = nil })
 	f.reconcile(h)
 	f.ExpectCondition(h, infrav1.AvailableCondition, yes, infrav1.AvailableReason)
+}
+
+// An ElementalMachine that outlives its Machine still says what becomes of disks.
+func TestFencedHostIsErasedWithoutItsMachine(t *testing.T) {
+	f := newFixture(t)
+	h := f.Host("h1", claimed(infrav1.ClaimBound), func(h *infrav1.ElementalHost) { h.Spec.Fence = &infrav1.HostFence{Reason: "stolen"} })
+	f.Cluster("c")
+	owner, _ := f.Machine("c", "m", func(_ *clusterv1.Machine, m *infrav1.ElementalMachine) {
+		m.Spec.HostRef = &infrav1.HostReference{Name: h.Name, ClaimID: h.Spec.Claim.ID}
+		m.Spec.Release.EraseDataDisks = infrav1.EraseZero
+	})
+	f.Delete(owner)
+	f.reconcile(h)
+	f.Expect(h.Spec.Claim.Phase).To(Equal(infrav1.ClaimReleasing))
+	f.Expect(h.Spec.Claim.Erase).To(Equal(infrav1.EraseZero))
 }
 
 // Held hosts stay, with and without a fence, until somebody releases them.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -122,11 +123,31 @@ func (r *Reconciler) releaseHosts(ctx context.Context, s *scope) error {
 		if is == nil || is.Phase != infrav1.ClaimBound || is.MachineName != machineName(s) || is.ClusterName != clusterName(s) {
 			continue
 		}
+		if another, err := r.isAnothers(ctx, s, host); err != nil {
+			return err
+		} else if another {
+			continue
+		}
 		if err := r.release(ctx, s, host); err != nil && !errors.Is(err, claim.ErrTaken) {
 			return err
 		}
 	}
 	return nil
+}
+
+// isAnothers reports whether the host is another ElementalMachine's: that of a
+// Machine that was made anew under the name of one whose finalizer was stripped.
+func (r *Reconciler) isAnothers(ctx context.Context, s *scope, host *infrav1.ElementalHost) (bool, error) {
+	if isOf(host, s.machine.Spec.HostRef) {
+		return false, nil
+	}
+	machines := &infrav1.ElementalMachineList{}
+	if err := r.APIReader.List(ctx, machines, client.InNamespace(host.Namespace)); err != nil {
+		return false, fmt.Errorf("listing machines that host %s may belong to: %w", host.Name, err)
+	}
+	return slices.ContainsFunc(machines.Items, func(m infrav1.ElementalMachine) bool {
+		return m.UID != s.machine.UID && isOf(host, m.Spec.HostRef)
+	}), nil
 }
 
 func (r *Reconciler) release(ctx context.Context, s *scope, host *infrav1.ElementalHost) error {

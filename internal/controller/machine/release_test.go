@@ -63,6 +63,7 @@ func TestReleaseInOrder(t *testing.T) {
 	})
 	both()
 	f.Expect(f.Exists(machine)).To(BeTrue(), "reset, but not clean")
+	f.Expect(f.ExpectCondition(machine, infrav1.ReadyCondition, no, infrav1.WaitingForResetReason).Message).To(ContainSubstring("/var/lib/etcd"))
 
 	f.Report(host, func(s *infrav1.ElementalHostStatus) {
 		s.Cleanliness = &infrav1.HostCleanliness{State: infrav1.CleanlinessClean}
@@ -208,6 +209,35 @@ func TestSilentHost(t *testing.T) {
 	f.settle(machines, hosts)
 	f.Refresh(host)
 	f.Expect(claimOf(host)).To(Equal("free"))
+}
+
+// A Machine whose finalizer was stripped and that was made anew under its name has
+// a host of its own.
+func TestReleaseSparesTheHostOfANamesake(t *testing.T) {
+	f := newFixture(t)
+	host, fresh := f.Host("h1"), f.Host("h2")
+	f.Cluster("c")
+	owner, machine := bound(f, host, "m", true)
+	f.Delete(owner)
+	remove(f, owner)
+	namesake := &infrav1.ElementalMachine{ObjectMeta: f.Meta("m-2"), Spec: infrav1.ElementalMachineSpec{
+		HostRef: &infrav1.HostReference{Name: fresh.Name, ClaimID: "2"},
+	}}
+	f.Create(namesake)
+	stray := f.Host("h3")
+	for h, id := range map[*infrav1.ElementalHost]string{fresh: "2", stray: "3"} {
+		controllertest.Change(f.Fixture, h, func(h *infrav1.ElementalHost) {
+			h.Spec.Claim = &infrav1.HostClaim{ID: id, ClusterName: "c", MachineName: "m", Phase: infrav1.ClaimBound}
+		})
+	}
+	f.Delete(machine)
+	f.reconcile(machine)
+	claims := map[string]string{}
+	for _, h := range []*infrav1.ElementalHost{host, fresh, stray} {
+		f.Refresh(h)
+		claims[h.Name] = claimOf(h)
+	}
+	f.Expect(claims).To(Equal(map[string]string{"h1": "Releasing m", "h2": "Bound m", "h3": "Releasing m"}), "nobody else knows of the last")
 }
 
 func TestSilentHostThatReturnsInTime(t *testing.T) {

@@ -188,8 +188,11 @@ func deleting(s *scope) metav1.Condition {
 	}
 	if s.host.Spec.Maintenance != nil {
 		// Unknown, so that its end is a transition: patience counts from there.
-		return condition(infrav1.ReadyCondition, metav1.ConditionUnknown, infrav1.MaintenanceReason, fmt.Sprintf(
-			"The reset of host %s waits until its maintenance ends: remove spec.maintenance from the ElementalHost", s.host.Name))
+		message := fmt.Sprintf("The reset of host %s waits until its maintenance ends: remove spec.maintenance from the ElementalHost", s.host.Name)
+		if !plan.ResetPrevented(s.host) {
+			message = fmt.Sprintf("Host %s is in maintenance; its reset had begun before and goes on", s.host.Name)
+		}
+		return condition(infrav1.ReadyCondition, metav1.ConditionUnknown, infrav1.MaintenanceReason, message)
 	}
 	if plan.ResetPrevented(s.host) {
 		return no(infrav1.ResetPreventedReason, fmt.Sprintf(
@@ -197,11 +200,16 @@ func deleting(s *scope) metav1.Condition {
 	}
 	if c := s.host.Status.Connection; c == nil || c.State != infrav1.ConnectionConnected {
 		return no(infrav1.HostSilentReason, fmt.Sprintf(
-			"Host %s is not connected; the machine waits for it for at most spec.release.disconnectedTimeoutSeconds while another host of the cluster is connected", s.host.Name))
+			"Host %s is not connected; the machine waits for it for at most spec.release.disconnectedTimeoutSeconds while another host of the cluster is connected. "+
+				"If the host is dead, set spec.fence of the ElementalHost", s.host.Name))
 	}
-	message := "Waiting until host " + s.host.Name + " is reset and clean"
-	if clean := meta.FindStatusCondition(s.host.Status.Conditions, infrav1.CleanCondition); clean != nil && clean.Reason == infrav1.ResetFailedReason {
+	clean := meta.FindStatusCondition(s.host.Status.Conditions, infrav1.CleanCondition)
+	switch {
+	case clean != nil && clean.Reason == infrav1.ResetFailedReason:
 		return no(infrav1.ResetFailedReason, clean.Message)
+	case clean != nil && (clean.Reason == infrav1.LeftoversReason || clean.Reason == infrav1.UnsupportedReason):
+		return no(infrav1.WaitingForResetReason, fmt.Sprintf("Host %s is not clean: %s", s.host.Name, clean.Message))
+	default:
+		return no(infrav1.WaitingForResetReason, "Waiting until host "+s.host.Name+" is reset and clean")
 	}
-	return no(infrav1.WaitingForResetReason, message)
 }

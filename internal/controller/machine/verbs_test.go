@@ -89,6 +89,11 @@ func TestReleaseWaitsForMaintenance(t *testing.T) {
 	f.Clock.Step(time.Hour)
 	f.Expect(f.reconcile(machine).RequeueAfter).To(BeZero(), "nobody is impatient in maintenance")
 
+	t.Log("A reset that had begun goes on, and the machine says so")
+	f.ReportOperation(host, infrav1.OperationReset, infrav1.OperationRunning)
+	f.reconcile(machine)
+	f.Expect(f.ExpectCondition(machine, infrav1.ReadyCondition, metav1.ConditionUnknown, infrav1.MaintenanceReason).Message).To(ContainSubstring("goes on"))
+
 	t.Log("Patience begins with its end")
 	controllertest.Change(f.Fixture, host, atWork)
 	f.Expect(f.reconcile(machine).RequeueAfter).To(Equal(20 * time.Second))
