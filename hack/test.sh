@@ -1,7 +1,19 @@
 #!/bin/bash
-# Runs all tests of the main module that need no root. Arguments go to go test.
+# Runs all tests of the main module. Run as root they also use loop devices and
+# network namespaces. Arguments go to go test.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+if ! command -v swtpm >/dev/null; then
+	if ((EUID != 0)) || ! command -v apt-get >/dev/null; then
+		echo "The tests use a software TPM: install swtpm" >&2
+		exit 1
+	fi
+	echo "==> Installing swtpm"
+	export DEBIAN_FRONTEND=noninteractive
+	apt-get update -qq
+	apt-get install -qq --yes --no-install-recommends swtpm
+fi
 
 race=(-race)
 if ! command -v "$(go env CC)" >/dev/null; then
