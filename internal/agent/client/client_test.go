@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -160,15 +161,29 @@ func TestThreat17_NoInsecureWayIn(t *testing.T) {
 	}
 }
 
-// The system's roots count for nothing, wherever they are configured.
+// The system's roots count for nothing, wherever they are configured. They are
+// read once, when they are first needed: hence a process of its own.
 func TestThreat18_SystemRootsDoNotCount(t *testing.T) {
+	const alone = "ELEMENTAL_TEST_ALONE"
+	if os.Getenv(alone) == "" {
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), self, "-test.run", "^"+t.Name()+"$", "-test.v")
+		cmd.Env = append(os.Environ(), alone+"=yes")
+		if output, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(output), "--- PASS: "+t.Name()) {
+			t.Errorf("%v: %s", err, output)
+		}
+		return
+	}
 	s, system := serving(t, reply(http.StatusNoContent, "", ""))
 	_, other := serving(t, reply(http.StatusNoContent, "", ""))
 	file := filepath.Join(t.TempDir(), "roots.pem")
 	if err := os.WriteFile(file, []byte(system), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Of crypto/x509; read when the system's roots are first needed.
+	// Of crypto/x509.
 	t.Setenv("SSL_CERT_FILE", file)
 	c := connect(t, func(o *client.Options) { o.Servers, o.TrustBundle = []string{s.URL}, other })
 	if _, err := c.Plan(t.Context(), "", ""); err == nil {

@@ -56,6 +56,11 @@ func TestThreat05_NoRequestOfTheOldKeyAfterTheSwitch(t *testing.T) {
 	reported := make(chan error, 1)
 	go func() { reported <- before.Report(t.Context(), protocol.Report{}) }()
 	<-arrived
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := before.HandOver(ended, after, func() error { return nil }); !errors.Is(err, client.ErrBusy) {
+		t.Fatalf("switched while a request of the old key was under way: %v", err)
+	}
 	committed, handed := make(chan struct{}), make(chan error, 1)
 	go func() {
 		handed <- before.HandOver(t.Context(), after, func() error {
@@ -80,7 +85,7 @@ func TestThreat05_NoRequestOfTheOldKeyAfterTheSwitch(t *testing.T) {
 	}
 }
 
-func TestHandOverWaitsForQuiet(t *testing.T) {
+func TestThreat05_HandOverWaitsForQuiet(t *testing.T) {
 	s, bundle := serving(t, func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == protocol.PathReport {
 			panic(http.ErrAbortHandler)

@@ -3,7 +3,7 @@ package update
 import "testing"
 
 // The order is that of https://semver.org, section 11.
-func TestPrecedence(t *testing.T) {
+func TestThreat26_OrderOfVersions(t *testing.T) {
 	t.Parallel()
 	ordered := []string{
 		"v0.0.0-dev", "v0.0.0", "v0.1.0-3-gabcdef", "v0.1.0", "v0.9.0", "v0.10.0", "v1.0.0-alpha", "v1.0.0-alpha.1", "v1.0.0-alpha.beta",
