@@ -1,6 +1,7 @@
 package hoststatus_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -191,6 +192,8 @@ func TestConditions(t *testing.T) {
 			want{"+AgentConnected", "-Resetting", "-NotClaimed", "-Resetting", "-Resetting"}},
 		"to be erased, agent can't": {all(claim(releasing), erase, capable("Reset")),
 			want{"+AgentConnected", "-OperationUnsupported", "-NotClaimed", "-OperationUnsupported", "-OperationUnsupported"}},
+		"to be bootstrapped, agent can't": {all(claim(bound), capable("Reset")),
+			want{"+AgentConnected", "-InUse", "-OperationUnsupported", "-Claimed", "-OperationUnsupported"}},
 		"to be reset, agent can't": {all(claim(releasing), capable("Bootstrap")),
 			want{"+AgentConnected", "-OperationUnsupported", "-NotClaimed", "-OperationUnsupported", "-OperationUnsupported"}},
 	} {
@@ -289,6 +292,9 @@ func TestMessages(t *testing.T) {
 				{Name: "/dev/sdc", Result: infrav1.ErasureErased}, {Name: "/dev/sdd", Result: infrav1.ErasureFailed},
 			}}
 		}), clean, []string{"exit 7; not erased: /dev/sdb, /dev/sdd"}},
+		"erased before": {host(claim(releasing), erase, operation(reset, failed, id), func(h *infrav1.ElementalHost) {
+			h.Status.Erasure = &infrav1.HostErasure{OperationID: "old", Disks: []infrav1.ErasedDisk{{Name: "/dev/sdb", Result: infrav1.ErasureFailed}}}
+		}), clean, []string{"is tried again: exit 7"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -297,7 +303,27 @@ func TestMessages(t *testing.T) {
 			for _, part := range tc.want {
 				g.Expect(message).To(ContainSubstring(part))
 			}
+			g.Expect(strings.Contains(message, "not erased")).To(Equal(name == "not erased"))
 		})
+	}
+}
+
+// What keeps a free host from machines keeps one from them that is reserved.
+func TestUsable(t *testing.T) {
+	paused := func(h *infrav1.ElementalHost) { h.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} }
+	for want, change := range map[string]func(*infrav1.ElementalHost){
+		infrav1.AvailableReason: func(*infrav1.ElementalHost) {}, infrav1.MaintenanceReason: maintenance, infrav1.QuarantinedReason: quarantined,
+		infrav1.FencedReason: fenced, infrav1.IdentityClonedReason: locked, infrav1.RejectedReason: rejected,
+		infrav1.DisconnectedReason: disconnected, infrav1.LeftoversReason: dirty, clusterv1.PausedReason: paused,
+		infrav1.CordonedReason: func(h *infrav1.ElementalHost) { h.Spec.Cordon = &infrav1.HostCordon{Reason: "fan"} },
+	} {
+		for _, h := range []*infrav1.ElementalHost{host(change), host(change, claim(reserved))} {
+			g := NewWithT(t)
+			g.Expect(hoststatus.Usable(h).Reason()).To(Equal(want))
+			g.Expect(hoststatus.Usable(h).IsTrue()).To(Equal(want == infrav1.AvailableReason))
+			hoststatus.Update(h, now)
+			g.Expect(meta.IsStatusConditionTrue(h.Status.Conditions, clusterv1.PausedCondition)).To(Equal(want == clusterv1.PausedReason))
+		}
 	}
 }
 
