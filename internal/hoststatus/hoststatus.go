@@ -110,7 +110,8 @@ func approved(host *infrav1.ElementalHost) Verdict {
 
 // pending says what an administrator has to decide about a host.
 func pending(host *infrav1.ElementalHost) Verdict {
-	const compare = "Compare the key fingerprint with the one the agent shows (elemental-agent status), then set spec.approval to Approved"
+	compare := "Compare the key fingerprint" + after(" ", fingerprint(host)) +
+		" with the one the agent shows (elemental-agent status), then set spec.approval to Approved"
 	switch host.Spec.PendingReason {
 	case infrav1.PendingReadopted:
 		return no(infrav1.ReadoptedReason, "The host was enrolled before and is not known here. %s; nothing on it is touched by that", compare)
@@ -120,6 +121,13 @@ func pending(host *infrav1.ElementalHost) Verdict {
 	default:
 		return no(infrav1.PendingApprovalReason, "%s", compare)
 	}
+}
+
+func fingerprint(host *infrav1.ElementalHost) string {
+	if host.Spec.Identity == nil {
+		return ""
+	}
+	return host.Spec.Identity.KeyFingerprint
 }
 
 // after puts a separator before a text that may be blank.

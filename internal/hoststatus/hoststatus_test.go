@@ -69,7 +69,10 @@ func quarantined(h *infrav1.ElementalHost) {
 	h.Spec.Quarantine = &infrav1.HostQuarantine{Reason: "2 bootstraps failed", Until: now, Failures: 2}
 }
 func undecided(why infrav1.PendingReason) func(*infrav1.ElementalHost) {
-	return func(h *infrav1.ElementalHost) { h.Spec.Approval, h.Spec.PendingReason = infrav1.ApprovalPending, why }
+	return func(h *infrav1.ElementalHost) {
+		h.Spec.Approval, h.Spec.PendingReason = infrav1.ApprovalPending, why
+		h.Spec.Identity = &infrav1.HostIdentity{KeyFingerprint: "sha256:abc"}
+	}
 }
 func agent(change func(*infrav1.HostAgent)) func(*infrav1.ElementalHost) {
 	return func(h *infrav1.ElementalHost) {
@@ -272,7 +275,7 @@ func TestMessages(t *testing.T) {
 		"leftovers":         {host(dirty), clean, []string{"/etc/kubernetes, kubelet.service"}},
 		"disconnected":      {host(disconnected), infrav1.ConnectedCondition, []string{"2026-03-04T05:06:07Z"}},
 		"cloned":            {host(locked), infrav1.ApprovedCondition, []string{"a former key was used", "Destroy the copy, then remove spec.lock", "spec.identity.match"}},
-		"readopted":         {host(undecided(infrav1.PendingReadopted)), infrav1.ApprovedCondition, []string{"enrolled before", "Compare the key fingerprint"}},
+		"readopted":         {host(undecided(infrav1.PendingReadopted)), infrav1.ApprovedCondition, []string{"enrolled before", "Compare the key fingerprint sha256:abc with"}},
 		"ambiguous":         {host(undecided(infrav1.PendingAmbiguous)), infrav1.ApprovedCondition, []string{"spec.identity.match", "Compare the key fingerprint"}},
 		"fenced":            {host(fenced), infrav1.ApprovedCondition, []string{"spec.fence: dead", "remove spec.fence"}},
 		"maintenance":       {host(maintenance), availab, []string{"new disk; until spec.maintenance is removed"}},
