@@ -127,6 +127,31 @@ var _ = Describe("Agents whose registration pins a release", Ordered, Label("upd
 		})
 	}, SpecTimeout(20*time.Minute))
 
+	It("are back as they were when it reaches nobody", func(ctx context.Context) {
+		box, host := freeHost(ctx)
+		former := installFormer(ctx, box)
+		step("update: new agent cut off from its first moment, and taken back by itself", func() {
+			// The former program is kept in the last moment before it is replaced.
+			shell(ctx, box, "setsid sh -c 'until [ -e "+agentProgram+update.PreviousSuffix+" ]; do sleep 0.05; done; "+
+				"ip link set eth0 down' >/dev/null 2>&1 &")
+			pin(ctx, &pinned)
+			onDisk := func() string { return digestIn(shell(ctx, box, "sha256sum "+agentProgram)) }
+			Eventually(onDisk).WithTimeout(time.Minute).Should(Equal(pinned.Binaries[0].SHA256))
+			Eventually(onDisk).WithTimeout(update.TrialTime + time.Minute).Should(Equal(former))
+		})
+		step("update: network and former agent back", func() {
+			Expect(box.Connect(ctx)).To(Succeed())
+			Eventually(func(g Gomega) {
+				g.Expect(management.Get(ctx, client.ObjectKeyFromObject(host), host)).To(Succeed())
+				current := meta.FindStatusCondition(host.Status.Conditions, infrav1.AgentCurrentCondition)
+				g.Expect(current).To(HaveValue(And(HaveField("Reason", infrav1.AgentUpdateFailedReason), HaveField("Message", ContainSubstring(
+					"%s ran for %s and did not reach the manager; %s was put back", pinned.Version, update.TrialTime, formerAgent)))))
+				g.Expect(host.Status.Agent.Version).To(Equal(formerAgent))
+			}).WithTimeout(updated).Should(Succeed())
+		})
+		expectConnected(ctx, box)
+	}, SpecTimeout(20*time.Minute))
+
 	It("still reset their hosts", func(ctx context.Context) {
 		step("update: cluster deleted, hosts available", func() {
 			w.delete(ctx)
@@ -141,12 +166,26 @@ func releaseOf(version, digest string) infrav1.AgentRelease {
 	}
 }
 
-// pin has the registration of all hosts pin a release, or none.
+// pin has the registration of all hosts pin a release, or none. The webhook of a
+// manager that was just started may not be reachable yet.
 func pin(ctx context.Context, release *infrav1.AgentRelease) {
 	GinkgoHelper()
 	change, err := json.Marshal(map[string]any{"spec": map[string]any{"agent": release}})
 	Expect(err).NotTo(HaveOccurred())
-	kubectl(ctx, "--namespace", namespace, "patch", "elementalregistration", "lab", "--type", "merge", "--patch", string(change))
+	Eventually(func() error {
+		_, err := hosts.Kubectl(ctx, "--namespace", namespace, "patch", "elementalregistration", "lab", "--type", "merge", "--patch", string(change))
+		return err
+	}).WithTimeout(time.Minute).Should(Succeed())
+}
+
+// installFormer puts the former agent on a host, as by hand, and returns its
+// digest. Nothing is pinned afterwards.
+func installFormer(ctx context.Context, box *engine.Host) string {
+	GinkgoHelper()
+	pin(ctx, nil)
+	Expect(hosts.Enrol(ctx, lab.Enrolment{Name: "lab", Hosts: []*engine.Host{box}, AgentVersion: formerAgent})).To(Succeed())
+	Eventually(func() []string { return agentVersions(ctx) }).WithTimeout(updated).Should(ContainElement(formerAgent))
+	return digestIn(shell(ctx, box, "sha256sum "+agentProgram))
 }
 
 // served is the digest of the agent in the manager's image.
@@ -269,6 +308,7 @@ func expectOutages(ctx context.Context) {
 // untouched is what an update must not change of a host.
 type untouched struct {
 	uid, fingerprint, claim, boot, kubelet string
+	connected                              metav1.Condition
 }
 
 func undisturbed(ctx context.Context) map[string]untouched {
@@ -278,8 +318,11 @@ func undisturbed(ctx context.Context) map[string]untouched {
 		box := boxOf(&host)
 		boot, err := box.BootID(ctx)
 		Expect(err).NotTo(HaveOccurred())
+		connected := meta.FindStatusCondition(host.Status.Conditions, infrav1.ConnectedCondition)
+		Expect(connected).To(HaveValue(HaveField("Status", metav1.ConditionTrue)), host.Name)
 		state := untouched{
-			uid: string(host.UID), boot: boot, fingerprint: fingerprint(ctx, box),
+			connected: metav1.Condition{Status: connected.Status, LastTransitionTime: connected.LastTransitionTime},
+			uid:       string(host.UID), boot: boot, fingerprint: fingerprint(ctx, box),
 			kubelet: shell(ctx, box, "systemctl show --property ExecMainStartTimestampMonotonic,ExecMainPID kubelet containerd"),
 		}
 		if host.Spec.Claim != nil {
