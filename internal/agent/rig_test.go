@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap/script"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/hostkey"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/reboot"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
@@ -21,7 +23,15 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// scriptRunner makes the test's program the runner of scripts.
+const scriptRunner = "run-script"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == scriptRunner {
+		os.Exit(script.Main(os.Args[2]))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // disk is state.Files in memory that can die.
 type disk struct {
@@ -206,6 +216,16 @@ type rig struct {
 	slow   retry.Clock
 	forget func() error
 	keys   hostkey.Keys
+	// real, if there is one, executes bootstrap data in folder.
+	real   executing
+	folder state.Files
+	log    slog.Handler
+	shown  func(agent.Connection)
+}
+
+type executing interface {
+	agent.Executor
+	agent.Undoer
 }
 
 func newRig(t *testing.T) *rig {
@@ -213,7 +233,7 @@ func newRig(t *testing.T) *rig {
 	return &rig{
 		machine: newMachine(), t: t, manager: newManager(t), disk: newDisk(), token: token, bootID: "boot-1",
 		clock: &clock{}, rotate: 24 * time.Hour, readopt: time.Hour, statuses: make(chan string, 1000),
-		keys: hostkey.Keys{Policy: hostkey.Off},
+		keys: hostkey.Keys{Policy: hostkey.Off}, log: slog.DiscardHandler, shown: func(agent.Connection) {},
 	}
 }
 
@@ -227,6 +247,9 @@ func (r *rig) agent() (*agent.Agent, error) {
 		}
 		files = dir
 	}
+	if r.folder != nil {
+		files = r.folder
+	}
 	store, err := state.Open(files)
 	if err != nil {
 		return nil, err
@@ -237,15 +260,18 @@ func (r *rig) agent() (*agent.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	log := slog.New(slog.DiscardHandler)
-	if testing.Verbose() {
+	log := slog.New(r.log)
+	if testing.Verbose() && r.log == slog.DiscardHandler {
 		log = slog.New(slog.NewTextHandler(r.t.Output(), nil))
 	}
 	ticking := retry.Clock(r.clock)
 	if r.slow != nil {
 		ticking = r.slow
 	}
-	executor := &executor{machine: r.machine, files: files, life: r.life}
+	executor := executing(&executor{machine: r.machine, files: files, life: r.life})
+	if r.real != nil {
+		executor = r.real
+	}
 	return agent.New(agent.Options{
 		Store: store, Link: link, Token: r.token, Observer: r.machine, Namer: r.machine, Watcher: r.machine, Linker: r.machine,
 		Runners: map[protocol.OperationType]agent.Runner{
@@ -260,7 +286,10 @@ func (r *rig) agent() (*agent.Agent, error) {
 		},
 		RotateAfter: r.rotate, ReadoptAfter: r.readopt, Clock: ticking, ForgetTokenFile: r.forget, Rand: func() float64 { return 0.5 }, Log: log,
 		Version: "test", BootID: r.bootID,
-		Status: func(c agent.Connection) { r.statuses <- c.State },
+		Status: func(c agent.Connection) {
+			r.shown(c)
+			r.statuses <- c.State
+		},
 	}), nil
 }
 

@@ -89,8 +89,10 @@ func (r *reckoning) servers(now time.Time) time.Time {
 func (r *reckoning) sawServerTime(at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if at.After(r.told) {
-		r.told, r.heard = at, r.now()
+	// What an earlier run was told may be later; the time goes on from there, and
+	// not by the host's clock.
+	if at.After(r.told) || r.heard.IsZero() {
+		r.told, r.heard = latest(at, r.told), r.now()
 	}
 }
 
