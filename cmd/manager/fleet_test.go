@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
@@ -242,17 +244,40 @@ func (r *rig) testAtRest(ctx context.Context, t *testing.T) {
 	g.Eventually(func() ([]int, error) { return r.census(ctx) }).WithTimeout(soon).WithPolling(time.Second).Should(Equal([]int{fleet, fleet/2 + 1}))
 
 	before := r.settled(ctx, g)
+	hosts := r.hosts(ctx, g)
 	select {
 	case <-time.After(observed):
 	case <-ctx.Done():
 	}
 	after, err := r.counters.read(ctx)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(after.since(before)).To(BeEmpty(), "a fleet of %d hosts at rest, in %s", fleet, observed)
+	g.Expect(after.since(before)).To(BeEmpty(), "a fleet of %d hosts at rest, in %s: %s", fleet, observed, changes(hosts, r.hosts(ctx, g)))
 	total, err := r.census(ctx)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(total).To(Equal([]int{fleet, fleet/2 + 1}), "they were connected all the time")
 	t.Logf("%d connected hosts caused no write in %s; %d before", fleet, observed, before.ours())
+}
+
+// hosts returns the fleet's hosts by name.
+func (r *rig) hosts(ctx context.Context, g *WithT) map[string]*infrav1.ElementalHost {
+	list := &infrav1.ElementalHostList{}
+	g.Expect(r.Admin.List(ctx, list, ctrlclient.InNamespace(r.Namespace))).To(Succeed())
+	out := map[string]*infrav1.ElementalHost{}
+	for i := range list.Items {
+		out[list.Items[i].Name] = &list.Items[i]
+	}
+	return out
+}
+
+// changes says which hosts were written, and what became of them.
+func changes(before, after map[string]*infrav1.ElementalHost) string {
+	var out []string
+	for name, is := range after {
+		if was := before[name]; was == nil || was.ResourceVersion != is.ResourceVersion {
+			out = append(out, cmp.Diff(was, is))
+		}
+	}
+	return strings.Join(out, "\n")
 }
 
 // census returns how many hosts of the fleet are connected and how many machines

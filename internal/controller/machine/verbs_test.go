@@ -177,6 +177,10 @@ func TestReleaseErases(t *testing.T) {
 	f := newFixture(t)
 	host := f.Host("h1")
 	f.Cluster("c")
+	f.Cluster("d", func(c *clusterv1.Cluster, i *infrav1.ElementalCluster) {
+		c.Annotations = map[string]string{infrav1.PreventResetAnnotation: "not this one's"}
+		i.Annotations = c.Annotations
+	})
 	_, machine := bound(f, host, "m", true)
 	controllertest.Change(f.Fixture, machine, func(m *infrav1.ElementalMachine) { m.Spec.Release.EraseDataDisks = infrav1.EraseDiscard })
 	f.Delete(machine)
