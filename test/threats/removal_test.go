@@ -24,9 +24,6 @@ type removal struct {
 // change replaces text in a file.
 type change struct{ file, old, new string }
 
-// test is the pattern of the tests that must notice.
-func (r removal) test() string { return fmt.Sprintf("^TestThreat%02d_", r.threat) }
-
 // removals reads all files.
 func removals(t *testing.T) []removal {
 	t.Helper()
