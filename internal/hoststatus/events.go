@@ -77,7 +77,7 @@ func event(host *infrav1.ElementalHost, was, is *metav1.Condition) (Event, bool)
 	case infrav1.BootstrapSucceededReason:
 		return normal("The bootstrap data ran and ended well")
 	case infrav1.AgentCurrentReason:
-		return normal("The agent updated itself")
+		return normal("The agent is of the pinned version")
 	case infrav1.ClockSynchronizedReason:
 		// Hosts whose clock was right from the start are not worth a word.
 		if was == nil {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -130,7 +131,12 @@ func (s *Store) scan(ctx context.Context) {
 		}
 		for _, entry := range entries {
 			path := filepath.Join(folder, entry.Name())
-			if !entry.Type().IsRegular() {
+			switch {
+			case entry.Type().IsRegular():
+			case entry.Type() == fs.ModeSymlink && !strings.HasPrefix(entry.Name(), ".."):
+				problems[path] = "links are not followed; mount files of a ConfigMap or Secret by subPath"
+				continue
+			default:
 				continue
 			}
 			found, err := hash(path, before[path])
