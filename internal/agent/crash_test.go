@@ -44,7 +44,7 @@ func (r *rig) live(t *testing.T, id string) bool {
 		defer close(over)
 		for {
 			r.manager.mu.Lock()
-			final, changed := r.manager.operations[id].State == protocol.StateSucceeded, r.manager.changed
+			final, changed := r.manager.operations[id].State.Final(), r.manager.changed
 			r.manager.mu.Unlock()
 			if final {
 				return
@@ -67,7 +67,7 @@ func (r *rig) live(t *testing.T, id string) bool {
 		t.Fatalf("ended with %v", err)
 	}
 	<-over
-	return r.manager.heard(id) == protocol.StateSucceeded
+	return r.manager.heard(id).Final()
 }
 
 // everyCrash calls test with every write that a life may end with, and both
@@ -85,8 +85,10 @@ func TestBootstrapSurvivesEveryCrash(t *testing.T) {
 		r := newRig(t)
 		r.manager.want(bootstrapOf("a"), protocol.Desired{Hostname: "node-1", ProviderID: "elemental://1"})
 		r.runUntilEnded(t, "a", step, after)
-		if ran := r.scripts["operations/bootstrap-a"]; ran > 1 {
-			t.Errorf("the script ran %d times", ran)
+		// A script that may have begun is not run again.
+		ran, state := r.scripts["operations/bootstrap-a"], r.manager.heard("a")
+		if (ran != 1 || state != protocol.StateSucceeded) && (ran != 0 || state != protocol.StateFailed) {
+			t.Errorf("the script ran %d times, and the bootstrap %s", ran, state)
 		}
 		if r.manager.enrolments < 1 || r.manager.key == "" {
 			t.Error("not enrolled")
@@ -105,7 +107,7 @@ func TestResetSurvivesEveryCrash(t *testing.T) {
 		}
 		r.manager.want(resetOf("b"), protocol.Desired{})
 		r.runUntilEnded(t, "b", step, after)
-		if len(r.dirty) > 0 || r.undone == 0 {
+		if state := r.manager.heard("b"); state != protocol.StateSucceeded || len(r.dirty) > 0 || r.undone == 0 {
 			t.Errorf("not clean: %v, undone %d times", r.dirty, r.undone)
 		}
 		if r.scripts["operations/bootstrap-a"] != 1 {
