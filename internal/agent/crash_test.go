@@ -67,6 +67,7 @@ func (r *rig) live(t *testing.T, id string) bool {
 		t.Fatalf("ended with %v", err)
 	}
 	<-over
+	r.manager.hangUp(t)
 	return r.manager.heard(id).Final()
 }
 
