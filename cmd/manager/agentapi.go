@@ -35,7 +35,7 @@ func setupAgentAPI(ctx context.Context, mgr ctrl.Manager, o *options) error {
 	if err := follower.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the agent API's authority: %w", err)
 	}
-	if err := follower.RegisterMetrics(metrics.Registry); err != nil {
+	if err := follower.RegisterMetrics(ctx, metrics.Registry); err != nil {
 		return fmt.Errorf("setting up the agent API's authority: %w", err)
 	}
 	agents := agentfiles.New(ctx, o.agentAPI.binaries, clock.RealClock{})

@@ -8,8 +8,8 @@ import (
 )
 
 // RegisterMetrics registers what tells of the authority and of a rotation's
-// progress. Hosts are counted when somebody asks.
-func (r *Reconciler) RegisterMetrics(registerer prometheus.Registerer) error {
+// progress. Hosts are counted when somebody asks, for as long as the context lasts.
+func (r *Reconciler) RegisterMetrics(ctx context.Context, registerer prometheus.Registerer) error {
 	const namespace, subsystem = "elemental", "agent_api_ca"
 	gauge := func(name, help string, value func(*material) float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -29,7 +29,7 @@ func (r *Reconciler) RegisterMetrics(registerer prometheus.Registerer) error {
 			func(m *material) float64 { return float64(m.signer.cert.NotAfter.Unix()) }),
 		gauge("hosts_unacknowledged", "Approved hosts that have not acknowledged the roots that they are told to trust.",
 			func(m *material) float64 {
-				u, err := r.hostsWithout(context.Background(), m.bundle)
+				u, err := r.hostsWithout(ctx, m.bundle)
 				if err != nil {
 					return -1
 				}

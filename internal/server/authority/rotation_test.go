@@ -119,7 +119,7 @@ func TestSwitchWaitsForHosts(t *testing.T) {
 	r.Expect(r.event()).To(HavePrefix("Warning CARotationWaiting "))
 
 	metrics := prometheus.NewPedanticRegistry()
-	r.Expect(r.reconciler.RegisterMetrics(metrics)).To(Succeed())
+	r.Expect(r.reconciler.RegisterMetrics(t.Context(), metrics)).To(Succeed())
 	r.Expect(gauge(r.WithT, metrics, "elemental_agent_api_ca_hosts_unacknowledged")).To(Equal(2.0))
 	r.Expect(gauge(r.WithT, metrics, "elemental_agent_api_ca_roots")).To(Equal(2.0))
 	r.Expect(gauge(r.WithT, metrics, "elemental_agent_api_ca_not_after_seconds")).To(BeNumerically(">", float64(r.clock.Now().Unix())))
