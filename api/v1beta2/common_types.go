@@ -13,6 +13,9 @@ const (
 	DefaultFailureDomainLabel = "topology.kubernetes.io/zone"
 	// DefaultControlPlanePort is used where the endpoint has no port.
 	DefaultControlPlanePort = 6443
+	// DefaultFailoverAfterSeconds is how long an endpoint has to be unreachable
+	// before it moves.
+	DefaultFailoverAfterSeconds = 300
 	// DefaultDisconnectedTimeoutSeconds is how long a silent host may hold a
 	// deleted machine.
 	DefaultDisconnectedTimeoutSeconds = 300
@@ -25,6 +28,15 @@ const (
 	// is there; on a Cluster or ElementalCluster it makes every release of the
 	// cluster's machines a Hold. Its value is for people.
 	PreventResetAnnotation = "infrastructure.cluster.x-k8s.io/prevent-reset"
+
+	// MoveEndpointAnnotation on an ElementalCluster moves its endpoint to another
+	// control-plane host once: the one that its value names, or any. The provider
+	// removes it when the move has begun.
+	MoveEndpointAnnotation = "infrastructure.cluster.x-k8s.io/move-endpoint"
+	// EndpointHookAnnotation on a Machine holds its deletion, after the drain and
+	// before the control plane gives the machine up, until the endpoint has left
+	// the machine's host (Cluster API's pre-terminate hooks).
+	EndpointHookAnnotation = "pre-terminate.delete.hook.machine.cluster.x-k8s.io/elemental-endpoint"
 
 	// QuarantinedForAnnotation on an ElementalHost names the claim whose failed
 	// bootstrap last led to a quarantine, so that a quarantine that somebody ended

@@ -10,6 +10,12 @@ const (
 	// address for its API server.
 	ControlPlaneEndpointReadyCondition = "ControlPlaneEndpointReady"
 
+	// ControlPlaneEndpointFollowedCondition (ElementalCluster): everything that
+	// names the endpoint names the one that is: in the management cluster, in the
+	// workload cluster and on its hosts. Absent while the endpoint is not a host's
+	// address.
+	ControlPlaneEndpointFollowedCondition = "ControlPlaneEndpointFollowed"
+
 	// HostClaimedCondition (ElementalMachine): a host belongs to the machine.
 	HostClaimedCondition = "HostClaimed"
 	// BootstrappedCondition (ElementalMachine, ElementalHost): the bootstrap
@@ -62,6 +68,20 @@ const (
 	NoHostReason                    = "NoSuitableHost"
 	HostReservedReason              = "HostReserved"
 	EndpointRequiredReason          = "EndpointRequired"
+	EndpointUnreachableReason       = "EndpointUnreachable"
+	EndpointUnobservedReason        = "EndpointUnobserved"
+	EndpointMovingReason            = "EndpointMoving"
+	EndpointMovedReason             = "EndpointMoved"
+	EndpointFollowedReason          = "Followed"
+	NoMoveCandidateReason           = "NoMoveCandidate"
+	AddressChangedReason            = "AddressChanged"
+	AddressNotCoveredReason         = "AddressNotCovered"
+	EndpointFromVIPReason           = "SetFromVIP"
+	WaitingForAddressReason         = "WaitingForAddress"
+	VIPInUseReason                  = "VIPInUse"
+	VIPOutsideSubnetsReason         = "VIPOutsideSubnets"
+	InterfaceMissingReason          = "InterfaceMissing"
+	DistributionUnknownReason       = "DistributionUnknown"
 )
 
 // Reasons of ElementalMachine.

@@ -6,7 +6,10 @@ import (
 )
 
 // ElementalClusterSpec is the desired state of an ElementalCluster.
-// +kubebuilder:validation:XValidation:rule="!(has(self.controlPlaneEndpointPolicy) && has(self.controlPlaneEndpointPolicy.type) && self.controlPlaneEndpointPolicy.type == 'External' && has(self.controlPlaneEndpointPolicy.hostRef))",message="controlPlaneEndpointPolicy.hostRef belongs to type Host; with type External set controlPlaneEndpoint.host instead"
+// +kubebuilder:validation:XValidation:rule="!(has(self.controlPlaneEndpointPolicy) && has(self.controlPlaneEndpointPolicy.type) && self.controlPlaneEndpointPolicy.type != 'Host' && has(self.controlPlaneEndpointPolicy.hostRef))",message="controlPlaneEndpointPolicy.hostRef belongs to type Host"
+// +kubebuilder:validation:XValidation:rule="!(has(self.controlPlaneEndpointPolicy) && has(self.controlPlaneEndpointPolicy.vip)) || (has(self.controlPlaneEndpointPolicy.type) && self.controlPlaneEndpointPolicy.type == 'VIP')",message="controlPlaneEndpointPolicy.vip needs type: VIP"
+// +kubebuilder:validation:XValidation:rule="!(has(self.controlPlaneEndpointPolicy) && has(self.controlPlaneEndpointPolicy.host)) || !has(self.controlPlaneEndpointPolicy.type) || self.controlPlaneEndpointPolicy.type == 'Host'",message="controlPlaneEndpointPolicy.host belongs to type Host"
+// +kubebuilder:validation:XValidation:rule="!has(self.controlPlaneEndpointPolicy) || !has(self.controlPlaneEndpointPolicy.type) || self.controlPlaneEndpointPolicy.type != 'VIP' || has(self.controlPlaneEndpointPolicy.vip)",message="type VIP needs controlPlaneEndpointPolicy.vip with address or addressFromPool"
 type ElementalClusterSpec struct {
 	// controlPlaneEndpoint is where the cluster's API server answers. Leave host
 	// blank and the provider fills it with the address of a control-plane host.
@@ -40,45 +43,6 @@ type ControlPlaneEndpoint struct {
 	Port int32 `json:"port,omitempty"`
 }
 
-// EndpointType says who provides the control plane endpoint.
-// +kubebuilder:validation:Enum=Host;External
-type EndpointType string
-
-// Endpoint types.
-const (
-	// EndpointTypeHost: the address of one of the cluster's control-plane hosts.
-	EndpointTypeHost EndpointType = "Host"
-	// EndpointTypeExternal: the user provides it; the provider waits for it.
-	EndpointTypeExternal EndpointType = "External"
-)
-
-// ControlPlaneEndpointPolicy says how a blank endpoint is filled.
-type ControlPlaneEndpointPolicy struct {
-	// type defaults to Host when the endpoint's host is blank and to External
-	// when the user gave one.
-	// +optional
-	Type EndpointType `json:"type,omitempty"`
-
-	// hostRef names the ElementalHost whose address the endpoint is. The
-	// provider writes it; blank means that the endpoint is the user's own.
-	// +optional
-	HostRef *EndpointHostReference `json:"hostRef,omitempty"`
-}
-
-// EndpointHostReference names the host whose address the endpoint is.
-type EndpointHostReference struct {
-	// name of the ElementalHost.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	Name string `json:"name,omitempty"`
-	// chosenAt is when the provider chose it. Machines that are older and have
-	// not yet been given a host may carry another endpoint in their bootstrap
-	// data.
-	// +required
-	ChosenAt metav1.Time `json:"chosenAt,omitempty,omitzero"`
-}
-
 // FailureDomainSource says where the failure domains of hosts come from.
 type FailureDomainSource struct {
 	// hostLabel is the label of ElementalHosts whose value is the failure
@@ -95,14 +59,20 @@ type ElementalClusterStatus struct {
 	// +optional
 	Initialization ElementalClusterInitializationStatus `json:"initialization,omitempty,omitzero"`
 
-	// failureDomains that Cluster API may spread control planes over.
+	// endpoint is what became of an endpoint that is a host's address.
+	// +optional
+	Endpoint *EndpointStatus `json:"endpoint,omitempty"`
+
+	// failureDomains that Cluster API may spread machines over: until the control
+	// plane is initialized only that of the reserved host for control planes.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=100
 	FailureDomains []clusterv1.FailureDomain `json:"failureDomains,omitempty"`
 
-	// conditions of the cluster: Ready, ControlPlaneEndpointReady, Paused.
+	// conditions of the cluster: Ready, ControlPlaneEndpointReady,
+	// ControlPlaneEndpointFollowed, Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

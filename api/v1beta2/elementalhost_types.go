@@ -127,10 +127,30 @@ type HostClaim struct {
 	// phase of the claim.
 	// +required
 	Phase ClaimPhase `json:"phase,omitempty"`
+	// role of the machine in its cluster.
+	// +optional
+	Role ClaimRole `json:"role,omitempty"`
 	// erase the data disks after the reset, taken from the machine's release
 	// policy.
 	// +optional
 	Erase EraseMethod `json:"erase,omitempty"`
+}
+
+// ClaimRole is what a machine is in its cluster.
+// +kubebuilder:validation:Enum=InitialControlPlane;ControlPlane;Worker
+type ClaimRole string
+
+// Claim roles.
+const (
+	// RoleInitialControlPlane: the machine that the control plane began on.
+	RoleInitialControlPlane ClaimRole = "InitialControlPlane"
+	RoleControlPlane        ClaimRole = "ControlPlane"
+	RoleWorker              ClaimRole = "Worker"
+)
+
+// IsControlPlane tells whether the role is one of the control plane.
+func (r ClaimRole) IsControlPlane() bool {
+	return r == RoleInitialControlPlane || r == RoleControlPlane
 }
 
 // EraseMethod is how data disks are erased.
@@ -179,6 +199,10 @@ type ElementalHostStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=8
 	Operations []HostOperation `json:"operations,omitempty"`
+
+	// endpoint is what the host says of its cluster's endpoint.
+	// +optional
+	Endpoint *HostEndpoint `json:"endpoint,omitempty"`
 
 	// erasure reports the last erasure of data disks.
 	// +optional

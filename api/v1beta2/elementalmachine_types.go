@@ -47,6 +47,14 @@ type HostSelector struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	MatchExpressions []HostSelectorRequirement `json:"matchExpressions,omitempty"`
+
+	// expression is a CEL expression over the host that must be true, for example
+	// host.inventory.cpu.cores >= 8. The variable host has name, labels and
+	// inventory, the latter as in an ElementalHost's status.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=4096
+	Expression string `json:"expression,omitempty"`
 }
 
 // HostSelectorRequirement is a label selector requirement, checked at admission.

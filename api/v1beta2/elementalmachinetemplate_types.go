@@ -1,6 +1,7 @@
 package v1beta2
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
@@ -25,12 +26,55 @@ type ElementalMachineTemplateResource struct {
 	Spec *ElementalMachineSpec `json:"spec,omitempty"`
 }
 
+// ElementalMachineTemplateStatus tells the cluster autoscaler what a machine
+// would be, so that it can scale from zero (Cluster API's proposal "Opt-in
+// Autoscaling from Zero").
+type ElementalMachineTemplateStatus struct {
+	// capacity of the smallest free host that matches the template; of the
+	// smallest that matches while none is free.
+	// +optional
+	Capacity corev1.ResourceList `json:"capacity,omitempty"`
+	// nodeInfo of the Nodes that the machines would be.
+	// +optional
+	NodeInfo TemplateNodeInfo `json:"nodeInfo,omitempty,omitzero"`
+	// hosts that match the template, by what they are.
+	// +optional
+	Hosts TemplateHosts `json:"hosts,omitempty,omitzero"`
+}
+
+// TemplateNodeInfo is what Nodes would be.
+// +kubebuilder:validation:MinProperties=1
+type TemplateNodeInfo struct {
+	// architecture as the Node would report it, for example amd64.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	Architecture string `json:"architecture,omitempty"`
+	// operatingSystem is linux.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	OperatingSystem string `json:"operatingSystem,omitempty"`
+}
+
+// TemplateHosts counts hosts that match a template.
+// +kubebuilder:validation:MinProperties=1
+type TemplateHosts struct {
+	// matching hosts, whatever they are used for.
+	// +optional
+	Matching *int32 `json:"matching,omitempty"`
+	// available are those that a machine could take now.
+	// +optional
+	Available *int32 `json:"available,omitempty"`
+}
+
 // ElementalMachineTemplate is what control planes and MachineDeployments make
 // ElementalMachines from. Its spec is immutable: make another and refer to it.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=elementalmachinetemplates,scope=Namespaced,categories=cluster-api
 // +kubebuilder:storageversion
+// +kubebuilder:subresource:status
 // +kubebuilder:metadata:labels={"cluster.x-k8s.io/v1beta2=v1beta2","clusterctl.cluster.x-k8s.io="}
+// +kubebuilder:printcolumn:name="Matching",type="integer",JSONPath=".status.hosts.matching"
+// +kubebuilder:printcolumn:name="Available",type="integer",JSONPath=".status.hosts.available"
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp"
 type ElementalMachineTemplate struct {
 	metav1.TypeMeta `json:",inline"`
@@ -40,6 +84,9 @@ type ElementalMachineTemplate struct {
 	// spec is the desired state.
 	// +required
 	Spec ElementalMachineTemplateSpec `json:"spec,omitempty,omitzero"`
+	// status is the observed state.
+	// +optional
+	Status ElementalMachineTemplateStatus `json:"status,omitempty,omitzero"`
 }
 
 // ElementalMachineTemplateList is a list of ElementalMachineTemplates.

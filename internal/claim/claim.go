@@ -56,20 +56,20 @@ func Unreserve(ctx context.Context, c client.Client, host *infrav1.ElementalHost
 	return write(ctx, c, host, "giving back the reservation of", func() { host.Spec.Claim = nil })
 }
 
-// Bind gives a free host, or one reserved for the machine's cluster, to a
-// machine. Whether the machine may use the reservation is the caller's to know.
-func Bind(ctx context.Context, c client.Client, host *infrav1.ElementalHost, clusterName, machineName, id string) error {
+// Bind gives a free host, or one reserved for the machine's cluster, to the
+// machine that to names; its phase is set here. Whether the machine may use the
+// reservation is the caller's to know.
+func Bind(ctx context.Context, c client.Client, host *infrav1.ElementalHost, to infrav1.HostClaim) error {
 	if is := host.Spec.Claim; is != nil {
-		if is.Phase == infrav1.ClaimBound && is.ID == id {
+		if is.Phase == infrav1.ClaimBound && is.ID == to.ID {
 			return nil
 		}
-		if is.Phase != infrav1.ClaimReserved || is.ClusterName != clusterName {
+		if is.Phase != infrav1.ClaimReserved || is.ClusterName != to.ClusterName {
 			return fmt.Errorf("claiming host %s: %w", host.Name, ErrTaken)
 		}
 	}
-	return write(ctx, c, host, "claiming", func() {
-		host.Spec.Claim = &infrav1.HostClaim{ID: id, ClusterName: clusterName, MachineName: machineName, Phase: infrav1.ClaimBound}
-	})
+	to.Phase = infrav1.ClaimBound
+	return write(ctx, c, host, "claiming", func() { host.Spec.Claim = &to })
 }
 
 // Hold keeps a machine's host as it is when the machine goes, with all that runs

@@ -51,7 +51,7 @@ func unreserve(ctx context.Context, c client.Client, h *infrav1.ElementalHost) e
 }
 
 func bind(ctx context.Context, c client.Client, h *infrav1.ElementalHost) error {
-	return claim.Bind(ctx, c, h, "c", "m", "1")
+	return claim.Bind(ctx, c, h, infrav1.HostClaim{ID: "1", ClusterName: "c", MachineName: "m"})
 }
 
 func release(ctx context.Context, c client.Client, h *infrav1.ElementalHost) error {

@@ -60,6 +60,11 @@ const (
 	MaxDevices = 64
 	// MaxAgentBytes bounds the agent's binary.
 	MaxAgentBytes = 64 << 20
+	// MaxProbeMessageBytes bounds Probe.Message.
+	MaxProbeMessageBytes = 256
+	// MaxFiles bounds Desired.Files, MaxFileBytes the content of one.
+	MaxFiles     = 8
+	MaxFileBytes = 64 << 10
 	// MaxLeftovers bounds Cleanliness.Leftovers.
 	MaxLeftovers = 16
 )
@@ -79,6 +84,10 @@ const (
 	CapabilityErase Capability = "Erase"
 	// CapabilityUpdate: the agent keeps itself at Desired.Agent.
 	CapabilityUpdate Capability = "Update"
+	// CapabilityEndpoint: the agent keeps Desired.Endpoint.
+	CapabilityEndpoint Capability = "Endpoint"
+	// CapabilityFiles: the agent keeps Desired.Files.
+	CapabilityFiles Capability = "Files"
 )
 
 // Hello is what an agent says of itself in EnrolRequest and Report.
@@ -169,6 +178,43 @@ type Desired struct {
 	TrustBundle string `json:"trustBundle,omitempty"`
 	// Agent is the version the agent is to be. Nil: as it is.
 	Agent *AgentRelease `json:"agent,omitempty"`
+	// Endpoint is the cluster's endpoint that the Node follows. Nil: it is not the
+	// manager's business, and what was done for it is undone.
+	Endpoint *Endpoint `json:"endpoint,omitempty"`
+	// Files are written before a bootstrap runs its first command, and kept. One
+	// that is not desired any more is removed; a reset removes all.
+	Files []File `json:"files,omitempty"`
+}
+
+// Endpoint is where a workload cluster's API server answers, and what a host of
+// the cluster does about it.
+type Endpoint struct {
+	// Host is an IP address or DNS name.
+	Host string `json:"host"`
+	Port int32  `json:"port"`
+	// Former are host:port pairs that this endpoint stands in for. Nothing else is
+	// ever replaced.
+	Former []string `json:"former,omitempty"`
+	// VIP: Host is an address that kube-vip puts on an interface of control-plane
+	// hosts. A reset takes it off.
+	VIP bool `json:"vip,omitempty"`
+	// Probe has the host say whether the endpoint and its own API server answer.
+	Probe bool `json:"probe,omitempty"`
+	// Publish has the host keep the workload cluster's own objects naming the
+	// endpoint, through its own API server.
+	Publish bool `json:"publish,omitempty"`
+	// Reject is a former endpoint, host:port, of this host: connections to it
+	// from elsewhere are refused. Empty: none is.
+	Reject string `json:"reject,omitempty"`
+}
+
+// File is a file that the agent keeps. Its directory is made if need be.
+type File struct {
+	// Path is absolute.
+	Path string `json:"path"`
+	// Mode has permission bits only.
+	Mode    uint32 `json:"mode"`
+	Content string `json:"content"`
 }
 
 // AgentRelease is a version of the agent for the host's architecture.
@@ -241,6 +287,47 @@ type Report struct {
 	Cleanliness *Cleanliness      `json:"cleanliness,omitempty"`
 	Operations  []OperationReport `json:"operations,omitempty"`
 	AgentUpdate *AgentUpdate      `json:"agentUpdate,omitempty"`
+	Endpoint    *EndpointReport   `json:"endpoint,omitempty"`
+}
+
+// EndpointReport is what the host knows of Desired.Endpoint, as a whole. A blank
+// one says that it follows none.
+type EndpointReport struct {
+	// Kubeconfigs is the endpoint, host:port, that all kubeconfigs of the host use
+	// and the kubelet runs with.
+	Kubeconfigs string `json:"kubeconfigs,omitempty"`
+	// Workload is the endpoint, host:port, that the workload cluster's own objects
+	// name, on a host with Endpoint.Publish.
+	Workload string `json:"workload,omitempty"`
+	// Rejects is the former endpoint, host:port, that is refused to others.
+	Rejects string `json:"rejects,omitempty"`
+	// Message says what could not be done, in at most MaxMessageBytes.
+	Message string `json:"message,omitempty"`
+	// Probe and APIServer are there on a host with Endpoint.Probe.
+	Probe     *Probe     `json:"probe,omitempty"`
+	APIServer *APIServer `json:"apiServer,omitempty"`
+}
+
+// Probe is whether an API server answers. It is reported when Reachable changes.
+type Probe struct {
+	// Endpoint that was probed, host:port.
+	Endpoint  string `json:"endpoint"`
+	Reachable bool   `json:"reachable"`
+	// ForSeconds is for how long it had been so when the report was made.
+	ForSeconds int32 `json:"forSeconds,omitempty"`
+	// Message is the error, in at most MaxProbeMessageBytes.
+	Message string `json:"message,omitempty"`
+}
+
+// APIServer is the one on the host itself.
+type APIServer struct {
+	// Ready: it answers and says that it is ready.
+	Ready bool `json:"ready"`
+	// ForSeconds is for how long it had been so when the report was made.
+	ForSeconds int32 `json:"forSeconds,omitempty"`
+	// CertificateNames are the IP addresses and DNS names of its serving
+	// certificate, sorted, at most MaxDevices.
+	CertificateNames []string `json:"certificateNames,omitempty"`
 }
 
 // AgentUpdate is how an update of the agent went.

@@ -282,7 +282,9 @@ func (r *Reconciler) bind(ctx context.Context, s *scope, host *infrav1.Elemental
 		if why, ok := request.Suits(host); !ok && !isBoundTo(host, ref) {
 			return fmt.Errorf("claiming host %s, which is %s by now: %w", host.Name, why, claim.ErrTaken)
 		}
-		err = claim.Bind(ctx, r.Client, host, s.cluster.Name, machineName(s), ref.ClaimID)
+		err = claim.Bind(ctx, r.Client, host, infrav1.HostClaim{
+			ID: ref.ClaimID, ClusterName: s.cluster.Name, MachineName: machineName(s), Role: role(s),
+		})
 		if err == nil {
 			return r.confirm(ctx, s, host)
 		}
@@ -301,6 +303,19 @@ func (r *Reconciler) bind(ctx context.Context, s *scope, host *infrav1.Elemental
 		}
 	}
 	return err
+}
+
+// role is what the machine is in its cluster. Control planes begin on one
+// machine; there are others only when that one is up.
+func role(s *scope) infrav1.ClaimRole {
+	switch {
+	case s.owner == nil || !util.IsControlPlaneMachine(s.owner):
+		return infrav1.RoleWorker
+	case ptr.Deref(s.cluster.Status.Initialization.ControlPlaneInitialized, false):
+		return infrav1.RoleControlPlane
+	default:
+		return infrav1.RoleInitialControlPlane
+	}
 }
 
 // confirm takes over a host that was just bound, unless the machine is not its

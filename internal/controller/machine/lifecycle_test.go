@@ -50,6 +50,7 @@ func TestLifeOfAMachine(t *testing.T) {
 	f.Refresh(host)
 	f.Expect(claimOf(host)).To(Equal("Bound m"))
 	f.Expect(host.Spec.Claim.ClusterName).To(Equal("c"))
+	f.Expect(host.Spec.Claim.Role).To(Equal(infrav1.RoleWorker))
 	f.Expect(*machine.Spec.HostRef).To(Equal(infrav1.HostReference{Name: "h1", ClaimID: host.Spec.Claim.ID}))
 	f.Expect(machine.Spec.ProviderID).To(BeEmpty())
 	f.Expect(machine.Annotations).To(HaveKey(clusterctlv1.BlockMoveAnnotation), "clusterctl move waits for bootstraps")
