@@ -142,11 +142,18 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, s *scope) (ctrl.Result
 			return ctrl.Result{}, err
 		}
 	}
-	result, err := r.reconcileEndpoint(ctx, s)
-	if err == nil && s.endpoint.ready {
+	var result ctrl.Result
+	for _, step := range []func(context.Context, *scope) (ctrl.Result, error){r.reconcileEndpoint} {
+		next, err := step(ctx, s)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		result = util.LowestNonZeroResult(result, next)
+	}
+	if s.endpoint.ready {
 		s.infraCluster.Status.Initialization.Provisioned = new(true)
 	}
-	return result, err
+	return result, nil
 }
 
 // reconcileDelete gives reservations back; hosts that machines have are the

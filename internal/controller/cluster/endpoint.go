@@ -24,7 +24,8 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 )
 
-// reconcileEndpoint sees to it that the cluster has an endpoint.
+// reconcileEndpoint sees to it that the cluster has an endpoint. Here types of
+// endpoints part.
 func (r *Reconciler) reconcileEndpoint(ctx context.Context, s *scope) (ctrl.Result, error) {
 	spec := &s.infraCluster.Spec
 	ref := spec.ControlPlaneEndpointPolicy.HostRef
@@ -38,12 +39,18 @@ func (r *Reconciler) reconcileEndpoint(ctx context.Context, s *scope) (ctrl.Resu
 		s.endpoint = endpointState{reason: infrav1.EndpointRequiredReason,
 			message: "spec.controlPlaneEndpointPolicy.type is External: set spec.controlPlaneEndpoint.host"}
 		return ctrl.Result{}, nil
+	default:
+		return r.hostEndpoint(ctx, s)
 	}
+}
+
+// hostEndpoint provides an endpoint that is a host's address.
+func (r *Reconciler) hostEndpoint(ctx context.Context, s *scope) (ctrl.Result, error) {
 	hosts, err := r.clusterHosts(ctx, s.infraCluster.Namespace, s.cluster.Name)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if ref != nil {
+	if s.infraCluster.Spec.ControlPlaneEndpointPolicy.HostRef != nil {
 		keep, err := r.keepHost(ctx, s, hosts)
 		if err != nil || keep {
 			return ctrl.Result{}, err
