@@ -1,0 +1,194 @@
+package kubevip
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"net/netip"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	upstream "github.com/kube-vip/kube-vip/pkg/kubevip"
+	corev1 "k8s.io/api/core/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/yaml"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+const (
+	// DefaultImage is the one that the settings are for and that tests run.
+	DefaultImage = "ghcr.io/kube-vip/kube-vip:v0.9.1"
+	// PodName is that of the static Pod; the kubelet appends the node's name.
+	PodName = "kube-vip"
+
+	namespace = "kube-system"
+	// systemNodeCritical keeps the kubelet from evicting the Pod, as kubeadm does
+	// for the API server.
+	systemNodeCritical = "system-node-critical"
+	// metricsAddress keeps kube-vip from opening its default, :2112 on all
+	// addresses of the host; an empty value would mean the default.
+	metricsAddress = "127.0.0.1:2112"
+	fileMode       = 0o600
+
+	// A leader that is dead is followed by another within leaseSeconds and two
+	// retries. Losing the lease takes the address off, so renewals get some time.
+	leaseSeconds = 5
+	renewSeconds = 3
+	retrySeconds = 1
+)
+
+// Facts are what a manifest depends on besides the cluster and the host.
+type Facts struct {
+	// KubernetesVersion of the host's Machine. Blank or no version: at least 1.29.
+	KubernetesVersion string
+	// OtherControlPlane: another control-plane host of the cluster is bootstrapped
+	// and connected, so that the address has somewhere to go.
+	OtherControlPlane bool
+}
+
+// File returns the static Pod of kube-vip for a control-plane host of a cluster
+// whose endpoint is of type VIP. An error says what is missing: the endpoint, the
+// distribution or the interface. The host must not be bootstrapped then.
+func File(cluster *infrav1.ElementalCluster, host *infrav1.ElementalHost, facts Facts) (protocol.File, error) {
+	vip, endpoint := cluster.Spec.ControlPlaneEndpointPolicy.VIP, cluster.Spec.ControlPlaneEndpoint
+	if vip == nil || endpoint.Host == "" || endpoint.Port == 0 {
+		return protocol.File{}, errors.New("the virtual IP address is not known yet")
+	}
+	address, err := netip.ParseAddr(endpoint.Host)
+	if err != nil {
+		return protocol.File{}, fmt.Errorf("reading the virtual IP address: %w", err)
+	}
+	folder, credential := paths(vip.Distribution, host, facts)
+	if folder == "" {
+		return protocol.File{}, errors.New("spec.controlPlaneEndpointPolicy.vip.distribution is not known")
+	}
+	nic, why := Interface(vip, endpoint.Host, host)
+	if why != "" {
+		return protocol.File{}, errors.New("the host " + why)
+	}
+	config := configuration(address, endpoint.Port, nic)
+	config.K8sConfigFile = credential
+	if vip.Mode == infrav1.VIPModeBGP {
+		announceByBGP(config, vip.BGP, host)
+	} else {
+		config.EnableARP = true
+	}
+	content, err := render(config, vip)
+	if err != nil {
+		return protocol.File{}, err
+	}
+	return protocol.File{Path: path.Join(folder, fileName), Mode: fileMode, Content: content}, nil
+}
+
+// configuration is what both modes have in common. Who leads is elected through
+// the host's own API server. That goes for BGP too: a host that announced the
+// address before its API server is up would send its own join to itself.
+func configuration(address netip.Addr, port int32, nic string) *upstream.Config {
+	return &upstream.Config{
+		Address:              address.String(),
+		VIPSubnet:            strconv.Itoa(address.BitLen()),
+		Port:                 uint16(port), //nolint:gosec // the API has bounds
+		Interface:            nic,
+		EnableControlPlane:   true,
+		Namespace:            namespace,
+		PrometheusHTTPServer: metricsAddress,
+		KubernetesLeaderElection: upstream.KubernetesLeaderElection{
+			EnableLeaderElection: true,
+			LeaseName:            "plndr-cp-lock",
+			LeaseDuration:        leaseSeconds,
+			RenewDeadline:        renewSeconds,
+			RetryPeriod:          retrySeconds,
+		},
+	}
+}
+
+func announceByBGP(config *upstream.Config, bgp *infrav1.VIPBGP, host *infrav1.ElementalHost) {
+	config.EnableBGP = true
+	config.BGPConfig.RouterID = routerID(host)
+	if bgp == nil {
+		return
+	}
+	config.BGPConfig.AS = uint32(bgp.LocalASN) //nolint:gosec // the API has bounds
+	for _, peer := range bgp.Peers {
+		where := peer.Address
+		if strings.Contains(where, ":") {
+			where = "[" + where + "]"
+		}
+		// The third field is a password.
+		config.BGPPeers = append(config.BGPPeers, fmt.Sprintf("%s:%d::%t", where, peer.ASN, peer.MultiHop == infrav1.MultiHopEnabled))
+	}
+}
+
+// routerID is the host's first IPv4 address (RFC 4271, 4.2). A host without one
+// gets a number made of its name, which need only be unique (RFC 6286).
+func routerID(host *infrav1.ElementalHost) string {
+	for _, a := range host.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == clusterv1.MachineInternalIP && ip.Is4() {
+			return ip.String()
+		}
+	}
+	sum := fnv.New32a()
+	_, _ = sum.Write([]byte(host.Namespace + "/" + host.Name))
+	// 1 to 127 at the front: neither 0.0.0.0 nor multicast.
+	return net.IPv4(byte(sum.Sum32()>>24)&0x7f|1, byte(sum.Sum32()>>16), byte(sum.Sum32()>>8), byte(sum.Sum32())).String()
+}
+
+// render has kube-vip's generator write the Pod and sets what it can't.
+func render(config *upstream.Config, vip *infrav1.EndpointVIP) (string, error) {
+	_, tag, _ := strings.Cut(DefaultImage, ":")
+	pod := &corev1.Pod{}
+	if err := yaml.UnmarshalStrict([]byte(upstream.GeneratePodManifestFromConfig(config, tag, false)), pod); err != nil {
+		return "", fmt.Errorf("reading the Pod that kube-vip's generator wrote: %w", err)
+	}
+	if len(pod.Spec.Containers) != 1 || len(pod.Spec.Volumes) != 1 || pod.Spec.Volumes[0].HostPath == nil {
+		return "", errors.New("kube-vip's generator wrote a Pod of another shape than v0.9.1 does")
+	}
+	pod.Name = PodName
+	pod.Spec.PriorityClassName = systemNodeCritical
+	// Without a type the kubelet would make a folder of a credential that is not
+	// there yet, and kubeadm would fail to write it.
+	pod.Spec.Volumes[0].HostPath.Type = new(corev1.HostPathFile)
+	container := &pod.Spec.Containers[0]
+	if vip.Image != "" {
+		container.Image = vip.Image
+	}
+	container.VolumeMounts[0].ReadOnly = true
+	container.Env = environment(container.Env, vip.ExtraEnv)
+	return marshal(pod)
+}
+
+// environment leaves out what the generator writes with no value, and lets the
+// user's settings go before it.
+func environment(env []corev1.EnvVar, extra []infrav1.EnvVar) []corev1.EnvVar {
+	env = slices.DeleteFunc(env, func(v corev1.EnvVar) bool {
+		unset := v.ValueFrom == nil && v.Value == "" || v.Name == "bgp_peeras" && v.Value == "0"
+		return unset || slices.ContainsFunc(extra, func(e infrav1.EnvVar) bool { return e.Name == v.Name })
+	})
+	for _, e := range extra {
+		env = append(env, corev1.EnvVar{Name: e.Name, Value: e.Value})
+	}
+	return env
+}
+
+// marshal leaves out the empty status.
+func marshal(pod *corev1.Pod) (string, error) {
+	raw, err := yaml.Marshal(pod)
+	if err != nil {
+		return "", fmt.Errorf("writing the Pod: %w", err)
+	}
+	fields := map[string]any{}
+	if err := yaml.Unmarshal(raw, &fields); err != nil {
+		return "", fmt.Errorf("reading the Pod back: %w", err)
+	}
+	delete(fields, "status")
+	raw, err = yaml.Marshal(fields)
+	if err != nil {
+		return "", fmt.Errorf("writing the Pod: %w", err)
+	}
+	return string(raw), nil
+}
