@@ -182,8 +182,11 @@ type Desired struct {
 	// manager's business, and what was done for it is undone.
 	Endpoint *Endpoint `json:"endpoint,omitempty"`
 	// Files are written before a bootstrap runs its first command, and kept. One
-	// that is not desired any more is removed; a reset removes all.
-	Files []File `json:"files,omitempty"`
+	// that is not desired any more is removed, so an empty list, which is not nil,
+	// removes all. Nil: the manager doesn't know, and all stay as they are: what is
+	// absent, because of a restore or a move, takes no address off a cluster. A
+	// reset removes all in any case.
+	Files []File `json:"files,omitzero"`
 }
 
 // Endpoint is where a workload cluster's API server answers, and what a host of
