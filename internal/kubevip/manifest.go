@@ -40,6 +40,11 @@ const (
 	leaseSeconds = 5
 	renewSeconds = 3
 	retrySeconds = 1
+
+	// A router forgets a dead leader after holdSeconds without a sign of life; kube-vip's
+	// own 30 would keep clients waiting longer than the election.
+	holdSeconds      = 9
+	keepaliveSeconds = 3
 )
 
 // Facts are what a manifest depends on besides the cluster and the host.
@@ -158,6 +163,12 @@ func render(config *upstream.Config, vip *infrav1.EndpointVIP) (string, error) {
 		container.Image = vip.Image
 	}
 	container.VolumeMounts[0].ReadOnly = true
+	if config.EnableBGP {
+		// The generator has no way to write these.
+		container.Env = append(container.Env,
+			corev1.EnvVar{Name: "bgp_hold_time", Value: strconv.Itoa(holdSeconds)},
+			corev1.EnvVar{Name: "bgp_keepalive_interval", Value: strconv.Itoa(keepaliveSeconds)})
+	}
 	container.Env = environment(container.Env, vip.ExtraEnv)
 	return marshal(pod)
 }
