@@ -3,5 +3,5 @@
 // the kubelet uses. So the manager needs no way into the workload cluster, and
 // users' templates need no knowledge of the host.
 //
-// It is the smallest client that can do this: two requests of net/http.
+// That takes two requests.
 package node

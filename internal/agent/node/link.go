@@ -1,16 +1,15 @@
 package node
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"net/url"
+	"io/fs"
+	"os"
+	"strings"
 	"time"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/kube"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 )
 
@@ -18,11 +17,22 @@ import (
 const Deadline = 5 * time.Minute
 
 const (
-	requestTimeout = 10 * time.Second
-	maxNodeBytes   = 4 << 20
-	retryBase      = 250 * time.Millisecond
-	retryMax       = 5 * time.Second
+	retryBase = 250 * time.Millisecond
+	retryMax  = 5 * time.Second
 )
+
+// userPrefix is what the name of a kubelet's user begins with.
+const userPrefix = "system:node:"
+
+// Kubeconfigs are where the kubelets of kubeadm, k3s and RKE2 have their
+// credentials.
+func Kubeconfigs() []string {
+	return []string{
+		"/etc/kubernetes/kubelet.conf",
+		"/var/lib/rancher/k3s/agent/kubelet.kubeconfig",
+		"/var/lib/rancher/rke2/agent/kubelet.kubeconfig",
+	}
+}
 
 // Linker links the Node of this host to its Machine.
 type Linker struct {
@@ -75,75 +85,44 @@ func (l *Linker) Link(ctx context.Context, providerID string) (linked bool, err 
 
 // attempt reads the kubeconfig every time: the kubelet renews its certificate.
 func attempt(ctx context.Context, path, providerID string) error {
-	a, err := load(path)
+	access, err := kube.Load(path)
 	if err != nil {
 		return err
 	}
-	transport := &http.Transport{TLSClientConfig: a.tls, DisableKeepAlives: true}
-	client := &http.Client{Transport: transport, Timeout: requestTimeout}
-	has, err := a.request(ctx, client, http.MethodGet, nil)
-	if err != nil {
-		return fmt.Errorf("getting Node %s: %w", a.nodeName, err)
-	}
-	if has == "" {
-		patch := map[string]any{"spec": map[string]any{"providerID": providerID}}
-		if has, err = a.request(ctx, client, http.MethodPatch, patch); err != nil {
-			return fmt.Errorf("setting spec.providerID of Node %s: %w", a.nodeName, err)
-		}
-	}
-	if has != providerID {
-		return &MismatchError{Node: a.nodeName, Has: has, Want: providerID}
-	}
-	return nil
-}
-
-// request gets or patches the Node and returns its providerID.
-func (a access) request(ctx context.Context, client *http.Client, method string, patch any) (providerID string, err error) {
-	var body []byte
-	if patch != nil {
-		if body, err = json.Marshal(patch); err != nil {
-			return "", fmt.Errorf("encoding the patch: %w", err)
-		}
-	}
-	target := a.server.JoinPath("api", "v1", "nodes", url.PathEscape(a.nodeName))
-	request, err := http.NewRequestWithContext(ctx, method, target.String(), bytes.NewReader(body))
-	if err != nil {
-		return "", err
-	}
-	request.Header.Set("Accept", "application/json")
-	if patch != nil {
-		request.Header.Set("Content-Type", "application/merge-patch+json")
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = response.Body.Close() }()
-	data, err := io.ReadAll(io.LimitReader(response.Body, maxNodeBytes))
-	if err != nil {
-		return "", fmt.Errorf("reading the API server's answer: %w", err)
-	}
-	if response.StatusCode != http.StatusOK {
-		return "", refusal(response.StatusCode, data)
+	name, isNode := strings.CutPrefix(access.User(), userPrefix)
+	if !isNode || name == "" {
+		return fmt.Errorf("using %s: its certificate is for %q, not for a node", path, access.User())
 	}
 	var node struct {
 		Spec struct {
 			ProviderID string `json:"providerID"`
 		} `json:"spec"`
 	}
-	if err := json.Unmarshal(data, &node); err != nil {
-		return "", fmt.Errorf("decoding the API server's answer: %w", err)
+	if err := access.Get(ctx, &node, "api", "v1", "nodes", name); err != nil {
+		return fmt.Errorf("getting Node %s: %w", name, err)
 	}
-	return node.Spec.ProviderID, nil
+	if node.Spec.ProviderID == "" {
+		patch := map[string]any{"spec": map[string]any{"providerID": providerID}}
+		if err := access.Patch(ctx, patch, &node, "api", "v1", "nodes", name); err != nil {
+			return fmt.Errorf("setting spec.providerID of Node %s: %w", name, err)
+		}
+	}
+	if has := node.Spec.ProviderID; has != providerID {
+		return &MismatchError{Node: name, Has: has, Want: providerID}
+	}
+	return nil
 }
 
-// refusal reads a metav1.Status.
-func refusal(code int, body []byte) error {
-	var status struct {
-		Message string `json:"message"`
+// find returns the first of the paths that exists.
+func find(paths []string) (path string, found bool, err error) {
+	for _, path := range paths {
+		_, err := os.Stat(path)
+		if err == nil {
+			return path, true, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return "", false, fmt.Errorf("looking for the kubelet's kubeconfig: %w", err)
+		}
 	}
-	if json.Unmarshal(body, &status) != nil || status.Message == "" {
-		status.Message = http.StatusText(code)
-	}
-	return fmt.Errorf("the API server answers %d: %s", code, status.Message)
+	return "", false, nil
 }

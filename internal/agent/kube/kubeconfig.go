@@ -1,4 +1,4 @@
-package node
+package kube
 
 import (
 	"crypto/tls"
@@ -6,34 +6,22 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// Kubeconfigs are where the kubelets of kubeadm, k3s and RKE2 have their
-// credentials.
-func Kubeconfigs() []string {
-	return []string{
-		"/etc/kubernetes/kubelet.conf",
-		"/var/lib/rancher/k3s/agent/kubelet.kubeconfig",
-		"/var/lib/rancher/rke2/agent/kubelet.kubeconfig",
-	}
+// Access is what the current context of a kubeconfig says.
+type Access struct {
+	Server *url.URL
+	// TLS has the server's authority and one client certificate, parsed.
+	TLS *tls.Config
 }
 
-// userPrefix is what the name of a kubelet's user begins with.
-const userPrefix = "system:node:"
-
-// access is what a kubeconfig says.
-type access struct {
-	server   *url.URL
-	tls      *tls.Config
-	nodeName string
-}
+// User is the name that the client certificate is for.
+func (a Access) User() string { return a.TLS.Certificates[0].Leaf.Subject.CommonName }
 
 type kubeconfig struct {
 	CurrentContext string `yaml:"current-context"`
@@ -68,56 +56,43 @@ type user struct {
 	KeyData         string `yaml:"client-key-data"`
 }
 
-// find returns the first of the paths that exists.
-func find(paths []string) (path string, found bool, err error) {
-	for _, path := range paths {
-		_, err := os.Stat(path)
-		if err == nil {
-			return path, true, nil
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return "", false, fmt.Errorf("looking for the kubelet's kubeconfig: %w", err)
-		}
-	}
-	return "", false, nil
-}
-
-func load(path string) (access, error) {
+// Load reads a kubeconfig. Its server has to be an https URL.
+func Load(path string) (Access, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return access{}, fmt.Errorf("reading the kubelet's kubeconfig: %w", err)
+		return Access{}, fmt.Errorf("reading a kubeconfig: %w", err)
 	}
 	var config kubeconfig
 	if err := yaml.Unmarshal(data, &config); err != nil {
-		return access{}, fmt.Errorf("parsing %s: %w", path, err)
+		return Access{}, fmt.Errorf("parsing %s: %w", path, err)
 	}
 	a, err := config.access(filepath.Dir(path))
 	if err != nil {
-		return access{}, fmt.Errorf("using %s: %w", path, err)
+		return Access{}, fmt.Errorf("using %s: %w", path, err)
 	}
 	return a, nil
 }
 
-func (k kubeconfig) access(base string) (access, error) {
+func (k kubeconfig) access(base string) (Access, error) {
 	clusterName, userName := k.current()
-	var a access
+	var a Access
 	for _, c := range k.Clusters {
 		if c.Name != clusterName {
 			continue
 		}
 		server, err := url.Parse(c.Cluster.Server)
 		if err != nil || server.Scheme != "https" || server.Host == "" {
-			return access{}, fmt.Errorf("its server %q is not an https URL", c.Cluster.Server)
+			return Access{}, fmt.Errorf("its server %q is not an https URL", c.Cluster.Server)
 		}
 		roots, err := c.Cluster.roots(base)
 		if err != nil {
-			return access{}, err
+			return Access{}, err
 		}
-		a.server = server
-		a.tls = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: c.Cluster.TLSServerName}
+		a.Server = server
+		a.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: c.Cluster.TLSServerName}
 	}
-	if a.server == nil {
-		return access{}, errors.New("it names no cluster")
+	if a.Server == nil {
+		return Access{}, errors.New("it names no cluster")
 	}
 	for _, u := range k.Users {
 		if u.Name != userName {
@@ -125,16 +100,12 @@ func (k kubeconfig) access(base string) (access, error) {
 		}
 		certificate, err := u.User.certificate(base)
 		if err != nil {
-			return access{}, err
+			return Access{}, err
 		}
-		name, isNode := strings.CutPrefix(certificate.Leaf.Subject.CommonName, userPrefix)
-		if !isNode || name == "" {
-			return access{}, fmt.Errorf("its certificate is for %q, not for a node", certificate.Leaf.Subject.CommonName)
-		}
-		a.nodeName, a.tls.Certificates = name, []tls.Certificate{certificate}
+		a.TLS.Certificates = []tls.Certificate{certificate}
 		return a, nil
 	}
-	return access{}, errors.New("it names no user")
+	return Access{}, errors.New("it names no user")
 }
 
 // current returns the cluster and the user of the current context.

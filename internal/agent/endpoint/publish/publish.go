@@ -1,0 +1,149 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/rewrite"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/kube"
+)
+
+// Annotation is set on the template of kube-proxy's Pods, so that all are
+// replaced once per move: kube-proxy reads its kubeconfig when it starts.
+const Annotation = "infrastructure.cluster.x-k8s.io/control-plane-endpoint"
+
+// attempts bounds how often an object is read again that others change.
+const attempts = 5
+
+// Publish looks at all objects and changes those that name a former endpoint.
+// It may be repeated and writes nothing when there is nothing to do.
+func Publish(ctx context.Context, root string, rules rewrite.Rules) error {
+	access, ok, err := own(root)
+	if err != nil {
+		return fmt.Errorf("publishing the endpoint in the cluster: %w", err)
+	}
+	if !ok {
+		return nil
+	}
+	kubeconfig := func(text []byte) ([]byte, error) { return rules.Kubeconfig(text, nil) }
+	var failures []error
+	for _, object := range []configMap{
+		{"kube-public", "cluster-info", "kubeconfig", kubeconfig},
+		{"kube-system", "kubeadm-config", "ClusterConfiguration", rules.ClusterConfiguration},
+	} {
+		_, err := object.publish(ctx, access)
+		failures = append(failures, err)
+	}
+	failures = append(failures, proxy(ctx, access, rules, kubeconfig))
+	if err := errors.Join(failures...); err != nil {
+		return fmt.Errorf("publishing the endpoint in the cluster: %w", err)
+	}
+	return nil
+}
+
+// configMap is a document in a ConfigMap.
+type configMap struct {
+	namespace, name, key string
+	replace              func(text []byte) ([]byte, error)
+}
+
+type metadata struct {
+	ResourceVersion string `json:"resourceVersion"`
+}
+
+// publish replaces what the document says. text is what it says then, or "" if
+// there is none.
+func (c configMap) publish(ctx context.Context, access kube.Access) (text string, err error) {
+	err = retry(func() error {
+		var object struct {
+			Metadata metadata          `json:"metadata"`
+			Data     map[string]string `json:"data"`
+		}
+		path := []string{"api", "v1", "namespaces", c.namespace, "configmaps", c.name}
+		if err := access.Get(ctx, &object, path...); err != nil {
+			return ignoreMissing(err)
+		}
+		former := object.Data[c.key]
+		next, err := c.replace([]byte(former))
+		if err != nil {
+			return err
+		}
+		if text = string(next); text == former {
+			return nil
+		}
+		return access.Patch(ctx, map[string]any{
+			"metadata": object.Metadata, "data": map[string]string{c.key: text},
+		}, nil, path...)
+	})
+	if err != nil {
+		return "", fmt.Errorf("ConfigMap %s/%s: %w", c.namespace, c.name, err)
+	}
+	return text, nil
+}
+
+// proxy has kube-proxy use the endpoint. That its Pods were replaced shows in
+// the annotation alone, so that whoever publishes goes on where another one was
+// interrupted. While nothing has ever moved there is nothing to replace.
+func proxy(ctx context.Context, access kube.Access, rules rewrite.Rules, replace func([]byte) ([]byte, error)) error {
+	text, err := configMap{"kube-system", "kube-proxy", "kubeconfig.conf", replace}.publish(ctx, access)
+	if err != nil || text == "" || !rules.Moved() {
+		return err
+	}
+	named, err := rules.Names([]byte(text))
+	if err != nil || !named {
+		return err
+	}
+	err = retry(func() error {
+		var set struct {
+			Metadata metadata `json:"metadata"`
+			Spec     struct {
+				Template struct {
+					Metadata struct {
+						Annotations map[string]string `json:"annotations"`
+					} `json:"metadata"`
+				} `json:"template"`
+			} `json:"spec"`
+		}
+		path := []string{"apis", "apps", "v1", "namespaces", "kube-system", "daemonsets", "kube-proxy"}
+		if err := access.Get(ctx, &set, path...); err != nil {
+			return ignoreMissing(err)
+		}
+		if set.Spec.Template.Metadata.Annotations[Annotation] == rules.Endpoint() {
+			return nil
+		}
+		annotations := map[string]string{Annotation: rules.Endpoint()}
+		return access.Patch(ctx, map[string]any{
+			"metadata": set.Metadata,
+			"spec":     map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": annotations}}},
+		}, nil, path...)
+	})
+	if err != nil {
+		return fmt.Errorf("DaemonSet kube-system/kube-proxy: %w", err)
+	}
+	return nil
+}
+
+// retry repeats what somebody else was faster at.
+func retry(change func() error) error {
+	var err error
+	for range attempts {
+		if err = change(); !hasCode(err, http.StatusConflict) {
+			return err
+		}
+	}
+	return err
+}
+
+func ignoreMissing(err error) error {
+	if hasCode(err, http.StatusNotFound) {
+		return nil
+	}
+	return err
+}
+
+func hasCode(err error, code int) bool {
+	status, ok := errors.AsType[*kube.StatusError](err)
+	return ok && status.Code == code
+}

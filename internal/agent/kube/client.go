@@ -1,0 +1,96 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+const (
+	requestTimeout = 10 * time.Second
+	maxAnswerBytes = 4 << 20
+)
+
+// StatusError is an answer of the API server other than success.
+type StatusError struct {
+	Code    int
+	Message string
+}
+
+func (e *StatusError) Error() string {
+	return fmt.Sprintf("the API server answers %d: %s", e.Code, e.Message)
+}
+
+// Get reads an object into into. path are the parts of its path, unescaped.
+func (a Access) Get(ctx context.Context, into any, path ...string) error {
+	return a.request(ctx, http.MethodGet, nil, into, path)
+}
+
+// Patch changes an object by a JSON merge patch (RFC 7396) and reads the result
+// into into, unless that is nil. With a resourceVersion in the patch, the API
+// server answers 409 if the object has changed since.
+func (a Access) Patch(ctx context.Context, patch, into any, path ...string) error {
+	return a.request(ctx, http.MethodPatch, patch, into, path)
+}
+
+// request makes one request on a connection of its own: kubelets renew their
+// certificates, and requests are rare.
+func (a Access) request(ctx context.Context, method string, patch, into any, path []string) error {
+	transport := &http.Transport{TLSClientConfig: a.TLS, DisableKeepAlives: true}
+	client := &http.Client{Transport: transport, Timeout: requestTimeout}
+	var body io.Reader = http.NoBody
+	if patch != nil {
+		data, err := json.Marshal(patch)
+		if err != nil {
+			return fmt.Errorf("encoding the patch: %w", err)
+		}
+		body = bytes.NewReader(data)
+	}
+	parts := make([]string, len(path))
+	for i, part := range path {
+		parts[i] = url.PathEscape(part)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, a.Server.JoinPath(parts...).String(), body)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Accept", "application/json")
+	if patch != nil {
+		request.Header.Set("Content-Type", "application/merge-patch+json")
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
+	if err != nil {
+		return fmt.Errorf("reading the API server's answer: %w", err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return refusal(response.StatusCode, data)
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("decoding the API server's answer: %w", err)
+	}
+	return nil
+}
+
+// refusal reads a metav1.Status.
+func refusal(code int, body []byte) error {
+	var status struct {
+		Message string `json:"message"`
+	}
+	if json.Unmarshal(body, &status) != nil || status.Message == "" {
+		status.Message = http.StatusText(code)
+	}
+	return &StatusError{Code: code, Message: status.Message}
+}
