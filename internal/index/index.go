@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
@@ -34,6 +35,8 @@ const (
 	HostByMachine = "spec.claim.machineName"
 	// MachineByClaim finds ElementalMachines by the ID of their claim.
 	MachineByClaim = "spec.hostRef.claimID"
+	// ClusterByName finds ElementalClusters by the Cluster that they belong to.
+	ClusterByName = "metadata.labels.cluster-name"
 	// TokenByHash finds token Secrets by the hash of the token.
 	TokenByHash = "data.token-sha256"
 
@@ -60,6 +63,7 @@ func Register(ctx context.Context, indexer client.FieldIndexer) error {
 		{&infrav1.ElementalHost{}, HostByCluster, hostCluster},
 		{&infrav1.ElementalHost{}, HostByMachine, hostMachine},
 		{&infrav1.ElementalMachine{}, MachineByClaim, machineClaim},
+		{&infrav1.ElementalCluster{}, ClusterByName, clusterName},
 		{&corev1.Secret{}, TokenByHash, tokenHash},
 	} {
 		if err := indexer.IndexField(ctx, i.object, i.name, i.value); err != nil {
@@ -148,6 +152,15 @@ func hostMachine(o client.Object) []string {
 func machineClaim(o client.Object) []string {
 	if m, ok := o.(*infrav1.ElementalMachine); ok && m.Spec.HostRef != nil {
 		return []string{m.Spec.HostRef.ClaimID}
+	}
+	return nil
+}
+
+// clusterName goes by the label that the contract of Cluster API gives to
+// everything of a Cluster.
+func clusterName(o client.Object) []string {
+	if name := o.GetLabels()[clusterv1.ClusterNameLabel]; name != "" {
+		return []string{name}
 	}
 	return nil
 }

@@ -1,5 +1,6 @@
-// Package plan decides what a host is told. It is pure: the same host and site
-// give the same plan, and nothing else in the manager may tell a host what to do.
+// Package plan decides what a host is told. It is pure: the same host, site and
+// cluster give the same plan, and nothing else in the manager may tell a host
+// what to do.
 package plan
 
 import (
@@ -22,24 +23,28 @@ type Site struct {
 	Agent *infrav1.AgentRelease
 }
 
-// For returns the host's plan, ServerTime left zero.
+// For returns the host's plan, ServerTime left zero. cluster is the one that the
+// host is claimed for; it is looked at for hosts only that are Nodes or about to
+// be.
 //
 // The operation follows from the claim, or from a request in spec. An
 // operation's ID is that of the claim or request, never a digest of content: spec
 // survives a move or a restore, and the agent then recognises what it has done.
-func For(host *infrav1.ElementalHost, site Site) protocol.Plan {
+func For(host *infrav1.ElementalHost, site Site, cluster Cluster) protocol.Plan {
 	p := protocol.Plan{Desired: protocol.Desired{
 		Servers:     site.Servers,
 		TrustBundle: site.TrustBundle,
 	}}
 	if host.Spec.Approval == infrav1.ApprovalApproved && host.Spec.Lock == nil && host.DeletionTimestamp.IsZero() {
-		p.Operation = operation(host)
+		p.Operation = operation(host, cluster)
 		if host.Spec.Fence == nil {
 			p.Desired.Agent = agent(host, site)
 		}
 		if host.Spec.Fence == nil && isNode(host) {
 			p.Desired.Hostname = Hostname(host)
 			p.Desired.ProviderID = ProviderID(host)
+			p.Desired.Endpoint = endpointOf(host, cluster)
+			p.Desired.Files, _ = filesOf(host, cluster)
 		}
 	}
 	p.Revision = revision(p)
@@ -69,8 +74,8 @@ func Hostname(host *infrav1.ElementalHost) string {
 // operation returns what the host is to do. An operation whose final report is
 // recorded is still named: the agent knows that it is done, and a manager whose
 // status was lost is told again. What an agent did not list it is not sent.
-func operation(host *infrav1.ElementalHost) *protocol.Operation {
-	for _, op := range wanted(host) {
+func operation(host *infrav1.ElementalHost, cluster Cluster) *protocol.Operation {
+	for _, op := range wanted(host, cluster) {
 		if host.Supports(infrav1.OperationType(op.Type)) && (op.Erase == "" || host.Supports(erase)) {
 			return &op
 		}
@@ -82,7 +87,7 @@ func operation(host *infrav1.ElementalHost) *protocol.Operation {
 const erase = infrav1.OperationType(protocol.CapabilityErase)
 
 // wanted returns what is wanted of the host, the most urgent first.
-func wanted(host *infrav1.ElementalHost) []protocol.Operation {
+func wanted(host *infrav1.ElementalHost, cluster Cluster) []protocol.Operation {
 	claim := host.Spec.Claim
 	switch {
 	case claim != nil && claim.Phase == infrav1.ClaimReleasing && !ResetPrevented(host):
@@ -97,7 +102,7 @@ func wanted(host *infrav1.ElementalHost) []protocol.Operation {
 		switch {
 		case is != nil && is.State == infrav1.OperationSucceeded:
 			return append(requests(host), bootstrap)
-		case BootstrapPrevented(host):
+		case BootstrapPrevented(host), is == nil && !equipped(host, cluster):
 			return requests(host)
 		default:
 			return []protocol.Operation{bootstrap}

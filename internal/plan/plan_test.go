@@ -43,7 +43,7 @@ func TestOperationFollowsFromTheClaim(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			p := plan.For(tc.host, site)
+			p := plan.For(tc.host, site, plan.Cluster{})
 			g.Expect(p.Desired.Servers).To(Equal(site.Servers), "every host is told where to call")
 			g.Expect(p.Desired.TrustBundle).To(Equal(site.TrustBundle))
 			g.Expect(p.Revision).NotTo(BeEmpty())
@@ -73,7 +73,7 @@ const (
 
 // operation is what the host is told to do.
 func operation(h *infrav1.ElementalHost) protocol.OperationType {
-	if op := plan.For(h, site).Operation; op != nil {
+	if op := plan.For(h, site, plan.Cluster{}).Operation; op != nil {
 		return op.Type
 	}
 	return ""
@@ -169,9 +169,9 @@ func TestOperatorsVerbs(t *testing.T) {
 		})
 	}
 	g := NewWithT(t)
-	g.Expect(plan.For(able(releasing, toErase), site).Operation.Erase).To(Equal("Zero"))
-	g.Expect(plan.For(able("", toUpgrade), site).Operation).To(HaveValue(Equal(protocol.Operation{Type: upgrade, ID: "u", Image: "oci:a"})))
-	g.Expect(plan.For(able(bound, fenced), site).Desired.ProviderID).To(BeEmpty(), "a fenced host is no Node")
+	g.Expect(plan.For(able(releasing, toErase), site, plan.Cluster{}).Operation.Erase).To(Equal("Zero"))
+	g.Expect(plan.For(able("", toUpgrade), site, plan.Cluster{}).Operation).To(HaveValue(Equal(protocol.Operation{Type: upgrade, ID: "u", Image: "oci:a"})))
+	g.Expect(plan.For(able(bound, fenced), site, plan.Cluster{}).Desired.ProviderID).To(BeEmpty(), "a fenced host is no Node")
 }
 
 func TestAgentThatIsPinned(t *testing.T) {
@@ -180,7 +180,7 @@ func TestAgentThatIsPinned(t *testing.T) {
 	of := func(architecture string, changes ...func(*infrav1.ElementalHost)) *protocol.AgentRelease {
 		return plan.For(able("", append(changes, func(h *infrav1.ElementalHost) {
 			h.Status.Inventory = &infrav1.HostInventory{Architecture: architecture}
-		})...), pinned).Desired.Agent
+		})...), pinned, plan.Cluster{}).Desired.Agent
 	}
 	g := NewWithT(t)
 	g.Expect(of("amd64")).To(HaveValue(Equal(protocol.AgentRelease{Version: "v2.0.0", SHA256: "b2"})))
@@ -208,7 +208,7 @@ func TestHostname(t *testing.T) {
 	g := NewWithT(t)
 	h := host(infrav1.ApprovalApproved, infrav1.ClaimBound)
 	h.Spec.Hostname = "node-7.example.org"
-	g.Expect(plan.For(h, site).Desired.Hostname).To(Equal("node-7.example.org"))
+	g.Expect(plan.For(h, site, plan.Cluster{}).Desired.Hostname).To(Equal("node-7.example.org"))
 	g.Expect(plan.Hostname(h)).To(Equal("node-7.example.org"))
 }
 
@@ -218,7 +218,7 @@ func TestRevision(t *testing.T) {
 	revision := func(change func(*infrav1.ElementalHost)) string {
 		h := host(infrav1.ApprovalApproved, infrav1.ClaimBound)
 		change(h)
-		return plan.For(h, site).Revision
+		return plan.For(h, site, plan.Cluster{}).Revision
 	}
 	same := revision(func(*infrav1.ElementalHost) {})
 	g.Expect(revision(func(h *infrav1.ElementalHost) {
@@ -235,6 +235,6 @@ func TestRevision(t *testing.T) {
 	} {
 		g.Expect(revision(change)).NotTo(Equal(same), name)
 	}
-	other := plan.For(host(infrav1.ApprovalApproved, infrav1.ClaimBound), plan.Site{Servers: site.Servers, TrustBundle: "NEW"})
+	other := plan.For(host(infrav1.ApprovalApproved, infrav1.ClaimBound), plan.Site{Servers: site.Servers, TrustBundle: "NEW"}, plan.Cluster{})
 	g.Expect(other.Revision).NotTo(Equal(same))
 }

@@ -126,7 +126,7 @@ func (s *Server) mayFetch(ctx context.Context, host *infrav1.ElementalHost, dige
 		return false, err
 	}
 	// A plan names an agent to hosts only that are approved.
-	agent := plan.For(host, site).Desired.Agent
+	agent := plan.For(host, site, plan.Cluster{}).Desired.Agent
 	return agent != nil && agent.SHA256 == digest, nil
 }
 

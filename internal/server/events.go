@@ -11,7 +11,7 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 )
 
-// watch has the API follow hosts and registrations. Hosts that are there already
+// watch has the API follow hosts, their clusters and registrations. Hosts that are there already
 // come as additions. It returns what ends it.
 func (s *Server) watch(ctx context.Context) (stop func(), err error) {
 	var stops []func()
@@ -27,7 +27,12 @@ func (s *Server) watch(ctx context.Context) (stop func(), err error) {
 		{&infrav1.ElementalHost{}, toolscache.ResourceEventHandlerFuncs{
 			AddFunc:    func(o any) { s.hostEvent(o, false) },
 			UpdateFunc: func(before, o any) { s.hostChanged(ctx, before, o) },
-			DeleteFunc: func(o any) { s.hostEvent(o, true) },
+			DeleteFunc: func(o any) { s.hostGone(ctx, o) },
+		}},
+		{&infrav1.ElementalCluster{}, toolscache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { s.clusterEvent(ctx, nil, o) },
+			UpdateFunc: func(before, o any) { s.clusterEvent(ctx, before, o) },
+			DeleteFunc: func(o any) { s.clusterEvent(ctx, nil, o) },
 		}},
 		{&infrav1.ElementalRegistration{}, toolscache.ResourceEventHandlerFuncs{
 			AddFunc:    func(o any) { s.registrationEvent(nil, o) },
@@ -64,8 +69,16 @@ func (s *Server) hostChanged(ctx context.Context, before, after any) {
 	is, areHosts := after.(*infrav1.ElementalHost)
 	if isHost && areHosts && was.UID == is.UID {
 		s.watched(ctx, was, is)
+		s.membersChanged(ctx, was, is)
 	}
 	s.hostEvent(after, false)
+}
+
+func (s *Server) hostGone(ctx context.Context, object any) {
+	s.hostEvent(object, true)
+	if was, ok := unwrap(object).(*infrav1.ElementalHost); ok {
+		s.membersChanged(ctx, was, &infrav1.ElementalHost{ObjectMeta: was.ObjectMeta})
+	}
 }
 
 func (s *Server) hostEvent(object any, deleted bool) {

@@ -82,7 +82,11 @@ func (s *Server) changedPlan(ctx context.Context, fingerprint string, key types.
 	if err != nil {
 		return nil, err
 	}
-	p := plan.For(host, site)
+	cluster, err := s.cluster(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	p := plan.For(host, site, cluster)
 	if p.Revision == after {
 		return nil, nil //nolint:nilnil // documented
 	}

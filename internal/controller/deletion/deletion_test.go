@@ -108,7 +108,7 @@ func deleteInOrder(t *testing.T, s state, order []string, vanish bool) {
 		if slices.Contains(bystanders, name) && there {
 			w.Refresh(w.host)
 			w.Expect(w.host.ResourceVersion).To(Equal(was.ResourceVersion), "%s is deleted: the host is not even written", name)
-			w.Expect(plan.For(w.host, plan.Site{})).To(Equal(plan.For(was, plan.Site{})))
+			w.Expect(plan.For(w.host, plan.Site{}, plan.Cluster{})).To(Equal(plan.For(was, plan.Site{}, plan.Cluster{})))
 		}
 	}
 	// Whatever still waits waits for time.

@@ -217,7 +217,7 @@ func (w *world) agent() {
 	if !w.Exists(w.host) || w.host.Status.Connection.State != infrav1.ConnectionConnected {
 		return
 	}
-	op := plan.For(w.host, plan.Site{}).Operation
+	op := plan.For(w.host, plan.Site{}, plan.Cluster{}).Operation
 	if op == nil || op.Type != protocol.OperationReset {
 		return
 	}
