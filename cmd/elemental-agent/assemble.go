@@ -14,11 +14,13 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap/apply"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/config"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/elemental"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/erase"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/executor"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/host"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/hostkey"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/node"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/probe"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/reboot"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
@@ -69,7 +71,8 @@ func assemble(path string, newKey bool, log *slog.Logger) (_ *assembly, err erro
 	if err != nil {
 		return nil, err
 	}
-	machine := host.New(host.Options{})
+	keeper := endpoint.New(endpoint.Options{Documents: store.Documents(), Log: log})
+	machine := host.New(host.Options{Endpoint: keeper})
 	boot, err := machine.BootID()
 	if err != nil {
 		return nil, err
@@ -111,13 +114,14 @@ func assemble(path string, newKey bool, log *slog.Logger) (_ *assembly, err erro
 	runners[protocol.OperationBootstrap] = &agent.Bootstrap{
 		Source:    func() agent.Source { return link.Client() },
 		Documents: store.Documents(), Executor: execute, Observer: machine, Surveyor: machine, Namer: machine, Linker: linker, Log: log,
+		Keeper: keeper, Desired: func() protocol.Desired { return store.Plan().Desired },
 	}
 	return &assembly{
 		config: settings, store: store, close: unlock,
 		agent: agent.New(agent.Options{
 			Store: store, Link: link, Token: settings.Token,
 			ForgetTokenFile: func() error { return config.ForgetToken(path) }, Observer: machine, Namer: machine, Watcher: machine, Linker: linker,
-			Runners: runners, Erases: true,
+			Runners: runners, Erases: true, Keeper: keeper, Prober: probe.New(probe.Options{Root: "/", Own: machine.Own, Clock: retry.System{}}),
 			RotateAfter: settings.RotateAfter, ReadoptAfter: settings.ReadoptAfter, Status: connectionFile(log).write,
 			Clock: retry.System{}, Log: log, Version: agentVersion(), BootID: boot,
 		}),

@@ -93,6 +93,10 @@ type Options struct {
 	// Updater keeps the agent's program at the release that the plan pins; nil
 	// means that nothing does.
 	Updater Updater
+	// Keeper keeps what the plan desires of the cluster's endpoint, and Prober probes
+	// it; nil means that nothing does.
+	Keeper Keeper
+	Prober Prober
 	// RotateAfter is the age at which the key is replaced.
 	RotateAfter time.Duration
 	// ReadoptAfter is how long the host must have been unknown before it asks
@@ -120,8 +124,13 @@ type Agent struct {
 	report chan struct{}
 	// network is signalled when the host's network changed.
 	network chan struct{}
+	// retargeted is signalled when something else is to be probed.
+	retargeted chan struct{}
+	// keepRetry paces attempts at the endpoint; the operations' goroutine uses it.
+	keepRetry *retry.Backoff
 
-	mu sync.Mutex
+	mu      sync.Mutex
+	keeping keeping
 	// repeat are results that the manager knew once and asks for again.
 	repeat []state.Operation
 	// supersede ends the bootstrap that runs, if one does.
@@ -141,13 +150,17 @@ func New(o Options) *Agent {
 	if o.Status == nil {
 		o.Status = func(Connection) {}
 	}
-	return &Agent{
+	a := &Agent{
 		Options: o,
 		facts:   &facts{},
 		work:    make(chan struct{}, 1),
 		report:  make(chan struct{}, 1),
 		network: make(chan struct{}, 1),
+
+		retargeted: make(chan struct{}, 1),
 	}
+	a.keepRetry = a.backoff(retryMax)
+	return a
 }
 
 // Run works until ctx ends, then returns nil. It returns ErrRestart when the
@@ -156,12 +169,17 @@ func New(o Options) *Agent {
 func (a *Agent) Run(ctx context.Context) error {
 	a.settleAll()
 	a.observe(ctx)
+	if a.Keeper != nil && a.Store.Plan().Desired.Endpoint == nil {
+		a.facts.update(func(o *observation) { o.endpoint.kept = &protocol.EndpointReport{} })
+	}
+	a.endpointChanged()
 	asked := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var activities sync.WaitGroup
 	for name, activity := range map[string]func(context.Context) error{
 		"polling": a.poll, "working": a.operate, "reporting": a.tell, "watching addresses": a.watch,
+		"probing": a.probe,
 	} {
 		activities.Go(func() {
 			if err := activity(ctx); err != nil && ctx.Err() == nil {
@@ -223,6 +241,8 @@ func (a *Agent) hello() protocol.Hello {
 		{a.Runners[protocol.OperationUpgrade] != nil, protocol.CapabilityUpgrade},
 		{a.Erases, protocol.CapabilityErase},
 		{a.Updater != nil && a.Updater.Able(), protocol.CapabilityUpdate},
+		{a.Keeper != nil && a.Prober != nil, protocol.CapabilityEndpoint},
+		{a.Keeper != nil, protocol.CapabilityFiles},
 	} {
 		if can.able {
 			hello.Capabilities = append(hello.Capabilities, can.capability)

@@ -17,6 +17,7 @@ const (
 	stepFetch = "fetch"
 	stepCheck = "check"
 	stepName  = "hostname"
+	stepFiles = "files"
 	stepNode  = "node"
 )
 
@@ -76,7 +77,12 @@ type Bootstrap struct {
 	Surveyor  Surveyor
 	Namer     Namer
 	Linker    Linker
-	Log       *slog.Logger
+	// Keeper puts what the plan desires beside the bootstrap data in place before
+	// the first command; nil means that nothing does.
+	Keeper Preparer
+	// Desired is what the last plan desires.
+	Desired func() protocol.Desired
+	Log     *slog.Logger
 }
 
 // Run fetches the data, checks all of it, executes it, and gives the Node its
@@ -114,7 +120,9 @@ func (b *Bootstrap) Abort(op state.Operation) error { return b.Executor.Abort(op
 
 // Settle shreds the data: it holds secrets, and is never needed again.
 func (b *Bootstrap) Settle(op state.Operation) error {
-	return errors.Join(b.Documents.Remove(op.Folder()+"/data"), b.Executor.Settle(op.Folder()))
+	return errors.Join(
+		b.Documents.Remove(op.Folder()+"/data"), b.Documents.Remove(beside(b.Documents, op.Folder()).Name), b.Executor.Settle(op.Folder()),
+	)
 }
 
 // job reads the data from the host, or fetches it once.
@@ -132,7 +140,10 @@ func (b *Bootstrap) job(ctx context.Context, op state.Operation) (Job, error) {
 	if err != nil {
 		return Job{}, fmt.Errorf("%w: %w", ErrNothingDone, err)
 	}
-	// The data comes last: where it is, the format is.
+	if err := b.rememberBeside(op); err != nil {
+		return Job{}, err
+	}
+	// The data comes last: where it is, all else is.
 	for _, part := range []struct {
 		name    string
 		content []byte
@@ -144,11 +155,32 @@ func (b *Bootstrap) job(ctx context.Context, op state.Operation) (Job, error) {
 	return job, nil
 }
 
-// prepare makes sure that the host is clean and has its name. A bootstrap over
-// the remains of another node would fail half-way, or destroy what they are.
+// prepare makes sure that the host is clean and has its name and its files. A
+// bootstrap over the remains of another node would fail half-way, or destroy what
+// they are.
 func (b *Bootstrap) prepare(ctx context.Context, op state.Operation, job Job, progress func(string)) (*Result, error) {
 	begun, err := b.Executor.Begun(job)
 	if err != nil || begun {
+		return nil, err
+	}
+	if result, err := b.look(ctx, job); result != nil || err != nil {
+		return result, err
+	}
+	if op.Hostname != "" {
+		progress(stepName)
+		if err := b.Namer.SetHostname(ctx, op.Hostname); err != nil {
+			result := failed(stepName, err)
+			return &result, nil
+		}
+	}
+	return b.putBeside(ctx, op, progress)
+}
+
+// look refuses a host that is not clean, and remembers what was there. It does so
+// once: what prepare did itself before a crash is no leftover.
+func (b *Bootstrap) look(ctx context.Context, job Job) (*Result, error) {
+	looked, err := snapshot(b.Documents, job.Folder).Load()
+	if err != nil || looked != nil {
 		return nil, err
 	}
 	found, err := b.Observer.Cleanliness(ctx)
@@ -163,18 +195,7 @@ func (b *Bootstrap) prepare(ctx context.Context, op state.Operation, job Job, pr
 	if err != nil {
 		return nil, err
 	}
-	if err := snapshot(b.Documents, job.Folder).Save(&before{Present: append([]string{}, present...)}); err != nil {
-		return nil, err
-	}
-	if op.Hostname == "" {
-		return nil, nil
-	}
-	progress(stepName)
-	if err := b.Namer.SetHostname(ctx, op.Hostname); err != nil {
-		result := failed(stepName, err)
-		return &result, nil
-	}
-	return nil, nil
+	return nil, snapshot(b.Documents, job.Folder).Save(&before{Present: append([]string{}, present...)})
 }
 
 func (b *Bootstrap) link(ctx context.Context, op state.Operation, notes []string, progress func(string)) (Result, error) {

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
@@ -15,7 +16,8 @@ type observation struct {
 	addresses   []protocol.Address
 	cleanliness protocol.Cleanliness
 	// trust names the roots in use.
-	trust string
+	trust    string
+	endpoint endpointFact
 }
 
 // facts are the latest observation and what the manager knows of it.
@@ -54,8 +56,8 @@ func (f *facts) acknowledge(told observation) {
 
 // news fills a report with what the manager doesn't know, and returns what it
 // will know afterwards. introduce is true when the host is to say again what it
-// is.
-func (f *facts) news(report *protocol.Report) (next observation, introduce bool) {
+// is. now is when the report is made.
+func (f *facts) news(report *protocol.Report, now time.Time) (next observation, introduce bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	next = f.seen
@@ -67,6 +69,15 @@ func (f *facts) news(report *protocol.Report) (next observation, introduce bool)
 	}
 	if f.told == nil || !reflect.DeepEqual(f.told.cleanliness, next.cleanliness) {
 		report.Cleanliness = &next.cleanliness
+	}
+	switch {
+	case !next.endpoint.known():
+		next.endpoint = endpointFact{}
+		if f.told != nil {
+			next.endpoint = f.told.endpoint
+		}
+	case f.told == nil || !reflect.DeepEqual(f.told.endpoint, next.endpoint):
+		report.Endpoint = next.endpoint.report(now)
 	}
 	return next, f.told == nil || f.told.trust != next.trust
 }

@@ -64,7 +64,7 @@ func (m *manager) isPending() bool {
 }
 
 func (m *manager) poll(w http.ResponseWriter, r *http.Request) {
-	m.set(func(m *manager) { m.polls++ })
+	m.set(func(m *manager) { m.polls, m.taken = m.polls+1, r.URL.Query().Get("after") })
 	for {
 		m.mu.Lock()
 		plan, changed := m.plan, m.changed

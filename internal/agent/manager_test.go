@@ -48,7 +48,9 @@ type manager struct {
 	enrolments int
 	fetches    int
 	polls      int
-	serving    int
+	// taken is the revision of the plan that the host has, as its last poll said.
+	taken   string
+	serving int
 	// epoch counts the processes on the host that were hung up on.
 	epoch       int
 	rotations   int
@@ -168,6 +170,9 @@ func (m *manager) hangUp(t *testing.T) {
 func ended(id string, state protocol.OperationState) func(*manager) bool {
 	return func(m *manager) bool { return m.operations[id].State == state }
 }
+
+// taken is a condition: the host has accepted the plan.
+func taken(m *manager) bool { return m.taken == m.plan.Revision }
 
 // epochKey leads to the epoch of a connection.
 type epochKey struct{}

@@ -245,11 +245,17 @@ func (a *Agent) learnFrom(ctx context.Context, op state.Operation) {
 	}
 	a.mu.Unlock()
 	a.observe(ctx)
+	a.endpointChanged()
 }
 
 // idle keeps up what the plan desires of a node and of the agent itself, and
 // waits for work.
 func (a *Agent) idle(ctx context.Context) error {
+	again, work, err := a.keepEndpoint(ctx)
+	if err != nil || work {
+		return err
+	}
+	defer a.alarm(ctx, again)()
 	want := a.Store.Plan().Desired.ProviderID
 	a.mu.Lock()
 	linked := a.linked
@@ -257,7 +263,7 @@ func (a *Agent) idle(ctx context.Context) error {
 	if want == "" || want == linked {
 		return a.keepUpdated(ctx)
 	}
-	done := a.untilWork(ctx, func(ctx context.Context) {
+	done := a.until(ctx, a.work, func(ctx context.Context) {
 		if _, err := a.Linker.Link(ctx, want); err != nil && ctx.Err() == nil {
 			a.Log.Warn("The Node does not have the providerID that the plan wants", "providerID", want, "error", err)
 		}
@@ -271,8 +277,8 @@ func (a *Agent) idle(ctx context.Context) error {
 	return nil
 }
 
-// untilWork runs f, but work comes first: it ends f's context.
-func (a *Agent) untilWork(ctx context.Context, f func(context.Context)) (done bool) {
+// until runs f, but a signal ends its context.
+func (a *Agent) until(ctx context.Context, wake <-chan struct{}, f func(context.Context)) (done bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	over := make(chan struct{})
@@ -283,7 +289,7 @@ func (a *Agent) untilWork(ctx context.Context, f func(context.Context)) (done bo
 	select {
 	case <-over:
 		return ctx.Err() == nil
-	case <-a.work:
+	case <-wake:
 		cancel()
 		<-over
 		return false
@@ -291,10 +297,12 @@ func (a *Agent) untilWork(ctx context.Context, f func(context.Context)) (done bo
 }
 
 // clip keeps a message within what the manager takes.
-func clip(message string) string {
-	if len(message) <= protocol.MaxMessageBytes {
+func clip(message string) string { return clipTo(message, protocol.MaxMessageBytes) }
+
+func clipTo(message string, most int) string {
+	if len(message) <= most {
 		return message
 	}
 	const more = "…"
-	return strings.ToValidUTF8(message[:protocol.MaxMessageBytes-len(more)], "") + more
+	return strings.ToValidUTF8(message[:most-len(more)], "") + more
 }

@@ -159,6 +159,7 @@ func (a *Agent) accept(ctx context.Context, plan protocol.Plan) error {
 			signal(a.report)
 		}
 	}
+	a.endpointChanged()
 	a.endSuperseded()
 	signal(a.work)
 	if err := a.Link.learn(ctx, plan.Desired); err != nil {

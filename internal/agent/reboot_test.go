@@ -69,8 +69,7 @@ func TestRebootWaitsForTheBootstrap(t *testing.T) {
 	r.manager.want(bootstrapOf("a"), protocol.Desired{})
 	<-r.started
 	r.manager.want(rebootOf("b"), protocol.Desired{})
-	polls := r.manager.count(&r.manager.polls)
-	r.manager.await(t, "the plan was taken", func(m *manager) bool { return m.polls > polls })
+	r.manager.await(t, "the plan was taken", taken)
 	r.mu.Lock()
 	reboots := r.reboots
 	r.mu.Unlock()

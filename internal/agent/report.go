@@ -104,13 +104,14 @@ func (a *Agent) tellOnce(ctx context.Context) (sent bool, err error) {
 		return false, nil
 	}
 	var report protocol.Report
-	next, introduce := a.facts.news(&report)
+	next, introduce := a.facts.news(&report, a.Clock.Now())
 	if introduce {
 		hello := a.hello()
 		report.Hello = &hello
 	}
 	report.AgentUpdate = a.updateNews(introduce)
-	facts := report.AgentUpdate != nil || report.Hello != nil || report.Inventory != nil || report.Addresses != nil || report.Cleanliness != nil
+	facts := report.AgentUpdate != nil || report.Hello != nil || report.Inventory != nil || report.Addresses != nil || report.Cleanliness != nil ||
+		report.Endpoint != nil
 	results, repeated := a.results()
 	for _, op := range append(results, repeated...) {
 		report.Operations = append(report.Operations, op.Report())

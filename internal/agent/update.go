@@ -38,7 +38,7 @@ func (a *Agent) keepUpdated(ctx context.Context) error {
 	}
 	var again time.Duration
 	var err error
-	done := a.untilWork(ctx, func(ctx context.Context) {
+	done := a.until(ctx, a.work, func(ctx context.Context) {
 		again, err = a.Updater.Keep(ctx, a.Store.Plan().Desired.Agent, func() { signal(a.report) })
 	})
 	if err != nil || !done {

@@ -139,8 +139,7 @@ func TestOperationsComeBeforeUpdates(t *testing.T) {
 	<-interrupted
 	<-r.started
 	r.manager.want(bootstrapOf("a"), protocol.Desired{Agent: &pinned})
-	polls := r.manager.count(&r.manager.polls)
-	r.manager.await(t, "the plan was taken", func(m *manager) bool { return m.polls > polls })
+	r.manager.await(t, "the plan was taken", taken)
 	if asked := len(u.kept); asked != 0 {
 		t.Errorf("the updater was asked %d times in the middle of a bootstrap", asked)
 	}

@@ -77,6 +77,17 @@ func (l *Linux) Cleanliness(ctx context.Context) (protocol.Cleanliness, error) {
 	for _, chain := range l.chains(ctx) {
 		found = append(found, "packet filter "+chain)
 	}
+	if l.endpoint != nil {
+		left, err := l.endpoint.Leftovers(ctx)
+		if err != nil {
+			return protocol.Cleanliness{}, err
+		}
+		for _, one := range left {
+			if !slices.Contains(found, one) {
+				found = append(found, one)
+			}
+		}
+	}
 	return protocol.Cleanliness{Clean: len(found) == 0, Leftovers: found[:min(len(found), protocol.MaxLeftovers)]}, nil
 }
 

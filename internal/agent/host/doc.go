@@ -13,6 +13,8 @@
 //   - cgroups of pods, which are there until the host reboots
 //   - network interfaces that CNI plugins and kube-proxy make
 //   - chains and tables of kube-proxy and of CNI plugins in the packet filter
+//   - what was done for the endpoint of the cluster: the control plane's virtual
+//     address, the refusal of a former endpoint, static Pods
 //
 // Images, container runtimes, CNI binaries and CNI configuration that came
 // with the operating system are not leftovers: a golden image may carry them.

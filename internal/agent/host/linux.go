@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"net"
 	"os"
 	"path/filepath"
@@ -19,6 +20,16 @@ type Linux struct {
 	clock      retry.Clock
 	interfaces func() ([]Interface, error)
 	kernel     Kernel
+	endpoint   Endpoint
+}
+
+// Endpoint is what was done on the host for the endpoint of its cluster. Both
+// may be called at any time, also on a host where nothing was done.
+type Endpoint interface {
+	// Remove takes it back once the node's containers have ended.
+	Remove(ctx context.Context) error
+	// Leftovers names what Remove has not taken back.
+	Leftovers(ctx context.Context) ([]string, error)
 }
 
 // Kernel is what only the kernel can do.
@@ -47,11 +58,13 @@ type Options struct {
 	Clock      retry.Clock
 	Interfaces func() ([]Interface, error)
 	Kernel     Kernel
+	// Endpoint goes with a reset; nil means that there is nothing.
+	Endpoint Endpoint
 }
 
 // New returns the host.
 func New(o Options) *Linux {
-	l := &Linux{root: o.Root, commands: o.Commands, clock: o.Clock, interfaces: o.Interfaces, kernel: o.Kernel}
+	l := &Linux{root: o.Root, commands: o.Commands, clock: o.Clock, interfaces: o.Interfaces, kernel: o.Kernel, endpoint: o.Endpoint}
 	if l.root == "" {
 		l.root = "/"
 	}

@@ -45,6 +45,32 @@ func (l *Linux) Addresses(context.Context) ([]protocol.Address, error) {
 	return list, nil
 }
 
+// Own are the addresses of all interfaces but loopback's: first those that
+// Addresses reports, then those of bridges and tunnels, where a host's own may be
+// as well.
+func (l *Linux) Own() []string {
+	var own []string
+	if addresses, err := l.Addresses(context.Background()); err == nil {
+		for _, address := range addresses {
+			if address.Type == protocol.AddressInternalIP {
+				own = append(own, address.Address)
+			}
+		}
+	}
+	interfaces, err := l.interfaces()
+	if err != nil {
+		return own
+	}
+	for _, nic := range interfaces {
+		for _, address := range nic.Addresses {
+			if ip := address.IP; ip.IsGlobalUnicast() && !slices.Contains(own, ip.String()) {
+				own = append(own, ip.String())
+			}
+		}
+	}
+	return own
+}
+
 // nics are the host's own interfaces.
 func (l *Linux) nics() ([]protocol.NIC, error) {
 	interfaces, err := l.hostInterfaces()

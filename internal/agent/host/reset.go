@@ -94,6 +94,9 @@ func (l *Linux) Clean(ctx context.Context, keep []string) error {
 	failures = append(failures, l.uninstallDistributions(ctx), l.kubeadmReset(ctx))
 	l.killContainers(ctx)
 	failures = append(failures, l.unmountPods(), l.wipe(), l.removeCNIConfigs(keep))
+	if l.endpoint != nil {
+		failures = append(failures, l.endpoint.Remove(ctx))
+	}
 	l.removeDirectories(keep)
 	l.removeInterfaces(ctx)
 	l.cleanFilter(ctx)

@@ -44,6 +44,11 @@ func (l *Linux) Stop(ctx context.Context) error {
 		failures = append(failures, l.removeAll(pattern))
 	}
 	l.killContainers(ctx)
+	if l.endpoint != nil {
+		// What stays is no reason to stay up: the reboot takes most of it, and Clean
+		// tries again. But another host may have the VIP already.
+		_ = l.endpoint.Remove(ctx)
+	}
 	if err := errors.Join(append(failures, ctx.Err())...); err != nil {
 		return fmt.Errorf("stopping the node: %w", err)
 	}
