@@ -1,0 +1,149 @@
+package reject_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/reject"
+)
+
+func own(addresses ...string) []netip.Addr {
+	var list []netip.Addr
+	for _, one := range addresses {
+		list = append(list, netip.MustParseAddr(one))
+	}
+	return list
+}
+
+func TestScript(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		former string
+		own    []netip.Addr
+		want   []string
+	}{
+		"IPv4": {
+			"10.0.0.1:6443", own("10.0.0.1", "127.0.0.1", "10.0.0.1", "2001:db8::1"),
+			[]string{"\t\tip saddr { 10.0.0.1, 127.0.0.1 } accept", "\t\tip daddr 10.0.0.1 tcp dport 6443 reject with tcp reset comment %q"},
+		},
+		"IPv6": {
+			"[2001:DB8::1]:443", own("10.0.0.1", "fe80::1%eth0", "2001:db8::1"),
+			[]string{"\t\tip6 saddr { 2001:db8::1, fe80::1 } accept", "\t\tip6 daddr 2001:db8::1 tcp dport 443 reject with tcp reset comment %q"},
+		},
+		"an address that is gone": {
+			"10.0.0.1:6443", nil,
+			[]string{"\t\tip daddr 10.0.0.1 tcp dport 6443 reject with tcp reset comment %q"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, mark, err := reject.Script(test.former, test.own)
+			if err != nil {
+				t.Fatal(err)
+			}
+			last := len(test.want) - 1
+			test.want[last] = fmt.Sprintf(test.want[last], mark)
+			want := slices.Concat([]string{
+				"table inet elemental_endpoint", "delete table inet elemental_endpoint", "table inet elemental_endpoint {",
+				"\tchain input {", "\t\ttype filter hook input priority -10; policy accept;", "\t\tiif \"lo\" accept",
+			}, test.want, []string{"\t}", "}", ""})
+			if got != strings.Join(want, "\n") {
+				t.Errorf("got\n%s", got)
+			}
+		})
+	}
+	marks := map[string]bool{}
+	for _, former := range []string{"10.0.0.1:6443", "10.0.0.2:6443", "10.0.0.1:6444"} {
+		for _, addresses := range [][]netip.Addr{nil, own("10.0.0.1"), own("10.0.0.1", "10.0.0.3")} {
+			_, mark, err := reject.Script(former, addresses)
+			if err != nil || marks[mark] {
+				t.Errorf("%s, %v: mark %q is not its own: %v", former, addresses, mark, err)
+			}
+			marks[mark] = true
+		}
+	}
+}
+
+func TestRefusesWhatIsNoAddress(t *testing.T) {
+	t.Parallel()
+	for _, former := range []string{"", "10.0.0.1", "api.example.com:6443", "10.0.0.1:0", "[fe80::1%eth0]:6443", "10.0.0.1:6443 accept\n"} {
+		if script, _, err := reject.Script(former, nil); err == nil {
+			t.Errorf("%q makes %s", former, script)
+		}
+	}
+}
+
+// kernel plays nft.
+type kernel struct {
+	table   string
+	writes  int
+	missing bool
+	err     error
+}
+
+func (k *kernel) Run(_ context.Context, stdin string, args ...string) (string, error) {
+	switch line := strings.Join(args, " "); {
+	case k.missing:
+		return "", fmt.Errorf("running nft: %w", &exec.Error{Name: "nft", Err: exec.ErrNotFound})
+	case k.err != nil:
+		return "", k.err
+	case line == "nft -f -":
+		k.writes++
+		_, k.table, _ = strings.Cut(stdin, "delete table inet elemental_endpoint\n")
+		return "", nil
+	case line == "nft list table inet elemental_endpoint" && k.table != "":
+		return k.table, nil
+	}
+	return "", errors.New("No such file or directory")
+}
+
+func TestTable(t *testing.T) {
+	t.Parallel()
+	k := &kernel{}
+	table := reject.Table{Commands: k}
+	if table.Exists(t.Context()) {
+		t.Error("there is a table")
+	}
+	for _, step := range []struct {
+		former string
+		own    []netip.Addr
+		writes int
+	}{
+		{"10.0.0.1:6443", own("10.0.0.1"), 1},
+		{"10.0.0.1:6443", own("10.0.0.1"), 1},
+		{"10.0.0.1:6443", own("10.0.0.1", "10.0.0.9"), 2},
+		{"10.0.0.9:6443", own("10.0.0.1", "10.0.0.9"), 3},
+	} {
+		if err := table.Set(t.Context(), step.former, step.own); err != nil || k.writes != step.writes || !table.Exists(t.Context()) {
+			t.Errorf("%s: %d writes: %v", step.former, k.writes, err)
+		}
+	}
+	k.table = "table inet elemental_endpoint { }" // somebody has flushed it
+	if err := table.Set(t.Context(), "10.0.0.9:6443", own("10.0.0.1", "10.0.0.9")); err != nil || k.writes != 4 {
+		t.Errorf("%d writes: %v", k.writes, err)
+	}
+	if err := table.Delete(t.Context()); err != nil || table.Exists(t.Context()) {
+		t.Errorf("the table is there: %v", err)
+	}
+	k.err = errors.New("out of memory")
+	if err := errors.Join(table.Set(t.Context(), "10.0.0.1:6443", nil), table.Delete(t.Context())); err == nil || strings.Count(err.Error(), "out of memory") != 2 {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestHostWithoutNft(t *testing.T) {
+	t.Parallel()
+	table := reject.Table{Commands: &kernel{missing: true}}
+	if err := table.Set(t.Context(), "10.0.0.1:6443", nil); err == nil || !strings.Contains(err.Error(), "install nftables") {
+		t.Errorf("got %v", err)
+	}
+	if err := table.Delete(t.Context()); err != nil || table.Exists(t.Context()) {
+		t.Errorf("what can't be there can't be deleted: %v", err)
+	}
+}
