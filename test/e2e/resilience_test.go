@@ -108,6 +108,27 @@ func (w workload) createCounting(ctx context.Context) {
 // KubeadmConfigSpec in it.
 func (w workload) createEdited(ctx context.Context, edit func(spec map[string]any)) {
 	GinkgoHelper()
+	w.createChanged(ctx, func(object *unstructured.Unstructured) {
+		var path []string
+		switch object.GetKind() {
+		case "KubeadmControlPlane":
+			path = []string{"spec", "kubeadmConfigSpec"}
+		case "KubeadmConfigTemplate":
+			path = []string{"spec", "template", "spec"}
+		default:
+			return
+		}
+		spec, _, err := unstructured.NestedMap(object.Object, path...)
+		Expect(err).NotTo(HaveOccurred())
+		edit(spec)
+		Expect(unstructured.SetNestedMap(object.Object, spec, path...)).To(Succeed())
+	})
+}
+
+// createChanged applies what clusterctl generates after change has seen each
+// object of it.
+func (w workload) createChanged(ctx context.Context, change func(object *unstructured.Unstructured)) {
+	GinkgoHelper()
 	manifests, err := hosts.GenerateCluster(ctx, w.Cluster)
 	Expect(err).NotTo(HaveOccurred())
 	var out strings.Builder
@@ -117,19 +138,7 @@ func (w workload) createEdited(ctx context.Context, edit func(spec map[string]an
 		if err := decoder.Decode(&object.Object); err != nil || object.Object == nil {
 			break
 		}
-		var path []string
-		switch object.GetKind() {
-		case "KubeadmControlPlane":
-			path = []string{"spec", "kubeadmConfigSpec"}
-		case "KubeadmConfigTemplate":
-			path = []string{"spec", "template", "spec"}
-		}
-		if path != nil {
-			spec, _, err := unstructured.NestedMap(object.Object, path...)
-			Expect(err).NotTo(HaveOccurred())
-			edit(spec)
-			Expect(unstructured.SetNestedMap(object.Object, spec, path...)).To(Succeed())
-		}
+		change(object)
 		text, err := yaml.Marshal(object.Object)
 		Expect(err).NotTo(HaveOccurred())
 		out.WriteString("---\n")

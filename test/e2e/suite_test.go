@@ -25,6 +25,11 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab"
 )
 
+// mostHosts is how many hosts the specs need that need the most: three control
+// planes and two workers, one more for a machine that is replaced while its host
+// is gone, and one for a new worker.
+const mostHosts = 7
+
 var (
 	hosts      *lab.Lab
 	management client.Client
@@ -47,6 +52,9 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	SetDefaultEventuallyPollingInterval(time.Second)
 	options, err := lab.Options{Out: os.Stdout}.FromEnvironment(os.Getenv)
 	Expect(err).NotTo(HaveOccurred())
+	if options.Hosts == 0 {
+		options.Hosts = mostHosts
+	}
 	hosts, err = lab.New(options)
 	Expect(err).NotTo(HaveOccurred())
 	step("lab: management cluster with providers", func() { Expect(hosts.Up(ctx)).To(Succeed()) })
@@ -98,6 +106,8 @@ func clientFor(kubeconfig string) client.Client {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	Expect(err).NotTo(HaveOccurred())
 	config.Timeout = 10 * time.Second
+	// Those who look five times a second are not to wait for themselves.
+	config.QPS = -1
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, infrav1.AddToScheme} {
 		Expect(add(scheme)).To(Succeed())

@@ -23,6 +23,9 @@ func address(subnet string, n int) string {
 // hostAddress returns the address of a host: 0 is the management cluster, 1 the first host.
 func hostAddress(subnet string, number int) string { return address(subnet, 10+number) }
 
+// FreeAddress returns an address of the lab's network that no host has, by its number from 0 on.
+func (l *Lab) FreeAddress(number int) string { return address(l.options.Subnet, 20+mostHosts+number) }
+
 // podSubnet returns the network of the pods of a host.
 func podSubnet(number int) string { return fmt.Sprintf("10.244.%d.0/24", number) }
 

@@ -96,6 +96,16 @@ func TestNetworkFiles(t *testing.T) {
 	}
 }
 
+func TestFreeAddress(t *testing.T) {
+	l := &Lab{options: Options{Subnet: "172.30.0.0/24"}}
+	if got := l.FreeAddress(2); got != "172.30.0.72" {
+		t.Errorf("got %s", got)
+	}
+	if got := hostAddress("172.30.0.0/24", mostHosts); got != "172.30.0.60" {
+		t.Errorf("the last host has %s", got)
+	}
+}
+
 func TestClusterctlConfig(t *testing.T) {
 	versions := map[string]string{"infrastructure-elemental": "v0.1.0"}
 	text := clusterctlConfig("/repo", []provider{elemental()}, versions, variables("172.30.0.10"))

@@ -1,0 +1,205 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab"
+)
+
+const (
+	// failoverAfter is how long the endpoint may be unreachable before it moves,
+	// silentAfter how long a silent host may hold a deleted machine.
+	failoverAfter = 20 * time.Second
+	silentAfter   = 20 * time.Second
+	// mostOutage bounds the time from a host's death until Cluster API reaches the
+	// cluster again, mostOwn that from the evidence until the management cluster's
+	// objects name another host.
+	mostOutage = 150 * time.Second
+	mostOwn    = 5 * time.Second
+	// mostErrors bounds what a client sees of a move that was planned.
+	mostErrors = 15 * time.Second
+	// darkness is how long all agents are kept from the manager.
+	darkness = 5 * time.Minute
+	// moving bounds a move, and rolling the replacement of all control planes.
+	moving  = 10 * time.Minute
+	rolling = 25 * time.Minute
+)
+
+var _ = Describe("An endpoint that is a host's address", Ordered, ContinueOnFailure, Label("endpoint"), func() {
+	w := workload{lab.Cluster{Name: "endpoint", ControlPlanes: 3, Workers: 2}}
+
+	BeforeAll(func(ctx context.Context) {
+		Expect(len(hosts.Hosts())).To(BeNumerically(">=", mostHosts), "these specs need LAB_HOSTS=%d", mostHosts)
+		step("endpoint: 3+2 running", func() {
+			w.createFast(ctx)
+			w.expectRunning(ctx, 5)
+		})
+		w.checkHealth(ctx, map[string]string{
+			"MAX_UNHEALTHY_WORKERS": `"100%"`, "UNHEALTHY_SECONDS": "40", "REBOOTS": "0", "RECOVERY_SECONDS": "20",
+		})
+		step("endpoint: every control plane probes it", func() { w.expectProbed(ctx, 3) })
+	}, NodeTimeout(25*time.Minute))
+
+	It("moves when its host dies without warning", func(ctx context.Context) {
+		former := w.endpoint(ctx)
+		moves := w.moves(ctx)
+		caller := w.call(ctx, time.Second)
+		died := time.Now()
+		Expect(former.box.Kill(ctx)).To(Succeed())
+		step("endpoint: host dead, endpoint moved, reachable again", func() { w.expectFailover(ctx, former, died) })
+		Expect(w.moves(ctx)).To(Equal(moves + 1))
+		step("endpoint: workers Ready through the new address", func() { w.expectWorkersFollow(ctx) })
+		step("endpoint: a new worker joined", func() {
+			w.scale(ctx, 3)
+			w.expectWorkers(ctx, 3)
+		})
+		step("endpoint: dead machine replaced, 3+3 running", func() {
+			w.expectGone(ctx, former.machine)
+			w.expectRunning(ctx, 6)
+		})
+		step("endpoint: followed everywhere", func() { w.expectFollowed(ctx) })
+		caller.stop()
+		Expect(caller.longest()).To(BeNumerically("<", mostOutage))
+		step("endpoint: former address nowhere to be found", func() { w.expectForgotten(ctx, caller.addresses()) })
+		step("endpoint: dead host back and reset, workers 3 -> 2", func() {
+			Expect(former.box.Start(ctx)).To(Succeed())
+			expectOffered(ctx, former.box)
+			w.scale(ctx, 2)
+			w.expectRunning(ctx, 5)
+		})
+		Expect(w.moves(ctx)).To(Equal(moves + 1))
+	}, SpecTimeout(40*time.Minute))
+
+	It("stays when only its host's agent stops", func(ctx context.Context) {
+		w.expectRunning(ctx, 5)
+		before := w.whole(ctx)
+		box := w.endpoint(ctx).box
+		shell(ctx, box, "systemctl stop elemental-agent")
+		DeferCleanup(func(ctx context.Context) { shell(ctx, box, "systemctl start elemental-agent") })
+		step("endpoint: agent of its host stopped, manager knows", func() {
+			Eventually(func() bool {
+				return meta.IsStatusConditionTrue(hostOf(ctx, box).Status.Conditions, infrav1.ConnectedCondition)
+			}).WithTimeout(5 * time.Minute).Should(BeFalse())
+		})
+		step("endpoint: nothing moves", func() {
+			Consistently(func() whole { return w.whole(ctx) }).WithTimeout(2 * failoverAfter).Should(Equal(before))
+		})
+		Expect(w.endpointReason(ctx)).To(Equal(infrav1.EndpointFromHostReason), "the others reach it")
+		shell(ctx, box, "systemctl start elemental-agent")
+		expectConnected(ctx, box)
+		Expect(w.whole(ctx)).To(Equal(before))
+	}, SpecTimeout(25*time.Minute))
+
+	It("stays when no agent reaches the manager", func(ctx context.Context) {
+		w.expectRunning(ctx, 5)
+		before := w.whole(ctx)
+		const drop = "-p tcp --dport %d -j DROP"
+		table := func(verb string) string {
+			return fmt.Sprintf("iptables -t raw "+verb+" PREROUTING "+drop, lab.AgentAPIPort)
+		}
+		shell(ctx, hosts.Management(), table("-I"))
+		DeferCleanup(func(ctx context.Context) { _, _ = hosts.Management().Exec(ctx, "sh", "-c", table("-D")) })
+		began := time.Now()
+		step("endpoint: all agents cut off, the endpoint's condition says so", func() {
+			Eventually(func() string { return w.endpointReason(ctx) }).WithTimeout(darkness).Should(Equal(infrav1.EndpointUnobservedReason))
+			fmt.Printf("  %s\n", meta.FindStatusCondition(w.infra(ctx).Status.Conditions, infrav1.ControlPlaneEndpointReadyCondition).Message)
+		})
+		step("endpoint: nothing moves in the dark", func() {
+			Consistently(func(g Gomega) {
+				g.Expect(w.whole(ctx)).To(Equal(before))
+				g.Expect(w.endpointReason(ctx)).To(Equal(infrav1.EndpointUnobservedReason))
+			}).WithTimeout(darkness - time.Since(began)).WithPolling(5 * time.Second).Should(Succeed())
+		})
+		for _, host := range elementalHosts(ctx) {
+			connected := meta.FindStatusCondition(host.Status.Conditions, infrav1.ConnectedCondition)
+			Expect(connected).To(HaveValue(HaveField("Reason", infrav1.DisconnectedReason)), host.Name)
+		}
+		shell(ctx, hosts.Management(), table("-D"))
+		step("endpoint: agents back, endpoint observed again", func() {
+			expectConnected(ctx, hosts.Hosts()...)
+			Eventually(func() string { return w.endpointReason(ctx) }).WithTimeout(2 * time.Minute).Should(Equal(infrav1.EndpointFromHostReason))
+		})
+		w.expectProbed(ctx, 3)
+		Expect(w.whole(ctx)).To(Equal(before))
+		w.expectNodes(ctx, 5)
+	}, SpecTimeout(25*time.Minute))
+
+	It("moves ahead of a rollout", func(ctx context.Context) {
+		w.expectRunning(ctx, 5)
+		before, moves := w.controlPlanes(ctx), w.moves(ctx)
+		caller := w.call(ctx, time.Second)
+		step("endpoint: control plane rolled", func() {
+			kubectl(ctx, "--namespace", namespace, "patch", "kubeadmcontrolplane", w.Name+"-control-plane", "--type", "merge",
+				"--patch", `{"spec":{"rollout":{"after":"`+time.Now().UTC().Format(time.RFC3339)+`"}}}`)
+			Eventually(func(g Gomega) {
+				now := w.controlPlanes(ctx)
+				g.Expect(now).To(HaveLen(3))
+				for uid := range before {
+					g.Expect(now).NotTo(HaveKey(uid))
+				}
+			}).WithTimeout(rolling).Should(Succeed())
+			w.expectRunning(ctx, 5)
+		})
+		step("endpoint: followed everywhere after the rollout", func() { w.expectFollowed(ctx) })
+		caller.stop()
+		caller.expectFewErrors(w.moves(ctx) - moves)
+		step("endpoint: former addresses nowhere to be found", func() { w.expectForgotten(ctx, caller.addresses()) })
+	}, SpecTimeout(50*time.Minute))
+
+	It("moves ahead of a control plane that shrinks", func(ctx context.Context) {
+		w.expectRunning(ctx, 5)
+		for replicas := 2; replicas > 0; replicas-- {
+			former, moves := w.endpoint(ctx), w.moves(ctx)
+			caller := w.call(ctx, time.Second)
+			step(fmt.Sprintf("endpoint: control planes %d -> %d, its host the one to go", replicas+1, replicas), func() {
+				kubectl(ctx, "--namespace", namespace, "annotate", "machine", former.machine, clusterv1.DeleteMachineAnnotation+"=")
+				kubectl(ctx, "--namespace", namespace, "patch", "kubeadmcontrolplane", w.Name+"-control-plane", "--type", "merge",
+					"--patch", `{"spec":{"replicas":`+strconv.Itoa(replicas)+`}}`)
+				w.expectGone(ctx, former.machine)
+				w.expectRunning(ctx, replicas+2)
+			})
+			step("endpoint: followed everywhere", func() { w.expectFollowed(ctx) })
+			caller.stop()
+			Expect(w.moves(ctx)).To(Equal(moves + 1))
+			caller.expectFewErrors(1)
+			step("endpoint: former address nowhere to be found", func() { w.expectForgotten(ctx, caller.addresses()) })
+		}
+	}, SpecTimeout(40*time.Minute))
+
+	It("gives its hosts back", func(ctx context.Context) {
+		step("endpoint: cluster deleted, hosts available", func() {
+			w.delete(ctx)
+			expectAllAvailable(ctx)
+		})
+	}, SpecTimeout(20*time.Minute))
+})
+
+// createFast applies what clusterctl generates, with an endpoint that moves soon
+// and hosts that are given up soon.
+func (w workload) createFast(ctx context.Context) {
+	GinkgoHelper()
+	w.createChanged(ctx, func(object *unstructured.Unstructured) {
+		var err error
+		switch object.GetKind() {
+		case "ElementalCluster":
+			err = unstructured.SetNestedField(object.Object, int64(failoverAfter.Seconds()),
+				"spec", "controlPlaneEndpointPolicy", "host", "failover", "afterSeconds")
+		case "ElementalMachineTemplate":
+			err = unstructured.SetNestedField(object.Object, int64(silentAfter.Seconds()),
+				"spec", "template", "spec", "release", "disconnectedTimeoutSeconds")
+		}
+		Expect(err).NotTo(HaveOccurred())
+	})
+}
