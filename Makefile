@@ -107,7 +107,7 @@ lab-down: ## Remove the lab.
 .PHONY: test-e2e
 test-e2e: release ## Run the end-to-end tests on a lab (needs root); E2E_LABELS filters.
 	@echo "==> Running end-to-end tests$(if $(E2E_LABELS), labelled $(E2E_LABELS))"
-	go test -tags e2e -count 1 -timeout 2h ./test/e2e/... -v -ginkgo.v -ginkgo.label-filter='$(E2E_LABELS)'
+	go test -tags e2e -count 1 -timeout 4h ./test/e2e/... -v -ginkgo.v -ginkgo.timeout 4h -ginkgo.label-filter='$(E2E_LABELS)'
 
 .PHONY: release
 release: ## Write what clusterctl needs into out/release/VERSION.

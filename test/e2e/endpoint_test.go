@@ -42,6 +42,7 @@ var _ = Describe("An endpoint that is a host's address", Ordered, ContinueOnFail
 
 	BeforeAll(func(ctx context.Context) {
 		Expect(len(hosts.Hosts())).To(BeNumerically(">=", mostHosts), "these specs need LAB_HOSTS=%d", mostHosts)
+		step("endpoint: manager notices dead agents soon", func() { noticeSoon(ctx) })
 		step("endpoint: 3+2 running", func() {
 			w.createFast(ctx)
 			w.expectRunning(ctx, 5)
@@ -185,6 +186,26 @@ var _ = Describe("An endpoint that is a host's address", Ordered, ContinueOnFail
 		})
 	}, SpecTimeout(20*time.Minute))
 })
+
+// noticeSoon has the manager take an agent for disconnected within 15 s: what the
+// endpoint's own host said of its API server counts until then.
+func noticeSoon(ctx context.Context) {
+	GinkgoHelper()
+	manager := managerDeployment(ctx)
+	rolledOut := func(ctx context.Context) {
+		kubectl(ctx, "--namespace", manager.Namespace, "rollout", "status", "deployment", manager.Name, "--timeout", "3m")
+		expectConnected(ctx, hosts.Hosts()...)
+	}
+	kubectl(ctx, "--namespace", manager.Namespace, "patch", "deployment", manager.Name, "--type", "json", "--patch", `[
+		{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--agent-ping-interval=5s"},
+		{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--agent-ping-timeout=5s"},
+		{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--agent-disconnect-grace=5s"}]`)
+	DeferCleanup(func(ctx context.Context) {
+		kubectl(ctx, "--namespace", manager.Namespace, "rollout", "undo", "deployment", manager.Name)
+		rolledOut(ctx)
+	})
+	rolledOut(ctx)
+}
 
 // createFast applies what clusterctl generates, with an endpoint that moves soon
 // and hosts that are given up soon.
