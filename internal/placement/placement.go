@@ -7,19 +7,17 @@ import (
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
 )
 
 // Request says what is looked for.
 type Request struct {
 	// HostName pins one host; blank: any.
 	HostName string
-	// Selector over the hosts' labels; nil: any.
-	Selector *infrav1.HostSelector
+	// Selector over the hosts' labels and inventory; nil: any.
+	Selector *selector.Selector
 	// FailureDomain that the host must be in, strictly; blank: any.
 	FailureDomain string
 	// FailureDomainLabel is the label of hosts that names their failure domain.
@@ -31,6 +29,8 @@ type Request struct {
 // Reasons why a host was passed over, besides those of hoststatus.
 const (
 	NotMatching        = "not matching"
+	InventoryUnknown   = "with unknown inventory"
+	NotJudged          = "not looked at, because the selector's expression is too dear for so many hosts"
 	WrongFailureDomain = "in another failure domain"
 )
 
@@ -40,9 +40,13 @@ func (r Request) Matches(host *infrav1.ElementalHost) (why string, ok bool) {
 	if r.HostName != "" && host.Name != r.HostName {
 		return NotMatching, false
 	}
-	// CEL has checked the selector when it was admitted; what can't be parsed
-	// all the same selects nothing.
-	if selector, err := AsSelector(r.Selector); err != nil || !selector.Matches(labels.Set(host.Labels)) {
+	switch r.Selector.Select(host) {
+	case selector.Selected:
+	case selector.InventoryUnknown:
+		return InventoryUnknown, false
+	case selector.NotJudged:
+		return NotJudged, false
+	default:
 		return NotMatching, false
 	}
 	if r.FailureDomain != "" && host.Labels[r.FailureDomainLabel] != r.FailureDomain {
@@ -98,6 +102,9 @@ func (r Request) less(a, b *infrav1.ElementalHost) bool {
 // kept each group out. The text is the same for the same set of reasons and
 // counts, whatever the order of hosts.
 func (r Request) Explain(hosts []*infrav1.ElementalHost) string {
+	if err := r.Selector.Err(); err != nil {
+		return fmt.Sprintf("No host can be selected: %v; make another template or machine", err)
+	}
 	if len(hosts) == 0 {
 		return "There are no ElementalHosts in this namespace; enrol hosts by an ElementalRegistration"
 	}
@@ -117,20 +124,4 @@ func (r Request) Explain(hosts []*infrav1.ElementalHost) string {
 		parts[i] = fmt.Sprintf("%d %s", counts[why], why)
 	}
 	return fmt.Sprintf("None of %d hosts can be used: %s", len(hosts), strings.Join(parts, ", "))
-}
-
-// AsSelector converts a host selector; nil selects everything.
-func AsSelector(s *infrav1.HostSelector) (labels.Selector, error) {
-	if s == nil {
-		return labels.Everything(), nil
-	}
-	in := &metav1.LabelSelector{MatchLabels: s.MatchLabels}
-	for _, e := range s.MatchExpressions {
-		in.MatchExpressions = append(in.MatchExpressions, metav1.LabelSelectorRequirement{Key: e.Key, Operator: e.Operator, Values: e.Values})
-	}
-	selector, err := metav1.LabelSelectorAsSelector(in)
-	if err != nil {
-		return nil, fmt.Errorf("parsing host selector: %w", err)
-	}
-	return selector, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
 )
 
 const zone = infrav1.DefaultFailureDomainLabel
@@ -83,31 +84,50 @@ func TestPick(t *testing.T) {
 	}
 }
 
+func expression(t *testing.T, text string) placement.Request {
+	t.Helper()
+	return placement.Request{Selector: (*selector.Compiler)(nil).Compile(t.Context(), &infrav1.HostSelector{Expression: text})}
+}
+
+func cores(n int32) func(*infrav1.ElementalHost) {
+	return func(h *infrav1.ElementalHost) {
+		h.Status.Inventory = &infrav1.HostInventory{CPU: infrav1.HostCPU{Cores: n}}
+	}
+}
+
 func TestSelector(t *testing.T) {
-	requirement := func(op metav1.LabelSelectorOperator, values ...string) *infrav1.HostSelector {
-		return &infrav1.HostSelector{MatchExpressions: []infrav1.HostSelectorRequirement{{Key: "size", Operator: op, Values: values}}}
+	g := NewWithT(t)
+	r := expression(t, "host.inventory.cpu.cores >= 8")
+	hosts := []*infrav1.ElementalHost{host("a"), host("b", cores(4)), host("c", cores(8)), host("d", cores(2))}
+	g.Expect(r.Pick(hosts)).To(BeIdenticalTo(hosts[2]))
+	g.Expect(r.Explain(hosts[:2])).To(Equal("None of 2 hosts can be used: 1 not matching, 1 with unknown inventory"))
+	why, ok := r.Suits(hosts[0])
+	g.Expect(ok).To(BeFalse())
+	g.Expect(why).To(Equal(placement.InventoryUnknown))
+}
+
+// What admission did not look at selects nothing, and says so.
+func TestSelectorThatCantBeCompiled(t *testing.T) {
+	g := NewWithT(t)
+	r := expression(t, "host.inventory.cpu.corez >= 8")
+	hosts := []*infrav1.ElementalHost{host("a", cores(8))}
+	g.Expect(r.Pick(hosts)).To(BeNil())
+	const want = "No host can be selected: compiling hostSelector.expression: line 1, column 19: undefined field 'corez'; make another template or machine"
+	g.Expect(r.Explain(hosts)).To(Equal(want))
+	g.Expect(r.Explain(nil)).To(Equal(want))
+}
+
+func TestSelectorThatIsTooDear(t *testing.T) {
+	g := NewWithT(t)
+	h := host("a", cores(8))
+	for i := range 64 {
+		h.Status.Inventory.NICs = append(h.Status.Inventory.NICs, infrav1.HostNIC{Name: "n", Addresses: make([]string, 64)})
+		h.Status.Inventory.Disks = append(h.Status.Inventory.Disks, infrav1.HostDisk{Name: "d", SizeBytes: int64(i)})
 	}
-	for name, tc := range map[string]struct {
-		selector   *infrav1.HostSelector
-		big, plain bool
-	}{
-		"none":           {nil, true, true},
-		"empty":          {&infrav1.HostSelector{}, true, true},
-		"labels":         {&infrav1.HostSelector{MatchLabels: infrav1.Labels{"size": "big"}}, true, false},
-		"in":             {requirement(metav1.LabelSelectorOpIn, "big", "huge"), true, false},
-		"not in":         {requirement(metav1.LabelSelectorOpNotIn, "big"), false, true},
-		"exists":         {requirement(metav1.LabelSelectorOpExists), true, false},
-		"does not exist": {requirement(metav1.LabelSelectorOpDoesNotExist), false, true},
-		"invalid":        {requirement("Like", "b*"), false, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			g := NewWithT(t)
-			r := placement.Request{Selector: tc.selector}
-			_, big := r.Matches(host("a", label("size", "big")))
-			_, plain := r.Matches(host("b"))
-			g.Expect([]bool{big, plain}).To(Equal([]bool{tc.big, tc.plain}))
-		})
-	}
+	hosts := slices.Repeat([]*infrav1.ElementalHost{h}, 1000)
+	r := expression(t, "host.inventory.nics.exists(n, n.addresses.exists(a, a == 'b'))")
+	g.Expect(r.Pick(hosts)).To(BeNil())
+	g.Expect(r.Explain(hosts)).To(Equal("None of 1000 hosts can be used: 1000 " + placement.NotJudged))
 }
 
 func TestSkipReasons(t *testing.T) {
@@ -156,7 +176,7 @@ func TestThreat07_WorkloadIsNotAttractedByWhatAHostSays(t *testing.T) {
 		h.Status.Agent = &infrav1.HostAgent{Version: text, Capabilities: []string{text, value}}
 		h.Status.Addresses = []clusterv1.MachineAddress{{Type: clusterv1.MachineHostName, Address: value}}
 	}
-	r := placement.Request{Selector: &infrav1.HostSelector{MatchLabels: infrav1.Labels{key: value}}}
+	r := placement.Request{Selector: (*selector.Compiler)(nil).Compile(t.Context(), &infrav1.HostSelector{MatchLabels: infrav1.Labels{key: value}})}
 	liar, honest := host("a", boast), host("b", label(key, value))
 	g.Expect(r.Pick([]*infrav1.ElementalHost{liar, honest})).To(BeIdenticalTo(honest))
 	why, ok := r.Suits(liar)

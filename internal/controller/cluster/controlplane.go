@@ -60,7 +60,7 @@ func (r *Reconciler) request(ctx context.Context, s *scope) (_ placement.Request
 	}
 	request := placement.Request{ReservedFor: s.cluster.Name}
 	if spec := template.Spec.Template.Spec; spec != nil {
-		request.Selector = spec.HostSelector
+		request.Selector = r.Selectors.Compile(ctx, spec.HostSelector)
 	}
 	return request, true, nil
 }

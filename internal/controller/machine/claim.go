@@ -142,7 +142,7 @@ func isBoundTo(host *infrav1.ElementalHost, ref *infrav1.HostReference) bool {
 // where there is none: s.noHost then says why, unless it is only that others
 // are just claiming those that suit.
 func (r *Reconciler) choose(ctx context.Context, s *scope) (_ *infrav1.ElementalHost, release func(), _ error) {
-	request := requestFor(s)
+	request := r.requestFor(ctx, s)
 	candidates, err := r.candidates(ctx, s, request)
 	if err != nil || s.noHost != "" {
 		return nil, nil, err
@@ -195,7 +195,7 @@ func (r *Reconciler) candidates(ctx context.Context, s *scope, request placement
 // firstHost names the host that the cluster's first control-plane machine must
 // take; blank where there is none or the machine is not the first.
 func firstHost(s *scope) string {
-	if s.infraCluster == nil || requestFor(s).ReservedFor == "" || s.infraCluster.Spec.ControlPlaneEndpointPolicy.HostRef == nil {
+	if s.infraCluster == nil || reservedFor(s) == "" || s.infraCluster.Spec.ControlPlaneEndpointPolicy.HostRef == nil {
 		return ""
 	}
 	if ptr.Deref(s.cluster.Status.Initialization.ControlPlaneInitialized, false) {
@@ -205,19 +205,26 @@ func firstHost(s *scope) string {
 }
 
 // requestFor says what the machine asks for.
-func requestFor(s *scope) placement.Request {
+func (r *Reconciler) requestFor(ctx context.Context, s *scope) placement.Request {
 	request := placement.Request{
 		HostName:           s.machine.Spec.HostName,
-		Selector:           s.machine.Spec.HostSelector,
+		Selector:           r.Selectors.Compile(ctx, s.machine.Spec.HostSelector),
 		FailureDomainLabel: failureDomainLabel(s.infraCluster),
+		ReservedFor:        reservedFor(s),
 	}
 	if s.owner != nil {
 		request.FailureDomain = s.owner.Spec.FailureDomain
-		if s.cluster != nil && util.IsControlPlaneMachine(s.owner) {
-			request.ReservedFor = s.cluster.Name
-		}
 	}
 	return request
+}
+
+// reservedFor names the cluster whose reservation the machine may use; blank for
+// workers.
+func reservedFor(s *scope) string {
+	if s.owner == nil || s.cluster == nil || !util.IsControlPlaneMachine(s.owner) {
+		return ""
+	}
+	return s.cluster.Name
 }
 
 func failureDomainLabel(c *infrav1.ElementalCluster) string {
@@ -276,7 +283,7 @@ func (r *Reconciler) take(ctx context.Context, s *scope, host *infrav1.Elemental
 // bind binds the host to the recorded choice. Conflicts with writes that do not
 // concern the claim, such as an agent's report, are tried again.
 func (r *Reconciler) bind(ctx context.Context, s *scope, host *infrav1.ElementalHost) error {
-	request, ref := requestFor(s), s.machine.Spec.HostRef
+	request, ref := r.requestFor(ctx, s), s.machine.Spec.HostRef
 	var err error
 	for range bindAttempts {
 		if why, ok := request.Suits(host); !ok && !isBoundTo(host, ref) {

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
 )
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalmachines,verbs=get;list;watch;patch
@@ -38,6 +39,8 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Clock is the time source.
 	Clock clock.PassiveClock
+	// Selectors compiles the machines' selectors; nil: each time anew.
+	Selectors *selector.Compiler
 	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter that
 	// objects must have; blank for all.
 	WatchFilter string

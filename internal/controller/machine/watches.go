@@ -136,9 +136,12 @@ func offered(host *infrav1.ElementalHost) bool {
 }
 
 // offeredToOthers reports whether a change brings an offered host to machines
-// that could not have it before: it was relabelled, or reserved for a cluster.
+// that could not have it before: it was relabelled, reserved for a cluster, or
+// has other hardware.
 func offeredToOthers(before, after *infrav1.ElementalHost) bool {
-	return !maps.Equal(before.Labels, after.Labels) || !equality.Semantic.DeepEqual(before.Spec.Claim, after.Spec.Claim)
+	return !maps.Equal(before.Labels, after.Labels) ||
+		!equality.Semantic.DeepEqual(before.Spec.Claim, after.Spec.Claim) ||
+		!equality.Semantic.DeepEqual(before.Status.Inventory, after.Status.Inventory)
 }
 
 func connected(host *infrav1.ElementalHost) bool {
@@ -208,7 +211,7 @@ func (r *Reconciler) wakeWaiting(ctx context.Context, host *infrav1.ElementalHos
 		if s.owner == nil || s.cluster == nil || paused(s) || !mayClaim(s) {
 			continue
 		}
-		request := requestFor(s)
+		request := r.requestFor(ctx, s)
 		if _, ok := request.Matches(host); !ok {
 			continue
 		}
