@@ -29,7 +29,8 @@ import (
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalmachinetemplates,verbs=get;list;watch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalhosts,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=get;list;watch;patch
-// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;list;watch;delete
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;list;watch;patch;delete
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;patch
 // +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=*,verbs=get;list;watch
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
@@ -48,10 +49,12 @@ type Reconciler struct {
 	Client client.Client
 	// APIReader reads past the cache.
 	APIReader client.Reader
-	// Recorder records Events on ElementalClusters.
+	// Recorder records Events on ElementalClusters and Clusters.
 	Recorder events.EventRecorder
 	// Clock is the time source.
 	Clock clock.PassiveClock
+	// Metrics counts moves; nil counts nothing.
+	Metrics *Metrics
 	// Selectors compiles control planes' selectors; nil: each time anew.
 	Selectors *selector.Compiler
 	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter that
@@ -67,12 +70,27 @@ type scope struct {
 	cluster *clusterv1.Cluster
 	// endpoint is what is the case with the endpoint.
 	endpoint endpointState
+	// followed is what still uses a former endpoint; nil where the endpoint is not a
+	// host's address in use.
+	followed *followedState
+	// hooks says what becomes of the endpoint's hook on Machines, by their names;
+	// those that it does not name have none.
+	hooks map[string]hook
+	// stranded says why a Machine is let go with the endpoint.
+	stranded string
 }
 
 // endpointState is the outcome of reconcileEndpoint.
 type endpointState struct {
-	ready           bool
+	ready bool
+	// provided: there is one, whether it answers or not.
+	provided        bool
 	reason, message string
+}
+
+// followedState says what still uses a former endpoint.
+type followedState struct {
+	remaining []string
 }
 
 // Reconcile brings one ElementalCluster a step further.
@@ -146,21 +164,21 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, s *scope) (ctrl.Result
 		}
 	}
 	var result ctrl.Result
-	for _, step := range []func(context.Context, *scope) (ctrl.Result, error){r.reconcileEndpoint} {
+	for _, step := range []func(context.Context, *scope) (ctrl.Result, error){r.reconcileEndpoint, r.reconcileHooks} {
 		next, err := step(ctx, s)
 		if err != nil {
 			return ctrl.Result{}, err
 		}
 		result = util.LowestNonZeroResult(result, next)
 	}
-	if s.endpoint.ready {
+	if s.endpoint.ready || s.endpoint.provided {
 		s.infraCluster.Status.Initialization.Provisioned = new(true)
 	}
 	return result, nil
 }
 
-// reconcileDelete gives reservations back; hosts that machines have are the
-// machines' to release.
+// reconcileDelete gives reservations back and takes hooks off; hosts that machines
+// have are the machines' to release.
 func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if !controllerutil.ContainsFinalizer(s.infraCluster, infrav1.ClusterFinalizer) {
 		return ctrl.Result{}, nil
@@ -170,11 +188,24 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result
 		if err := r.unreserve(ctx, s); err != nil {
 			return ctrl.Result{}, err
 		}
+		if name := clusterName(s); name != "" {
+			if err := r.setHooks(ctx, s, name); err != nil {
+				return ctrl.Result{}, err
+			}
+		}
 	}
 	err := r.patchSpec(ctx, s, "removing finalizer", func(c *infrav1.ElementalCluster) {
 		controllerutil.RemoveFinalizer(c, infrav1.ClusterFinalizer)
 	})
 	return ctrl.Result{}, client.IgnoreNotFound(err)
+}
+
+// clusterName is the Cluster's name; blank if nothing tells.
+func clusterName(s *scope) string {
+	if s.cluster != nil {
+		return s.cluster.Name
+	}
+	return s.infraCluster.Labels[clusterv1.ClusterNameLabel]
 }
 
 // patchSpec changes spec or metadata, if nobody else has changed the object

@@ -4,17 +4,21 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/predicates"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 )
 
 // SetupWithManager registers the reconciler and its watches. The indexes of
@@ -28,7 +32,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		WithOptions(options).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(
 			util.ClusterToInfrastructureMapFunc(ctx, infrav1.GroupVersion.WithKind("ElementalCluster"), r.Client, &infrav1.ElementalCluster{}))).
-		Watches(&infrav1.ElementalHost{}, handler.EnqueueRequestsFromMapFunc(r.clustersOfHost)).
+		Watches(&infrav1.ElementalHost{}, r.hostHandler()).
+		Watches(&clusterv1.Machine{}, r.machineHandler()).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("adding controller: %w", err)
@@ -36,22 +41,127 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	return nil
 }
 
-// clustersOfHost returns the clusters whose endpoint is the host's address, and
-// those that still look for a host.
-func (r *Reconciler) clustersOfHost(ctx context.Context, host client.Object) []ctrl.Request {
-	clusters := &infrav1.ElementalClusterList{}
-	if err := r.Client.List(ctx, clusters, client.InNamespace(host.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing clusters of host")
-		return nil
+type queue = workqueue.TypedRateLimitingInterface[ctrl.Request]
+
+// hostHandler wakes the cluster that has a host when what its endpoint depends on
+// changes, and the clusters that look for a host when one may be had.
+func (r *Reconciler) hostHandler() handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
+			if host, ok := e.Object.(*infrav1.ElementalHost); ok {
+				r.wakeClaimant(ctx, host, q)
+				r.wakeSeeking(ctx, host, q)
+			}
+		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			before, ok1 := e.ObjectOld.(*infrav1.ElementalHost)
+			after, ok2 := e.ObjectNew.(*infrav1.ElementalHost)
+			if !ok1 || !ok2 || before.ResourceVersion == after.ResourceVersion {
+				return
+			}
+			if concernsEndpoint(before, after) {
+				r.wakeClaimant(ctx, before, q)
+				r.wakeClaimant(ctx, after, q)
+			}
+			r.wakeSeeking(ctx, after, q)
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
+			if host, ok := e.Object.(*infrav1.ElementalHost); ok {
+				r.wakeClaimant(ctx, host, q)
+			}
+		},
 	}
-	var requests []ctrl.Request
+}
+
+// concernsEndpoint leaves out what a host reports of itself otherwise: progress of
+// its operations, its agent, its disks.
+func concernsEndpoint(before, after *infrav1.ElementalHost) bool {
+	return reserved(before) || reserved(after) ||
+		before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
+		!equality.Semantic.DeepEqual(before.Spec, after.Spec) ||
+		!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
+		!equality.Semantic.DeepEqual(before.Status.Endpoint, after.Status.Endpoint) ||
+		!equality.Semantic.DeepEqual(before.Status.Connection, after.Status.Connection) ||
+		!equality.Semantic.DeepEqual(before.Status.Addresses, after.Status.Addresses) ||
+		!equality.Semantic.DeepEqual(states(before), states(after))
+}
+
+// reserved hosts are exchanged for whatever keeps them from use.
+func reserved(host *infrav1.ElementalHost) bool {
+	return host.Spec.Claim != nil && host.Spec.Claim.Phase == infrav1.ClaimReserved
+}
+
+// states are those of the host's operations, without their steps.
+func states(host *infrav1.ElementalHost) map[string]infrav1.OperationState {
+	out := map[string]infrav1.OperationState{}
+	for _, op := range host.Status.Operations {
+		out[string(op.Type)+" "+op.ID] = op.State
+	}
+	return out
+}
+
+// wakeClaimant wakes the cluster that has claimed the host.
+func (r *Reconciler) wakeClaimant(ctx context.Context, host *infrav1.ElementalHost, q queue) {
+	if host.Spec.Claim != nil {
+		r.wakeCluster(ctx, host.Namespace, host.Spec.Claim.ClusterName, q)
+	}
+}
+
+func (r *Reconciler) wakeCluster(ctx context.Context, namespace, name string, q queue) {
+	clusters := &infrav1.ElementalClusterList{}
+	err := r.Client.List(ctx, clusters, client.InNamespace(namespace), client.MatchingFields{index.ClusterByName: name}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing the ElementalClusters of a Cluster")
+		return
+	}
+	for i := range clusters.Items {
+		q.Add(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&clusters.Items[i])})
+	}
+}
+
+// wakeSeeking wakes the clusters that look for a host to reserve, if this one is
+// nobody's.
+func (r *Reconciler) wakeSeeking(ctx context.Context, host *infrav1.ElementalHost, q queue) {
+	if host.Spec.Claim != nil {
+		return
+	}
+	clusters := &infrav1.ElementalClusterList{}
+	if err := r.Client.List(ctx, clusters, client.InNamespace(host.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing clusters that look for a host")
+		return
+	}
 	for i := range clusters.Items {
 		c := &clusters.Items[i]
 		ref := c.Spec.ControlPlaneEndpointPolicy.HostRef
 		is := meta.FindStatusCondition(c.Status.Conditions, infrav1.ControlPlaneEndpointReadyCondition)
-		if (ref != nil && ref.Name == host.GetName()) || (is != nil && is.Status == metav1.ConditionFalse) {
-			requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(c)})
+		seeking := is != nil && is.Status == metav1.ConditionFalse && !isInUse(c)
+		if seeking || (ref != nil && ref.Name == host.Name) {
+			q.Add(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(c)})
 		}
 	}
-	return requests
+}
+
+// isInUse reports whether hosts that are free are of no use to the endpoint.
+func isInUse(c *infrav1.ElementalCluster) bool {
+	return meta.FindStatusCondition(c.Status.Conditions, infrav1.ControlPlaneEndpointFollowedCondition) != nil
+}
+
+// machineHandler wakes the cluster of a Machine that begins to go, is gone, or
+// whose hook somebody changed.
+func (r *Reconciler) machineHandler() handler.EventHandler {
+	wake := func(ctx context.Context, o client.Object, q queue) {
+		if m, ok := o.(*clusterv1.Machine); ok {
+			r.wakeCluster(ctx, m.Namespace, m.Spec.ClusterName, q)
+		}
+	}
+	return handler.Funcs{
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			before, ok1 := e.ObjectOld.(*clusterv1.Machine)
+			after, ok2 := e.ObjectNew.(*clusterv1.Machine)
+			if ok1 && ok2 && (before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() || hasHook(before) != hasHook(after)) {
+				wake(ctx, after, q)
+			}
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { wake(ctx, e.Object, q) },
+	}
 }

@@ -1,0 +1,169 @@
+package address
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+)
+
+// Of returns the address of the host that the rule means: the first in the order
+// that the host reports them in, which begins with the default route's
+// interface. It is blank where none fits; why says then what was missing, and is
+// the same for all hosts that miss the same.
+func Of(host *infrav1.ElementalHost, rule infrav1.HostAddressRule) (address, why string) {
+	kind := rule.Type
+	if kind == "" {
+		kind = infrav1.HostAddressType(clusterv1.MachineInternalIP)
+	}
+	for _, a := range host.Status.Addresses {
+		if string(a.Type) != string(kind) {
+			continue
+		}
+		if kind == infrav1.HostAddressType(clusterv1.MachineHostName) {
+			if isName(a.Address) {
+				return a.Address, ""
+			}
+			continue
+		}
+		// A host says what it likes: what is no address is none.
+		ip, err := netip.ParseAddr(a.Address)
+		if err == nil && usable(ip) && fits(host, rule, ip.Unmap()) {
+			return ip.Unmap().String(), ""
+		}
+	}
+	return "", missing(kind, rule)
+}
+
+// isName reports whether a host's name can be that of an endpoint (RFC 1123).
+func isName(name string) bool {
+	const longest = 253
+	if len(name) > longest {
+		return false
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		proper := strings.IndexFunc(label, func(c rune) bool {
+			return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-'
+		}) < 0
+		if label == "" || !proper || label[0] == '-' || label[len(label)-1] == '-' {
+			return false
+		}
+	}
+	return true
+}
+
+// usable leaves out what can't be the address of an API server to others.
+func usable(ip netip.Addr) bool {
+	return ip.Zone() == "" && !ip.IsLoopback() && !ip.IsUnspecified() && !ip.IsMulticast() && !ip.IsLinkLocalUnicast()
+}
+
+func fits(host *infrav1.ElementalHost, rule infrav1.HostAddressRule, ip netip.Addr) bool {
+	if rule.Family != "" && ip.Is4() != (rule.Family == infrav1.IPv4) {
+		return false
+	}
+	if rule.CIDR != "" {
+		network, err := netip.ParsePrefix(rule.CIDR)
+		if err != nil || !network.Contains(ip) {
+			return false
+		}
+	}
+	return rule.Interface == "" || slices.Contains(onInterface(host, rule.Interface), ip)
+}
+
+// onInterface returns the addresses of a network interface, from the inventory.
+func onInterface(host *infrav1.ElementalHost, name string) []netip.Addr {
+	if host.Status.Inventory == nil {
+		return nil
+	}
+	var ips []netip.Addr
+	for _, nic := range host.Status.Inventory.NICs {
+		if nic.Name != name {
+			continue
+		}
+		for _, a := range nic.Addresses {
+			if prefix, err := netip.ParsePrefix(a); err == nil {
+				ips = append(ips, prefix.Addr().Unmap())
+			}
+		}
+	}
+	return ips
+}
+
+func missing(kind infrav1.HostAddressType, rule infrav1.HostAddressRule) string {
+	parts := []string{"without a known " + string(kind)}
+	if rule.Family != "" {
+		parts = append(parts, "of family "+string(rule.Family))
+	}
+	if rule.CIDR != "" {
+		parts = append(parts, "in "+rule.CIDR)
+	}
+	if rule.Interface != "" {
+		parts = append(parts, "on interface "+rule.Interface)
+	}
+	return strings.Join(parts, " ")
+}
+
+// Has reports whether the host has that address, of whatever type. known is false
+// where the host has not said what addresses it has.
+func Has(host *infrav1.ElementalHost, address string) (has, known bool) {
+	for _, a := range host.Status.Addresses {
+		known = true
+		if Same(a.Address, address) {
+			return true, true
+		}
+	}
+	return false, known
+}
+
+// Covers reports whether a serving certificate with those names is good for the
+// address. A wildcard stands for one label, as in RFC 6125.
+func Covers(names []string, address string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		if Same(name, address) {
+			return true
+		}
+		domain, wildcard := strings.CutPrefix(name, "*.")
+		_, parent, dotted := strings.Cut(address, ".")
+		if _, err := netip.ParseAddr(address); err == nil {
+			return false
+		}
+		return wildcard && dotted && strings.EqualFold(domain, parent)
+	})
+}
+
+// Same reports whether two IP addresses or DNS names are the same, however they
+// are written.
+func Same(a, b string) bool {
+	x, err1 := netip.ParseAddr(a)
+	y, err2 := netip.ParseAddr(b)
+	if err1 == nil && err2 == nil {
+		return x.Unmap() == y.Unmap()
+	}
+	return a != "" && strings.EqualFold(strings.TrimSuffix(a, "."), strings.TrimSuffix(b, "."))
+}
+
+// HostPort is an endpoint as agents and manager name it: host:port, an IPv6
+// address in brackets.
+func HostPort(host string, port int32) string {
+	return net.JoinHostPort(host, strconv.Itoa(int(port)))
+}
+
+// OfPolicy returns the address that the cluster's policy means. why is a clause
+// that names the field.
+func OfPolicy(host *infrav1.ElementalHost, policy infrav1.ControlPlaneEndpointPolicy) (address, why string) {
+	rule := infrav1.HostAddressRule{}
+	if policy.Host != nil {
+		rule = policy.Host.Address
+	}
+	address, why = Of(host, rule)
+	if why != "" && rule != (infrav1.HostAddressRule{}) {
+		why = fmt.Sprintf("%s (controlPlaneEndpointPolicy.host.address)", why)
+	}
+	return address, why
+}
