@@ -17,8 +17,12 @@ import (
 const timeFormat = "2006-01-02T15:04:05Z"
 
 // Update sets all conditions of the host from its spec, metadata and reported
-// facts. now becomes the transition time of those whose status changes.
+// facts. now becomes the transition time of those whose status changes. What the
+// host said of a cluster's endpoint goes with the cluster's claim.
 func Update(host *infrav1.ElementalHost, now metav1.Time) {
+	if claim := host.Spec.Claim; claim == nil || claim.Phase != infrav1.ClaimBound && claim.Phase != infrav1.ClaimHeld {
+		host.Status.Endpoint = nil
+	}
 	set := func(conditionType string, v Verdict) {
 		meta.SetStatusCondition(&host.Status.Conditions, metav1.Condition{
 			Type:               conditionType,

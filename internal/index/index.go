@@ -159,8 +159,8 @@ func machineClaim(o client.Object) []string {
 // clusterName goes by the label that the contract of Cluster API gives to
 // everything of a Cluster.
 func clusterName(o client.Object) []string {
-	if name := o.GetLabels()[clusterv1.ClusterNameLabel]; name != "" {
-		return []string{name}
+	if c, ok := o.(*infrav1.ElementalCluster); ok && c.Labels[clusterv1.ClusterNameLabel] != "" {
+		return []string{c.Labels[clusterv1.ClusterNameLabel]}
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
@@ -54,6 +55,8 @@ func TestRegister(t *testing.T) {
 	labelled.Labels = map[string]string{infrav1.RegistrationLabel: "lab"}
 	reserved := host(&infrav1.HostClaim{ClusterName: "c", Phase: infrav1.ClaimReserved})
 	bound := host(&infrav1.HostClaim{ID: "1", ClusterName: "c", MachineName: "m", Phase: infrav1.ClaimBound})
+	ofCluster := &infrav1.ElementalCluster{}
+	ofCluster.Labels = map[string]string{clusterv1.ClusterNameLabel: "c"}
 	machine := &infrav1.ElementalMachine{Spec: infrav1.ElementalMachineSpec{HostRef: &infrav1.HostReference{Name: "h", ClaimID: "1"}}}
 	for _, tc := range []struct {
 		index  string
@@ -81,6 +84,8 @@ func TestRegister(t *testing.T) {
 		{index.HostByMachine, bound, []string{"m"}},
 		{index.MachineByClaim, &infrav1.ElementalMachine{}, nil},
 		{index.MachineByClaim, machine, []string{"1"}},
+		{index.ClusterByName, &infrav1.ElementalCluster{}, nil},
+		{index.ClusterByName, ofCluster, []string{"c"}},
 		{index.TokenByHash, &corev1.Secret{}, nil},
 		{index.TokenByHash, &corev1.Secret{Data: map[string][]byte{index.TokenHashKey: []byte("h")}}, []string{"h"}},
 	} {

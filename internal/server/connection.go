@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -14,7 +15,7 @@ import (
 )
 
 // work writes what hosts don't wait for: changes of their connection, and
-// progress whose time has come.
+// progress and evidence whose time has come.
 func (s *Server) work(ctx context.Context) {
 	for {
 		key, stopped := s.queue.Get()
@@ -40,9 +41,11 @@ func (s *Server) work(ctx context.Context) {
 func (s *Server) syncHost(ctx context.Context, key types.NamespacedName) error {
 	connected, absent := s.presence.state(key)
 	due, hasProgress := s.presence.dueProgress(key)
-	if !connected && !absent && !hasProgress {
+	if !connected && !absent && !hasProgress && s.presence.dueEvidence(key) == nil {
 		return nil
 	}
+	var news *infrav1.HostEndpoint
+	var changed bool
 	_, err := s.hosts.update(ctx, key, func(host *infrav1.ElementalHost) error {
 		switch {
 		case connected:
@@ -55,7 +58,16 @@ func (s *Server) syncHost(ctx context.Context, key types.NamespacedName) error {
 			// news.
 			_ = record(host, due, s.clock.Now())
 		}
-		return nil
+		// Each time anew: a report may have brought something newer.
+		if news, changed = s.presence.dueEvidence(key), false; news == nil {
+			return nil
+		}
+		is, err := s.believed(ctx, host, news)
+		changed = err == nil && !equality.Semantic.DeepEqual(host.Status.Endpoint, is)
+		if changed {
+			host.Status.Endpoint = is
+		}
+		return err
 	})
 	if errors.Is(err, errGone) {
 		s.presence.forget(key)
@@ -65,6 +77,9 @@ func (s *Server) syncHost(ctx context.Context, key types.NamespacedName) error {
 	}
 	if hasProgress {
 		s.presence.progressWritten(key, due)
+	}
+	if news != nil {
+		s.presence.evidenceWritten(key, news, changed)
 	}
 	if connected || absent {
 		s.presence.written(key, connected)

@@ -12,7 +12,7 @@
 // nothing is written when nothing changes. A few things are kept in memory, all
 // of which a restart may lose: the own writes that the cache has not seen yet
 // (hosts.go), who is connected (presence.go) and from which boot (boots.go),
-// progress that waits for its turn (progress.go), who has just changed a key
+// progress and evidence that wait for their turn (progress.go, evidence.go), who has just changed a key
 // (trust.go), hosts that are about to be created (pending.go), what the audit log
 // has just said (audit.go) and the rates of sources (limiter.go).
 //

@@ -73,6 +73,7 @@ func TestDocumentIsTrue(t *testing.T) {
 		protocol.Disk{}, protocol.NIC{}, protocol.OS{}, protocol.Address{}, protocol.Cleanliness{}, protocol.Plan{}, protocol.Desired{},
 		protocol.Operation{}, protocol.Report{}, protocol.OperationReport{}, protocol.RotateRequest{}, protocol.Problem{},
 		protocol.Previous{}, protocol.AgentRelease{}, protocol.AgentUpdate{}, protocol.ErasedDisk{},
+		protocol.Endpoint{}, protocol.File{}, protocol.EndpointReport{}, protocol.Probe{}, protocol.APIServer{},
 	} {
 		kind := reflect.TypeOf(value)
 		schema, ok := doc.Components.Schemas[kind.Name()]

@@ -42,6 +42,7 @@ type session struct {
 	// watched is true while the schedule holds a call of checkAbsence.
 	watched  bool
 	progress *progress
+	evidence evidence
 	reports  *rate.Limiter
 	boots    boots
 }

@@ -12,8 +12,9 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// report records facts. It answers when they are durable, but for progress,
-// which may wait and whose loss does no harm.
+// report records facts. It answers when they are durable, but for progress and
+// for evidence that flaps, which may wait. A loss of either does no harm: hosts
+// tell everything again when they connect anew.
 func (s *Server) report(w http.ResponseWriter, r *http.Request, who caller) error {
 	key := client.ObjectKeyFromObject(who.host)
 	if after, ok := s.presence.allowReport(key); !ok {
@@ -28,13 +29,21 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request, who caller) erro
 	if err != nil {
 		return err
 	}
+	endpoint, err := endpointOf(in.Endpoint, s.clock.Now())
+	if err != nil {
+		return err
+	}
+	var endpointChanged bool
 	var recorded []infrav1.HostOperation
 	_, err = s.hosts.update(r.Context(), key, func(host *infrav1.ElementalHost) error {
 		if !holds(host, who.fingerprint) {
 			return errUnknownHost()
 		}
 		setFacts(host, &in, s.clock.Now())
-		recorded, err = s.setOperations(host, key, ops)
+		if recorded, err = s.setOperations(host, key, ops); err != nil {
+			return err
+		}
+		endpointChanged, err = s.setEndpoint(r.Context(), host, endpoint)
 		return err
 	})
 	if err != nil {
@@ -42,6 +51,9 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request, who caller) erro
 	}
 	for _, op := range recorded {
 		s.presence.progressWritten(key, op)
+	}
+	if endpointChanged {
+		s.presence.evidenceWritten(key, endpoint, true)
 	}
 	s.metrics.reportSeconds.Observe(s.clock.Since(begin).Seconds())
 	w.WriteHeader(http.StatusNoContent)
