@@ -59,8 +59,12 @@ func (k *Keeper) own(at record) ([]netip.Addr, error) {
 
 // keepVIP remembers the endpoint's VIP, and takes those off that are no
 // endpoint any more. A kube-vip that is ending may put one on again, so that one
-// is forgotten only when a later pass finds it gone.
+// is forgotten only when a later pass finds it gone. While files are kept and
+// nobody knows of an endpoint, kube-vip is at work, and its address stays.
 func (k *Keeper) keepVIP(ctx context.Context, at *record, endpoint *protocol.Endpoint) error {
+	if endpoint == nil && len(at.Files) > 0 {
+		return nil
+	}
 	var current string
 	if endpoint != nil && endpoint.VIP {
 		if address, err := netip.ParseAddr(endpoint.Host); err == nil {
