@@ -9,7 +9,7 @@ const (
 	// VIPModeARP: the host that leads has the address on an interface and says so
 	// by gratuitous ARP (NDP for IPv6). All hosts are in one layer 2 network.
 	VIPModeARP VIPMode = "ARP"
-	// VIPModeBGP: every control-plane host announces the address to its peers.
+	// VIPModeBGP: the host that leads announces the address to its peers.
 	VIPModeBGP VIPMode = "BGP"
 )
 
@@ -45,8 +45,9 @@ type EndpointVIP struct {
 	// mode is ARP when not given.
 	// +optional
 	Mode VIPMode `json:"mode,omitempty"`
-	// interface that gets the address. When not given: for each host the one whose
-	// subnet holds the address, else the default route's.
+	// interface that gets the address. When not given: the loopback in mode BGP;
+	// else, for each host, the one whose subnet holds the address, or that of the
+	// default route where none does.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=15
@@ -108,7 +109,7 @@ type VIPBGP struct {
 	Peers []BGPPeer `json:"peers,omitempty"`
 }
 
-// BGPPeer is a router.
+// BGPPeer is a router. It listens at port 179; kube-vip knows no other.
 type BGPPeer struct {
 	// address of the router.
 	// +required
@@ -121,11 +122,6 @@ type BGPPeer struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4294967295
 	ASN int64 `json:"asn,omitempty"`
-	// port of the router; 179 when not given.
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=65535
-	Port int32 `json:"port,omitempty"`
 	// multiHop is for a router that is not in the hosts' own network.
 	// +optional
 	MultiHop MultiHop `json:"multiHop,omitempty"`

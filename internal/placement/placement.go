@@ -24,6 +24,9 @@ type Request struct {
 	FailureDomainLabel string
 	// ReservedFor names the cluster whose reservation may be used; blank: none.
 	ReservedFor string
+	// Able says whether a host can do what its machine will ask of it beside that,
+	// and if not, why, in words that follow a number of hosts; nil: any can.
+	Able func(*infrav1.ElementalHost) (why string, ok bool)
 }
 
 // Reasons why a host was passed over, besides those of hoststatus.
@@ -51,6 +54,9 @@ func (r Request) Matches(host *infrav1.ElementalHost) (why string, ok bool) {
 	}
 	if r.FailureDomain != "" && host.Labels[r.FailureDomainLabel] != r.FailureDomain {
 		return WrongFailureDomain, false
+	}
+	if r.Able != nil {
+		return r.Able(host)
 	}
 	return "", true
 }

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/tools/events"
@@ -60,6 +61,9 @@ type Reconciler struct {
 	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter that
 	// objects must have; blank for all.
 	WatchFilter string
+
+	// recording has clusters take turns in making virtual IP addresses theirs.
+	recording sync.Mutex
 }
 
 // scope is what one reconcile has read and found out. It has no methods that
@@ -164,7 +168,7 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, s *scope) (ctrl.Result
 		}
 	}
 	var result ctrl.Result
-	for _, step := range []func(context.Context, *scope) (ctrl.Result, error){r.reconcileEndpoint, r.reconcileHooks} {
+	for _, step := range []func(context.Context, *scope) (ctrl.Result, error){r.reconcileEndpoint, r.reconcileHooks, r.reconcileDomains} {
 		next, err := step(ctx, s)
 		if err != nil {
 			return ctrl.Result{}, err
@@ -186,6 +190,9 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result
 	_, moved := s.infraCluster.Annotations[clusterctlv1.DeleteForMoveAnnotation]
 	if !moved {
 		if err := r.unreserve(ctx, s); err != nil {
+			return ctrl.Result{}, err
+		}
+		if err := r.releaseAddress(ctx, s); err != nil {
 			return ctrl.Result{}, err
 		}
 		if name := clusterName(s); name != "" {

@@ -19,6 +19,8 @@ func (r *Reconciler) reconcileEndpoint(ctx context.Context, s *scope) (ctrl.Resu
 	spec := &s.infraCluster.Spec
 	ref := spec.ControlPlaneEndpointPolicy.HostRef
 	switch {
+	case spec.ControlPlaneEndpointPolicy.Type == infrav1.EndpointTypeVIP:
+		return r.vipEndpoint(ctx, s)
 	case ref == nil && spec.ControlPlaneEndpoint.Host != "":
 		return ctrl.Result{}, r.userEndpoint(ctx, s)
 	case ref == nil && s.cluster.Spec.ControlPlaneEndpoint.IsValid():

@@ -74,17 +74,30 @@ func (r *Reconciler) observe(ctx context.Context, s *scope, hosts map[string]*in
 	}
 	for _, name := range slices.Sorted(maps.Keys(hosts)) {
 		m := failover.Member{Host: hosts[name]}
-		machine := &clusterv1.Machine{}
-		err := r.Client.Get(ctx, client.ObjectKey{Namespace: m.Host.Namespace, Name: m.Host.Spec.Claim.MachineName}, machine)
-		if client.IgnoreNotFound(err) != nil {
-			return failover.Cluster{}, fmt.Errorf("getting Machine of host %s: %w", name, err)
-		}
-		if err == nil && machine.Spec.ClusterName == s.cluster.Name {
-			m.Machine = machine
+		var err error
+		if m.Machine, err = r.machineOf(ctx, s, m.Host); err != nil {
+			return failover.Cluster{}, err
 		}
 		c.Members = append(c.Members, m)
 	}
 	return c, nil
+}
+
+// machineOf returns the Machine that has the host, or nil if it does not exist.
+func (r *Reconciler) machineOf(ctx context.Context, s *scope, host *infrav1.ElementalHost) (*clusterv1.Machine, error) {
+	name := host.Spec.Claim.MachineName
+	if name == "" {
+		return nil, nil // reserved
+	}
+	machine := &clusterv1.Machine{}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: host.Namespace, Name: name}, machine)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("getting Machine of host %s: %w", host.Name, err)
+	}
+	if err != nil || machine.Spec.ClusterName != s.cluster.Name {
+		return nil, nil //nolint:nilerr // it is not there
+	}
+	return machine, nil
 }
 
 // move records that the endpoint is another host's address. The patch is a

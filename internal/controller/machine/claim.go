@@ -22,6 +22,7 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/claim"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubevip"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 )
 
@@ -214,6 +215,9 @@ func (r *Reconciler) requestFor(ctx context.Context, s *scope) placement.Request
 	}
 	if s.owner != nil {
 		request.FailureDomain = s.owner.Spec.FailureDomain
+	}
+	if c := s.infraCluster; c != nil && request.ReservedFor != "" && c.Spec.ControlPlaneEndpointPolicy.VIP != nil {
+		request.Able = kubevip.Able(c.Spec.ControlPlaneEndpointPolicy.VIP, c.Spec.ControlPlaneEndpoint.Host)
 	}
 	return request
 }
