@@ -221,6 +221,8 @@ type rig struct {
 	folder state.Files
 	log    slog.Handler
 	shown  func(agent.Connection)
+	// with adds to an agent that was put together.
+	with func(*agent.Agent)
 }
 
 type executing interface {
@@ -234,6 +236,7 @@ func newRig(t *testing.T) *rig {
 		machine: newMachine(), t: t, manager: newManager(t), disk: newDisk(), token: token, bootID: "boot-1",
 		clock: &clock{}, rotate: 24 * time.Hour, readopt: time.Hour, statuses: make(chan string, 1000),
 		keys: hostkey.Keys{Policy: hostkey.Off}, log: slog.DiscardHandler, shown: func(agent.Connection) {},
+		with: func(*agent.Agent) {},
 	}
 }
 
@@ -272,7 +275,7 @@ func (r *rig) agent() (*agent.Agent, error) {
 	if r.real != nil {
 		executor = r.real
 	}
-	return agent.New(agent.Options{
+	a := agent.New(agent.Options{
 		Store: store, Link: link, Token: r.token, Observer: r.machine, Namer: r.machine, Watcher: r.machine, Linker: r.machine,
 		Runners: map[protocol.OperationType]agent.Runner{
 			protocol.OperationBootstrap: &agent.Bootstrap{
@@ -290,7 +293,9 @@ func (r *rig) agent() (*agent.Agent, error) {
 			r.shown(c)
 			r.statuses <- c.State
 		},
-	}), nil
+	})
+	r.with(a)
+	return a, nil
 }
 
 // start runs the agent; the returned function stops it, as SIGTERM does, and
@@ -318,13 +323,14 @@ func (r *rig) start() (stop func() error) {
 }
 
 // clock is the host's clock. Waiting takes no time, but for the pauses between
-// reports of progress, which take until they are allowed.
+// reports of progress and between looks at the endpoint, which take until they
+// are allowed.
 type clock struct {
 	mu     sync.Mutex
 	offset time.Duration
 	// step goes by whenever somebody looks.
-	step  time.Duration
-	ticks chan struct{}
+	step          time.Duration
+	ticks, checks chan struct{}
 	// waits, if there is one, is told all pauses.
 	waits chan<- time.Duration
 }
@@ -337,11 +343,15 @@ func (c *clock) Now() time.Time {
 }
 
 func (c *clock) Wait(ctx context.Context, d time.Duration) error {
-	if d == 10*time.Second {
+	allowed, look := c.ticks, c.checks != nil && d > 4*time.Minute
+	if look {
+		allowed = c.checks
+	}
+	if d == 10*time.Second || look {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-c.ticks:
+		case <-allowed:
 		}
 	}
 	if c.waits != nil {
