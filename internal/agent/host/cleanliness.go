@@ -46,6 +46,14 @@ var leftoverChains = regexp.MustCompile(`^(:|\s*chain |table \S+ )((KUBE|CNI|FLA
 // Cleanliness looks for leftovers; see the package's documentation.
 func (l *Linux) Cleanliness(ctx context.Context) (protocol.Cleanliness, error) {
 	var found []string
+	if l.endpoint != nil {
+		// First, because nothing else tells of them.
+		left, err := l.endpoint.Leftovers(ctx)
+		if err != nil {
+			return protocol.Cleanliness{}, err
+		}
+		found = append(found, left...)
+	}
 	found = append(found, l.processes()...)
 	for _, prefix := range leftoverMounts() {
 		mounts := l.mountsUnder(prefix)
@@ -77,18 +85,18 @@ func (l *Linux) Cleanliness(ctx context.Context) (protocol.Cleanliness, error) {
 	for _, chain := range l.chains(ctx) {
 		found = append(found, "packet filter "+chain)
 	}
-	if l.endpoint != nil {
-		left, err := l.endpoint.Leftovers(ctx)
-		if err != nil {
-			return protocol.Cleanliness{}, err
-		}
-		for _, one := range left {
-			if !slices.Contains(found, one) {
-				found = append(found, one)
-			}
-		}
-	}
+	found = unique(found)
 	return protocol.Cleanliness{Clean: len(found) == 0, Leftovers: found[:min(len(found), protocol.MaxLeftovers)]}, nil
+}
+
+// unique drops what was named before.
+func unique(list []string) []string {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(list, func(one string) bool {
+		again := seen[one]
+		seen[one] = true
+		return again
+	})
 }
 
 // counted names what was found: itself, or how many there are of it.
