@@ -67,13 +67,13 @@ type result struct {
 func (p *Prober) Probe(ctx context.Context, host string, port int32, seen func(Sight)) {
 	var endpoint, own track
 	var names []string
-	at := strconv.Itoa(int(port))
+	service := strconv.Itoa(int(port))
 	for ctx.Err() == nil {
 		began := p.o.Clock.Now()
 		results := make(chan result)
-		go func() { results <- result{outcome: p.probeEndpoint(ctx, host, at)} }()
+		go func() { results <- result{outcome: p.probeEndpoint(ctx, host, service)} }()
 		go func() {
-			outcome, names := p.probeOwn(ctx, at)
+			outcome, names := p.probeOwn(ctx, service)
 			results <- result{own: true, outcome: outcome, names: names}
 		}()
 		for range 2 {
@@ -81,12 +81,11 @@ func (p *Prober) Probe(ctx context.Context, host string, port int32, seen func(S
 			if ctx.Err() != nil {
 				continue // it was ended, and says nothing
 			}
-			changed := false
+			at := &endpoint
 			if r.own {
-				changed = own.add(r.outcome, began)
-			} else {
-				changed = endpoint.add(r.outcome, began)
+				at = &own
 			}
+			changed := at.add(r.outcome, began)
 			if len(r.names) > 0 && !slices.Equal(r.names, names) {
 				names, changed = r.names, true
 			}

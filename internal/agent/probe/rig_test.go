@@ -89,24 +89,32 @@ func (c *clock) pass(t *testing.T, isTimeout bool, ready func() bool) time.Durat
 	t.Helper()
 	limit := time.After(20 * time.Second)
 	for {
-		c.mu.Lock()
-		for over, w := range c.waiters {
-			if len(c.waiters) == 1 && (w.long == timeout) == isTimeout && ready() {
-				defer c.mu.Unlock()
-				passed := w.until.Sub(c.now)
-				c.now = w.until
-				close(over)
-				delete(c.waiters, over)
-				return passed
-			}
+		if passed, did := c.tryPass(isTimeout, ready); did {
+			return passed
 		}
-		c.mu.Unlock()
 		select {
 		case <-c.changed:
 		case <-limit:
 			t.Fatal("what goes on does not come to where the clock is needed")
 		}
 	}
+}
+
+func (c *clock) tryPass(isTimeout bool, ready func() bool) (passed time.Duration, did bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.waiters) != 1 || !ready() {
+		return 0, false
+	}
+	for over, w := range c.waiters {
+		if (w.long == timeout) == isTimeout {
+			passed, did = w.until.Sub(c.now), true
+			c.now = w.until
+			close(over)
+			delete(c.waiters, over)
+		}
+	}
+	return passed, did
 }
 
 // pause is the time until the next probes.
