@@ -216,7 +216,10 @@ func TestEndpointOfOtherTypes(t *testing.T) {
 	})
 	t.Run("VIP", func(t *testing.T) {
 		g := NewWithT(t)
-		h.patchCluster(infra, func(c *infrav1.ElementalCluster) { c.Labels = map[string]string{clusterv1.ClusterNameLabel: "c"}; vip(c) })
+		h.patchCluster(infra, func(c *infrav1.ElementalCluster) {
+			c.Labels = map[string]string{clusterv1.ClusterNameLabel: "c"}
+			vip(c)
+		})
 		h.cachedSoon(infra)
 		a.reportEndpoint(all)
 		g.Expect(recorded()).To(HaveValue(Equal(infrav1.HostEndpoint{Kubeconfigs: endpoint, Message: "could not"})))
