@@ -17,7 +17,7 @@ type ElementalMachineSpec struct {
 	// +kubebuilder:validation:MaxLength=512
 	ProviderID string `json:"providerID,omitempty"`
 
-	// hostSelector chooses hosts by their labels. Empty: any host.
+	// hostSelector chooses hosts by their labels and inventory. Empty: any host.
 	// +optional
 	HostSelector *HostSelector `json:"hostSelector,omitempty"`
 
@@ -50,7 +50,8 @@ type HostSelector struct {
 
 	// expression is a CEL expression over the host that must be true, for example
 	// host.inventory.cpu.cores >= 8. The variable host has name, labels and
-	// inventory, the latter as in an ElementalHost's status.
+	// inventory, the latter as in an ElementalHost's status. It is checked at
+	// admission.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096

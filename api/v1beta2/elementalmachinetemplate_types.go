@@ -30,8 +30,8 @@ type ElementalMachineTemplateResource struct {
 // would be, so that it can scale from zero (Cluster API's proposal "Opt-in
 // Autoscaling from Zero").
 type ElementalMachineTemplateStatus struct {
-	// capacity of the smallest free host that matches the template; of the
-	// smallest that matches while none is free.
+	// capacity that every free host has that matches the template: the least of
+	// each resource, cpu and memory. Of all that match while none is free.
 	// +optional
 	Capacity corev1.ResourceList `json:"capacity,omitempty"`
 	// nodeInfo of the Nodes that the machines would be.
@@ -45,7 +45,8 @@ type ElementalMachineTemplateStatus struct {
 // TemplateNodeInfo is what Nodes would be.
 // +kubebuilder:validation:MinProperties=1
 type TemplateNodeInfo struct {
-	// architecture as the Node would report it, for example amd64.
+	// architecture as the Node would report it, for example amd64. Blank while
+	// hosts of several match.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	Architecture string `json:"architecture,omitempty"`

@@ -31,7 +31,9 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/host"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/machine"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/remediation"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/template"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
 	elementalwebhook "github.com/capi-elemental/cluster-api-provider-elemental/internal/webhook"
 )
 
@@ -40,6 +42,9 @@ import (
 
 // shutdownTimeout is below the Pod's termination grace period.
 const shutdownTimeout = 8 * time.Second
+
+// templateConcurrency suffices: templates are looked at every few seconds at most.
+const templateConcurrency = 2
 
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
@@ -102,12 +107,17 @@ func newManager(ctx context.Context, o *options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making manager: %w", err)
 	}
-	for _, setup := range []func(context.Context, ctrl.Manager, *options) error{setupReconcilers, setupAgentAPI, setupWebhooks} {
-		if err := setup(ctx, mgr, o); err != nil {
-			return nil, err
-		}
+	selectors, err := selector.NewCompiler()
+	if err != nil {
+		return nil, fmt.Errorf("making the compiler of host selectors: %w", err)
 	}
-	return mgr, nil
+	if err := setupReconcilers(ctx, mgr, selectors, o); err != nil {
+		return nil, err
+	}
+	if err := setupAgentAPI(ctx, mgr, o); err != nil {
+		return nil, err
+	}
+	return mgr, setupWebhooks(mgr, selectors, o)
 }
 
 // cacheOptions keeps in memory what is used: of Secrets only registration
@@ -130,7 +140,7 @@ func cacheOptions(o *options) (cache.Options, error) {
 	return options, nil
 }
 
-func setupReconcilers(ctx context.Context, mgr ctrl.Manager, o *options) error {
+func setupReconcilers(ctx context.Context, mgr ctrl.Manager, selectors *selector.Compiler, o *options) error {
 	if err := index.Register(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
@@ -140,15 +150,20 @@ func setupReconcilers(ctx context.Context, mgr ctrl.Manager, o *options) error {
 	}
 	if err := (&cluster.Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("elementalcluster"),
-		Clock: clock.RealClock{}, WatchFilter: o.watchFilter,
+		Clock: clock.RealClock{}, Metrics: moves, Selectors: selectors, WatchFilter: o.watchFilter,
 	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.cluster)); err != nil {
 		return fmt.Errorf("setting up ElementalCluster: %w", err)
 	}
 	if err := (&machine.Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("elementalmachine"),
-		Clock: clock.RealClock{}, WatchFilter: o.watchFilter,
+		Clock: clock.RealClock{}, Selectors: selectors, WatchFilter: o.watchFilter,
 	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.machine)); err != nil {
 		return fmt.Errorf("setting up ElementalMachine: %w", err)
+	}
+	if err := (&template.Reconciler{
+		Client: mgr.GetClient(), Clock: clock.RealClock{}, Selectors: selectors, WatchFilter: o.watchFilter,
+	}).SetupWithManager(ctx, mgr, concurrent(templateConcurrency)); err != nil {
+		return fmt.Errorf("setting up ElementalMachineTemplate: %w", err)
 	}
 	if err := (&host.Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("elementalhost"),
@@ -171,11 +186,11 @@ func setupReconcilers(ctx context.Context, mgr ctrl.Manager, o *options) error {
 
 func concurrent(n int) controller.Options { return controller.Options{MaxConcurrentReconciles: n} }
 
-func setupWebhooks(_ context.Context, mgr ctrl.Manager, o *options) error {
+func setupWebhooks(mgr ctrl.Manager, selectors *selector.Compiler, o *options) error {
 	if o.webhook.port == 0 {
 		return nil
 	}
-	if err := elementalwebhook.Setup(mgr); err != nil {
+	if err := elementalwebhook.Setup(mgr, selectors); err != nil {
 		return fmt.Errorf("setting up webhooks: %w", err)
 	}
 	started := mgr.GetWebhookServer().StartedChecker()

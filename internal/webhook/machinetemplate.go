@@ -4,29 +4,52 @@ import (
 	"context"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
 )
 
-// +kubebuilder:webhook:verbs=update,path=/validate-infrastructure-cluster-x-k8s-io-v1beta2-elementalmachinetemplate,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=elementalmachinetemplates,versions=v1beta2,name=validation.elementalmachinetemplate.infrastructure.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
+// +kubebuilder:webhook:verbs=create;update,path=/validate-infrastructure-cluster-x-k8s-io-v1beta2-elementalmachinetemplate,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=elementalmachinetemplates,versions=v1beta2,name=validation.elementalmachinetemplate.infrastructure.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
 
 // machineTemplateValidator keeps the spec of templates as it is: machines are
 // compared with the template they name, so a changed template would claim that
-// old machines are what they aren't.
-type machineTemplateValidator struct{}
+// old machines are what they aren't. It refuses expressions that can't be
+// evaluated before any machine is made from them.
+type machineTemplateValidator struct{ selectors *selector.Compiler }
 
 var _ admission.Validator[*infrav1.ElementalMachineTemplate] = machineTemplateValidator{}
 
-func (machineTemplateValidator) ValidateCreate(context.Context, *infrav1.ElementalMachineTemplate) (admission.Warnings, error) {
-	return nil, nil
+func (v machineTemplateValidator) ValidateCreate(_ context.Context, template *infrav1.ElementalMachineTemplate) (admission.Warnings, error) {
+	return nil, v.validate(template)
 }
 
-// ValidateUpdate refuses a changed spec.
-func (machineTemplateValidator) ValidateUpdate(ctx context.Context, oldTemplate, newTemplate *infrav1.ElementalMachineTemplate) (admission.Warnings, error) {
+// ValidateUpdate refuses a changed spec, but for dry runs of Cluster API.
+func (v machineTemplateValidator) ValidateUpdate(ctx context.Context, oldTemplate, newTemplate *infrav1.ElementalMachineTemplate) (admission.Warnings, error) {
+	if newTemplate.DeletionTimestamp.IsZero() && expressionOf(oldTemplate) != expressionOf(newTemplate) {
+		if err := v.validate(newTemplate); err != nil {
+			return nil, err
+		}
+	}
 	return nil, immutable(ctx, "ElementalMachineTemplate", newTemplate, equality.Semantic.DeepEqual(oldTemplate.Spec, newTemplate.Spec))
 }
 
 func (machineTemplateValidator) ValidateDelete(context.Context, *infrav1.ElementalMachineTemplate) (admission.Warnings, error) {
 	return nil, nil
+}
+
+func (v machineTemplateValidator) validate(template *infrav1.ElementalMachineTemplate) error {
+	if template.Spec.Template.Spec == nil {
+		return nil
+	}
+	return validateSelector(v.selectors, "ElementalMachineTemplate", template.Name,
+		field.NewPath("spec", "template", "spec"), template.Spec.Template.Spec.HostSelector)
+}
+
+func expressionOf(template *infrav1.ElementalMachineTemplate) string {
+	if template.Spec.Template.Spec == nil {
+		return ""
+	}
+	return expression(template.Spec.Template.Spec.HostSelector)
 }

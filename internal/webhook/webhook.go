@@ -6,12 +6,20 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
 )
 
-// Setup serves all webhooks on the manager's webhook server.
-func Setup(mgr ctrl.Manager) error {
-	err := ctrl.NewWebhookManagedBy(mgr, &infrav1.ElementalMachineTemplate{}).
-		WithValidator(machineTemplateValidator{}).
+// Setup serves all webhooks on the manager's webhook server. Expressions are
+// compiled by selectors; nil compiles each time anew.
+func Setup(mgr ctrl.Manager, selectors *selector.Compiler) error {
+	err := ctrl.NewWebhookManagedBy(mgr, &infrav1.ElementalMachine{}).
+		WithValidator(machineValidator{selectors: selectors}).
+		Complete()
+	if err != nil {
+		return fmt.Errorf("setting up the webhook of ElementalMachine: %w", err)
+	}
+	err = ctrl.NewWebhookManagedBy(mgr, &infrav1.ElementalMachineTemplate{}).
+		WithValidator(machineTemplateValidator{selectors: selectors}).
 		Complete()
 	if err != nil {
 		return fmt.Errorf("setting up the webhook of ElementalMachineTemplate: %w", err)

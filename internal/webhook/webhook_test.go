@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/webhook"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/envtest"
 )
@@ -26,7 +27,9 @@ func start(t *testing.T) *envtest.Environment {
 		Scheme: env.Scheme, WebhookServer: env.WebhookServer(), Metrics: server.Options{BindAddress: "0"},
 	})
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(webhook.Setup(mgr)).To(Succeed())
+	selectors, err := selector.NewCompiler()
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(webhook.Setup(mgr, selectors)).To(Succeed())
 
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)
@@ -49,6 +52,10 @@ func TestWebhooks(t *testing.T) {
 	t.Run("template in a dry run of the topology", func(t *testing.T) { testTopologyDryRun(t, env) })
 	t.Run("deleted template", func(t *testing.T) { testDeletedTemplate(t, env) })
 	t.Run("name pattern", func(t *testing.T) { testNamePattern(t, env) })
+	t.Run("expression of a machine", func(t *testing.T) { testMachineExpression(t, env) })
+	t.Run("expression of a deleted machine", func(t *testing.T) { testDeletedMachine(t, env) })
+	t.Run("expression of a template", func(t *testing.T) { testTemplateExpression(t, env) })
+	t.Run("status of a template", func(t *testing.T) { testTemplateStatus(t, env) })
 	t.Run("deleted registration", func(t *testing.T) { testDeletedRegistration(t, env) })
 }
 

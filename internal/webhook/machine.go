@@ -1,0 +1,64 @@
+package webhook
+
+import (
+	"context"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
+)
+
+// +kubebuilder:webhook:verbs=create;update,path=/validate-infrastructure-cluster-x-k8s-io-v1beta2-elementalmachine,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=elementalmachines,versions=v1beta2,name=validation.elementalmachine.infrastructure.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
+
+// machineValidator refuses expressions that can't be evaluated.
+type machineValidator struct{ selectors *selector.Compiler }
+
+var _ admission.Validator[*infrav1.ElementalMachine] = machineValidator{}
+
+func (v machineValidator) ValidateCreate(_ context.Context, machine *infrav1.ElementalMachine) (admission.Warnings, error) {
+	return nil, v.validate(machine)
+}
+
+// ValidateUpdate looks at changed expressions only, so that one that a newer
+// version refuses does not keep the rest of the object from being changed.
+func (v machineValidator) ValidateUpdate(_ context.Context, oldMachine, newMachine *infrav1.ElementalMachine) (admission.Warnings, error) {
+	if !newMachine.DeletionTimestamp.IsZero() ||
+		expression(oldMachine.Spec.HostSelector) == expression(newMachine.Spec.HostSelector) {
+		return nil, nil
+	}
+	return nil, v.validate(newMachine)
+}
+
+func (machineValidator) ValidateDelete(context.Context, *infrav1.ElementalMachine) (admission.Warnings, error) {
+	return nil, nil
+}
+
+func (v machineValidator) validate(machine *infrav1.ElementalMachine) error {
+	return validateSelector(v.selectors, "ElementalMachine", machine.Name, field.NewPath("spec"), machine.Spec.HostSelector)
+}
+
+// validateSelector refuses a host selector at path.hostSelector whose expression
+// can't be evaluated, saying where it is wrong.
+func validateSelector(selectors *selector.Compiler, kind, name string, path *field.Path, s *infrav1.HostSelector) error {
+	text := expression(s)
+	if text == "" {
+		return nil
+	}
+	err := selectors.Check(text)
+	if err == nil {
+		return nil
+	}
+	return apierrors.NewInvalid(infrav1.GroupVersion.WithKind(kind).GroupKind(), name, field.ErrorList{
+		field.Invalid(path.Child("hostSelector", "expression"), text, err.Error()),
+	})
+}
+
+func expression(s *infrav1.HostSelector) string {
+	if s == nil {
+		return ""
+	}
+	return s.Expression
+}
