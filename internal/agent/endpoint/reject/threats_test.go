@@ -1,0 +1,29 @@
+package reject_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/reject"
+)
+
+// What gets into a script of nft are addresses and ports, written anew: nothing of
+// what a plan says there is passed on as it is.
+func TestThreat40_RulesAreNotInjected(t *testing.T) {
+	t.Parallel()
+	for _, former := range []string{
+		"10.0.0.1:6443\nflush ruleset", "10.0.0.1:6443 accept; flush ruleset", "10.0.0.1:6443 }", "10.0.0.1/0:6443", "{ 10.0.0.1, 10.0.0.2 }:6443",
+		"$x:6443", "10.0.0.1:https", "10.0.0.1:1-65535", "0x0a000001:6443", "[::1%}\nflush ruleset\n]:6443", "\"include\":1", "@set:6443", "*:6443",
+	} {
+		if script, _, err := reject.Script(former, nil); err == nil {
+			t.Errorf("%q makes %s", former, script)
+		}
+	}
+	for _, own := range []string{"fe80::1%}\nflush ruleset\n", "fe80::1%eth0,0.0.0.0/0"} {
+		script, _, err := reject.Script("[2001:db8::1]:6443", []netip.Addr{netip.MustParseAddr(own)})
+		if err != nil || strings.Contains(script, "flush") || strings.Contains(script, "%") || strings.Contains(script, "/0") {
+			t.Errorf("%q makes %s: %v", own, script, err)
+		}
+	}
+}
