@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"reflect"
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
@@ -75,7 +76,13 @@ func (a *Agent) keepEndpoint(ctx context.Context) (again time.Duration, work boo
 	}
 	endpoint, files := a.desired()
 	var report protocol.EndpointReport
-	done := a.until(ctx, a.work, func(ctx context.Context) { report, err = a.Keeper.Apply(ctx, endpoint, files) })
+	// A plan that says the same of the endpoint lets a restart of the kubelet end.
+	other := func() bool {
+		nextEndpoint, nextFiles := a.desired()
+		_, operation := a.next()
+		return operation || !reflect.DeepEqual(endpoint, nextEndpoint) || !reflect.DeepEqual(files, nextFiles)
+	}
+	done := a.untilIf(ctx, a.work, other, func(ctx context.Context) { report, err = a.Keeper.Apply(ctx, endpoint, files) })
 	if isStateError(err) {
 		return 0, false, err
 	}
@@ -88,13 +95,13 @@ func (a *Agent) keepEndpoint(ctx context.Context) (again time.Duration, work boo
 	report.Message = clip(report.Message)
 	a.facts.update(func(o *observation) { o.endpoint.kept = &report })
 	signal(a.report)
-	again = a.kept(err, endpoint != nil || len(files) > 0)
-	return again, false, nil
+	again, work = a.kept(err, endpoint != nil || len(files) > 0)
+	return again, work, nil
 }
 
 // kept remembers how the last attempt went, and returns after how long the next
-// is due.
-func (a *Agent) kept(err error, watched bool) (again time.Duration) {
+// is due, or that it is already.
+func (a *Agent) kept(err error, watched bool) (again time.Duration, already bool) {
 	failure := ""
 	switch {
 	case err != nil:
@@ -114,7 +121,7 @@ func (a *Agent) kept(err error, watched bool) (again time.Duration) {
 	if again > 0 {
 		a.keeping.at = a.Clock.Now().Add(again)
 	}
-	return again
+	return again, a.keeping.due
 }
 
 // keepLeast keeps two attempts apart, whatever the jitter.

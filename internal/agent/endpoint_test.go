@@ -174,6 +174,41 @@ func TestOperationsComeBeforeTheEndpoint(t *testing.T) {
 	}
 }
 
+// A kubelet that is being restarted is not restarted once more because a plan
+// changed elsewhere; one with another endpoint comes first.
+func TestOnlyAnotherEndpointEndsAnAttempt(t *testing.T) {
+	r := newNode(t)
+	ended, release := make(chan error, 10), make(chan struct{})
+	r.keeper.does(func(ctx context.Context) error {
+		select {
+		case <-release:
+		case <-ctx.Done():
+		}
+		ended <- ctx.Err()
+		return ctx.Err()
+	})
+	r.manager.want(nil, endpointAt("192.0.2.1"))
+	r.start()
+	r.keeper.until(t, "192.0.2.1")
+	for len(ended) > 0 {
+		<-ended
+	}
+	same := endpointAt("192.0.2.1")
+	same.Servers = []string{r.manager.server.URL}
+	r.manager.want(nil, same)
+	r.manager.await(t, "the plan was taken", taken)
+	if len(ended) > 0 {
+		t.Error("ended by a plan that says the same")
+	}
+	r.manager.want(nil, endpointAt("192.0.2.2"))
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("ended with %v", err)
+	}
+	close(release)
+	r.keeper.until(t, "192.0.2.2")
+	r.manager.await(t, "the manager knows", follows("192.0.2.2"))
+}
+
 func TestEndpointWaitsForTheBootstrap(t *testing.T) {
 	r := newEndpointRig(t)
 	r.hold = make(chan struct{})

@@ -279,6 +279,11 @@ func (a *Agent) idle(ctx context.Context) error {
 
 // until runs f, but a signal ends its context.
 func (a *Agent) until(ctx context.Context, wake <-chan struct{}, f func(context.Context)) (done bool) {
+	return a.untilIf(ctx, wake, func() bool { return true }, f)
+}
+
+// untilIf runs f, but a signal that matters ends its context.
+func (a *Agent) untilIf(ctx context.Context, wake <-chan struct{}, matters func() bool, f func(context.Context)) (done bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	over := make(chan struct{})
@@ -286,13 +291,17 @@ func (a *Agent) until(ctx context.Context, wake <-chan struct{}, f func(context.
 		defer close(over)
 		f(ctx)
 	}()
-	select {
-	case <-over:
-		return ctx.Err() == nil
-	case <-wake:
-		cancel()
-		<-over
-		return false
+	for {
+		select {
+		case <-over:
+			return ctx.Err() == nil
+		case <-wake:
+			if matters() {
+				cancel()
+				<-over
+				return false
+			}
+		}
 	}
 }
 
