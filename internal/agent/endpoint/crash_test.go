@@ -1,6 +1,8 @@
 package endpoint_test
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
@@ -11,21 +13,20 @@ import (
 // the file and the rejection, and a reset with nothing.
 func TestDiesAnywhere(t *testing.T) {
 	t.Parallel()
-	for _, power := range []bool{false, true} {
-		for _, after := range []bool{false, true} {
-			operations := 0
-			for at := 1; dies(t, at, after, power); at++ {
-				operations = at
-			}
-			if operations < 30 {
-				t.Errorf("there are no more than %d operations to die at", operations)
-			}
+	for kind := range 8 {
+		after, power, withdrawn := kind&1 != 0, kind&2 != 0, kind&4 != 0
+		operations := 0
+		for at := 1; dies(t, at, after, power, withdrawn); at++ {
+			operations = at
+		}
+		if operations < 30 {
+			t.Errorf("there are no more than %d operations to die at", operations)
 		}
 	}
 }
 
 // dies reports whether there was an operation numbered at.
-func dies(t *testing.T, at int, after, power bool) bool {
+func dies(t *testing.T, at int, after, power, withdrawn bool) bool {
 	t.Helper()
 	b := newBox(t)
 	b.controlPlane(former, "10.0.0.7:6443")
@@ -43,6 +44,9 @@ func dies(t *testing.T, at int, after, power bool) bool {
 		return b.disk.dead
 	}
 	died := live(at)
+	if died && withdrawn {
+		b.withdraw(at)
+	}
 	if died {
 		live(at/2 + 1)
 		b.disk.live(0)
@@ -56,6 +60,19 @@ func dies(t *testing.T, at int, after, power bool) bool {
 	}
 	resetDies(t, b, at)
 	return died
+}
+
+// withdraw has the manager want nothing any more of what was begun.
+func (b *box) withdraw(at int) {
+	b.t.Helper()
+	b.disk.live(0)
+	if _, err := b.restarted().Apply(b.t.Context(), nil, []protocol.File{}); err != nil {
+		b.t.Errorf("withdrawing after a death at %d: %v", at, err)
+	}
+	pods, err := os.ReadDir(filepath.Join(b.root, filepath.Dir(pod)))
+	if err != nil || len(pods) != 1 || b.filter != "" {
+		b.t.Errorf("withdrawing after a death at %d leaves %v, %s: %v", at, pods, b.filter, err)
+	}
 }
 
 func resetDies(t *testing.T, b *box, at int) {

@@ -2,6 +2,7 @@ package endpoint_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -91,7 +92,8 @@ func TestAddressesThatAreNotLocal(t *testing.T) {
 	b.controlPlane("10.0.0.9:6443", "10.0.0.7:6443")
 	b.nics["eth0"] = append(b.nics["eth0"], "10.0.0.9/32")
 	b.apply(&protocol.Endpoint{Host: "10.0.0.9", Port: 6443, VIP: true}, nil)
-	if _, err := b.keeper().Apply(t.Context(), to("10.0.0.2", "10.0.0.9:6443"), nil); err != nil || b.runs != kubeconfig(current) {
+	b.broken["ip"] = errors.New("timed out")
+	if _, err := b.keeper().Apply(t.Context(), to("10.0.0.2", "10.0.0.9:6443"), nil); err == nil || b.runs != kubeconfig(current) {
 		t.Errorf("the kubelet has not followed: %v", err)
 	}
 }
@@ -130,6 +132,9 @@ func TestKeepsModeAndOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.apply(to("10.0.0.2", former), nil)
+	if want := fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()); b.disk.owners["admin.conf"] != want || b.disk.owners["kubelet.conf"] != want {
+		t.Errorf("the owners are %v", b.disk.owners)
+	}
 	for name, mode := range map[string]os.FileMode{"admin.conf": 0o640, "kubelet.conf": 0o600} {
 		info, err := os.Lstat(filepath.Join(b.root, "/etc/kubernetes", name))
 		if err != nil || info.Mode() != mode {
@@ -145,7 +150,7 @@ func TestOneBadFile(t *testing.T) {
 		make func(b *box, path string) error
 		says string
 	}{
-		"no YAML":              {func(_ *box, path string) error { return os.WriteFile(path, []byte("clusters: ["), 0o600) }, "parsing"},
+		"no YAML":              {func(_ *box, path string) error { return os.WriteFile(path, []byte("clusters: ["), 0o600) }, "not the YAML"},
 		"a link to elsewhere":  {func(b *box, path string) error { return os.Symlink(filepath.Join(b.root, "secret"), path) }, "outside of its folder"},
 		"a folder":             {func(_ *box, path string) error { return os.Mkdir(path, 0o700) }, "no file"},
 		"too much of anything": {func(_ *box, path string) error { return os.WriteFile(path, make([]byte, 2<<20), 0o600) }, "more than"},

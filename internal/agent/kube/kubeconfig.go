@@ -9,8 +9,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // Access is what the current context of a kubeconfig says.
@@ -63,8 +61,8 @@ func Load(path string) (Access, error) {
 		return Access{}, fmt.Errorf("reading a kubeconfig: %w", err)
 	}
 	var config kubeconfig
-	if err := yaml.Unmarshal(data, &config); err != nil {
-		return Access{}, fmt.Errorf("parsing %s: %w", path, err)
+	if err := Decode(data, &config); err != nil {
+		return Access{}, fmt.Errorf("reading %s: %w", path, err)
 	}
 	a, err := config.access(filepath.Dir(path))
 	if err != nil {

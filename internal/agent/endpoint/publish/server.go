@@ -11,8 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/rewrite"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/kube"
 )
@@ -62,8 +60,8 @@ func address(root string) (string, error) {
 			} `yaml:"containers"`
 		} `yaml:"spec"`
 	}
-	if err := yaml.Unmarshal(data, &pod); err != nil {
-		return "", fmt.Errorf("parsing %s: %w", manifest, err)
+	if err := kube.Decode(data, &pod); err != nil {
+		return "", fmt.Errorf("reading %s: %w", manifest, err)
 	}
 	host, port := "", defaultPort
 	for _, container := range pod.Spec.Containers {

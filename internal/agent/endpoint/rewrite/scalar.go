@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/kube"
 )
 
 // edit gives a scalar of a document another value.
@@ -19,8 +21,8 @@ type edit struct {
 // parse returns the mapping that a document is, or nil for an empty one.
 func parse(text []byte) (*yaml.Node, error) {
 	var document yaml.Node
-	if err := yaml.Unmarshal(text, &document); err != nil {
-		return nil, fmt.Errorf("parsing it: %w", err)
+	if err := kube.Decode(text, &document); err != nil {
+		return nil, err
 	}
 	if document.Kind != yaml.DocumentNode || len(document.Content) != 1 {
 		return nil, nil
