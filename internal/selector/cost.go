@@ -10,6 +10,7 @@ import (
 	"github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/interpreter"
 )
 
 const (
@@ -115,7 +116,8 @@ type costs struct {
 }
 
 var (
-	_ checker.CostEstimator = costs{}
+	_ checker.CostEstimator           = costs{}
+	_ interpreter.ActualCostEstimator = costs{}
 )
 
 // EstimateSize implements checker.CostEstimator: how large a value may be.
@@ -138,7 +140,7 @@ func (costs) EstimateSize(node checker.AstNode) *checker.SizeEstimate {
 }
 
 // EstimateCallCost implements checker.CostEstimator.
-func (c costs) EstimateCallCost(function, _ string, target *checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
+func (c costs) EstimateCallCost(function, _ string, target *checker.AstNode, args []checker.AstNode) *checker.CallEstimate { //nolint:gocritic // the interface has a pointer
 	if function != matchesFunction || len(args) == 0 {
 		return nil
 	}

@@ -32,13 +32,18 @@ func TestHostIsChosenByWhatTheMachineAsksFor(t *testing.T) {
 				{Key: infrav1.DefaultFailureDomainLabel, Operator: metav1.LabelSelectorOpNotIn, Values: []string{"a"}},
 			}}
 		}, want: "h3"},
+		"inventory": {ask: func(_ *clusterv1.Machine, m *infrav1.ElementalMachine) {
+			m.Spec.HostSelector = &infrav1.HostSelector{
+				MatchLabels: infrav1.Labels{"size": "big"}, Expression: "host.inventory.cpu.cores >= 8",
+			}
+		}, want: "h3"},
 		"failure domain": {ask: func(o *clusterv1.Machine, _ *infrav1.ElementalMachine) { o.Spec.FailureDomain = "b" }, want: "h3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			f.Host("h3", labelled(map[string]string{"size": "big", infrav1.DefaultFailureDomainLabel: "b"}))
-			f.Host("h2", labelled(map[string]string{"size": "big", infrav1.DefaultFailureDomainLabel: "a"}))
-			f.Host("h1")
+			f.Host("h3", cores(8), labelled(map[string]string{"size": "big", infrav1.DefaultFailureDomainLabel: "b"}))
+			f.Host("h2", cores(4), labelled(map[string]string{"size": "big", infrav1.DefaultFailureDomainLabel: "a"}))
+			f.Host("h1", cores(16))
 			f.Cluster("c")
 			_, machine := f.Machine("c", "m", tc.ask)
 			f.reconcile(machine)
@@ -46,6 +51,27 @@ func TestHostIsChosenByWhatTheMachineAsksFor(t *testing.T) {
 			f.Expect(machine.Spec.HostRef.Name).To(Equal(tc.want))
 		})
 	}
+}
+
+func cores(n int32) func(*infrav1.ElementalHost) {
+	return func(h *infrav1.ElementalHost) {
+		h.Status.Inventory = &infrav1.HostInventory{CPU: infrav1.HostCPU{Cores: n}}
+	}
+}
+
+// An expression that admission would not let pass selects nothing, and the
+// condition has the compiler's words.
+func TestExpressionThatCantBeCompiled(t *testing.T) {
+	f := newFixture(t)
+	f.Host("h1", cores(8))
+	f.Cluster("c")
+	_, machine := f.Machine("c", "m", func(_ *clusterv1.Machine, m *infrav1.ElementalMachine) {
+		m.Spec.HostSelector = &infrav1.HostSelector{Expression: "host.inventory.cpu.corez >= 8"}
+	})
+	f.reconcile(machine)
+	f.Expect(machine.Spec.HostRef).To(BeNil())
+	f.Expect(f.ExpectCondition(machine, infrav1.HostClaimedCondition, no, infrav1.NoHostReason).Message).
+		To(Equal("No host can be selected: compiling hostSelector.expression: line 1, column 19: undefined field 'corez'; make another template or machine"))
 }
 
 func TestFailureDomainLabelIsTheClusters(t *testing.T) {

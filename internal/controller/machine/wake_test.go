@@ -88,6 +88,7 @@ func TestWhatWakesWaitingMachines(t *testing.T) {
 		"approved":   with(func(h *infrav1.ElementalHost) { h.Spec.Approval = infrav1.ApprovalPending }),
 		"uncordoned": with(func(h *infrav1.ElementalHost) { h.Spec.Cordon = &infrav1.HostCordon{Reason: "fan"} }),
 		"not paused": with(func(h *infrav1.ElementalHost) { h.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} }),
+		"upgraded":   with(func(h *infrav1.ElementalHost) { h.Status.Inventory = &infrav1.HostInventory{MemoryBytes: 1} }),
 		"unreserved": with(func(h *infrav1.ElementalHost) {
 			h.Spec.Claim = &infrav1.HostClaim{ClusterName: "d", Phase: infrav1.ClaimReserved}
 		}),
