@@ -60,6 +60,7 @@ func FuzzReport(f *testing.F) {
 	f.Add(`{"hello":{"protocol":1},"agentUpdate":{"version":"v2","state":"Failed","message":"m"},"operations":[{"type":"Reset","id":"c1","state":"Succeeded","erased":[{"name":"sda","result":"Erased"}]}]}`)
 	f.Add(`{"operations":[{"type":"Bootstrap","id":"c1","state":"Failed","step":"s","message":"m","startedAt":"0001-01-01T00:00:00Z","finishedAt":"2026-01-01T00:00:00+23:59"}]}`)
 	f.Add(`{"operations":[{"type":"Reboot","id":"r1","state":"Running"},{"type":"Upgrade","id":"u1","state":"Unsupported"}],"addresses":[{}],"inventory":{"cpu":{"cores":-1}}}`)
+	f.Add(`{"endpoint":{"kubeconfigs":"[fd00::1]:6443","probe":{"endpoint":"a.b:1","reachable":true,"forSeconds":2147483647,"message":"m"},"apiServer":{"ready":true,"forSeconds":-1,"certificateNames":["*.a","::1"]}}}`)
 	f.Fuzz(func(t *testing.T, body string) {
 		in, err := fuzzed[protocol.Report](body)
 		if err != nil {
@@ -74,6 +75,12 @@ func FuzzReport(f *testing.F) {
 		ops, err := operationsOf(in.Operations)
 		if err != nil {
 			return
+		}
+		if host.Status.Endpoint, err = endpointOf(in.Endpoint, now); err != nil {
+			return
+		}
+		if is := host.Status.Endpoint; is != nil && is.Probe != nil && (is.Probe.Since.After(now) || now.Sub(is.Probe.Since.Time) > 24*time.Hour) {
+			t.Errorf("a probe since %s at %s", is.Probe.Since, now)
 		}
 		for _, op := range ops {
 			if record(host, op.HostOperation, now) == nil && len(op.erased) > 0 {
