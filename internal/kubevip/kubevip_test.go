@@ -57,7 +57,9 @@ func cluster(address string, mode infrav1.VIPMode, distribution infrav1.Distribu
 	return c
 }
 
-func vipOf(c *infrav1.ElementalCluster) *infrav1.EndpointVIP { return c.Spec.ControlPlaneEndpointPolicy.VIP }
+func vipOf(c *infrav1.ElementalCluster) *infrav1.EndpointVIP {
+	return c.Spec.ControlPlaneEndpointPolicy.VIP
+}
 
 // Every mode, distribution, version, role and family of addresses. Where a
 // choice makes no difference the golden file is the same.
@@ -123,7 +125,9 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 		"vip.distribution is not known":           func(c *infrav1.ElementalCluster, _ *infrav1.ElementalHost) { vipOf(c).Distribution = "" },
 		"the host has no interface bond0":         func(c *infrav1.ElementalCluster, _ *infrav1.ElementalHost) { vipOf(c).Interface = "bond0" },
 		"none with a default route":               func(_ *infrav1.ElementalCluster, h *infrav1.ElementalHost) { h.Status.Inventory = nil },
-		"reading the virtual IP address":          func(c *infrav1.ElementalCluster, _ *infrav1.ElementalHost) { c.Spec.ControlPlaneEndpoint.Host = "api.example" },
+		"reading the virtual IP address": func(c *infrav1.ElementalCluster, _ *infrav1.ElementalHost) {
+			c.Spec.ControlPlaneEndpoint.Host = "api.example"
+		},
 	} {
 		t.Run(want, func(t *testing.T) {
 			c, h := cluster(address4, infrav1.VIPModeARP, infrav1.DistributionKubeadm), host(infrav1.RoleControlPlane)

@@ -37,6 +37,29 @@ func Interface(vip *infrav1.EndpointVIP, address string, host *infrav1.Elemental
 	return "", "has no interface with a subnet of the address and none with a default route"
 }
 
+// Why a host is not able to have an address.
+const (
+	NoInterface   = "without the interface of the virtual IP address"
+	OutsideSubnet = "without a subnet of the virtual IP address"
+)
+
+// Able returns what a host of the control plane must be like, as
+// placement.Request wants it: it has the interface that vip names, and in mode ARP
+// a subnet that holds the address, or the address would be lost whenever the host
+// leads.
+func Able(vip *infrav1.EndpointVIP, address string) func(*infrav1.ElementalHost) (why string, ok bool) {
+	return func(host *infrav1.ElementalHost) (string, bool) {
+		switch {
+		case vip.Interface != "" && vip.Interface != loopback && nic(host, vip.Interface) == nil:
+			return NoInterface, false
+		case vip.Mode != infrav1.VIPModeBGP && !InSubnet(vip, address, host):
+			return OutsideSubnet, false
+		default:
+			return "", true
+		}
+	}
+}
+
 // InSubnet reports whether the address is in a subnet of the host, of the
 // interface that vip names if it names one. In mode ARP nobody would look for the
 // address there otherwise.

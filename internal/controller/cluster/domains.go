@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubevip"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 )
 
@@ -53,6 +54,9 @@ func (r *Reconciler) reconcileDomains(ctx context.Context, s *scope) (ctrl.Resul
 	s.endpoint = endpoint
 	if err != nil {
 		return ctrl.Result{}, err
+	}
+	if vip := s.infraCluster.Spec.ControlPlaneEndpointPolicy.VIP; vip != nil {
+		request.Able = kubevip.Able(vip, s.infraCluster.Spec.ControlPlaneEndpoint.Host)
 	}
 	d := domains{label: label, cluster: s.cluster.Name, request: request, known: known}
 	d.reserved, d.onlyReserved = reservation(s)

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubevip"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/engine"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/shell"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/tools/toolset"
@@ -38,6 +39,7 @@ func (b Builder) Host(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	names["kube-vip"] = kubevip.DefaultImage
 	own := map[string]string{}
 	for _, name := range []string{"pause", "kubeproxy"} {
 		if own[name], err = b.Build(ctx, Program{Package: "./test/lab/" + name}); err != nil {
@@ -105,7 +107,7 @@ func (b Builder) Remove(ctx context.Context) error {
 // tools builds the programs of a host and its images and returns their folder.
 func (b Builder) tools(ctx context.Context) (string, error) {
 	tools, err := toolset.Select("kubernetes", "containerd", "ctr", "containerd-shim-runc-v2", "bridge", "host-local",
-		"loopback", "portmap", "etcd", "coredns")
+		"loopback", "portmap", "etcd", "coredns", "kube-vip")
 	if err != nil {
 		return "", err
 	}

@@ -143,9 +143,14 @@ func TestWorkloads(t *testing.T) {
 	if !maps.Equal(names, want) {
 		t.Fatalf("got %v", names)
 	}
+	names["kube-vip"] = "ghcr.io/kube-vip/kube-vip:v0.9.1"
 	all, err := workloads(names, map[string]string{"pause": "/own/pause", "kubeproxy": "/own/kubeproxy"}, "/tools", "/iptables.tar")
-	if err != nil || len(all) != 3 {
+	if err != nil || len(all) != 4 {
 		t.Fatalf("got %v, %v", all, err)
+	}
+	vip := all[2]
+	if vip.Name != names["kube-vip"] || vip.Entrypoint[0] != "/kube-vip" || vip.Files["/kube-vip"] != "/tools/kube-vip" {
+		t.Errorf("got %+v", vip)
 	}
 	proxy := all[1]
 	if proxy.Base != "/iptables.tar" || proxy.Files["/usr/local/bin/kube-proxy"] != "/own/kubeproxy" {

@@ -33,7 +33,7 @@ func parseImageNames(list string) map[string]string {
 	return names
 }
 
-// workloads returns the images of Kubernetes, by the names that kubeadm gives them. own are programs of the lab by name,
+// workloads returns the images of Kubernetes and kube-vip, by the names that kubeadm and the manager give them. own are programs of the lab by name,
 // tools is the folder of all others.
 func workloads(names, own map[string]string, tools, iptables string) ([]Workload, error) {
 	var all []Workload
@@ -43,9 +43,9 @@ func workloads(names, own map[string]string, tools, iptables string) ([]Workload
 		case "pause":
 			w.Entrypoint = []string{"/pause"}
 			w.Files = map[string]string{"/pause": own["pause"]}
-		case "coredns":
-			w.Entrypoint = []string{"/coredns"}
-			w.Files = map[string]string{"/coredns": filepath.Join(tools, repository)}
+		case "coredns", "kube-vip":
+			w.Entrypoint = []string{"/" + repository}
+			w.Files = map[string]string{"/" + repository: filepath.Join(tools, repository)}
 		case "kube-proxy":
 			w.Base = iptables
 			w.Files = map[string]string{

@@ -61,7 +61,9 @@ func Tools() []Tool {
 			Name: name[strings.LastIndex(name, "/")+1:], Set: "containerd", Package: cni + "/" + name,
 		})
 	}
-	return append(tools, Tool{Name: "coredns", Set: "coredns", Package: "github.com/coredns/coredns"})
+	return append(tools,
+		Tool{Name: "coredns", Set: "coredns", Package: "github.com/coredns/coredns"},
+		Tool{Name: "kube-vip", Set: "kube-vip", Package: "github.com/kube-vip/kube-vip"})
 }
 
 // Select returns the tools that names stand for, without repetition and in build order. A name is a set's or a
