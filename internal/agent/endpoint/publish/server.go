@@ -24,7 +24,7 @@ const defaultPort = "6443"
 // own returns the way to the host's own API server. ok is false on a host whose
 // cluster has nothing to publish, since it is not kubeadm's.
 func own(root string) (access kube.Access, ok bool, err error) {
-	at, err := address(root)
+	data, err := os.ReadFile(filepath.Join(root, manifest))
 	if errors.Is(err, fs.ErrNotExist) {
 		for _, server := range []string{"/var/lib/rancher/k3s/server", "/var/lib/rancher/rke2/server"} {
 			if _, err := os.Stat(filepath.Join(root, server)); err == nil {
@@ -33,6 +33,10 @@ func own(root string) (access kube.Access, ok bool, err error) {
 		}
 		return kube.Access{}, false, errors.New("there is no API server on this host")
 	}
+	if err != nil {
+		return kube.Access{}, false, fmt.Errorf("looking for the API server's address: %w", err)
+	}
+	at, err := address(root, data)
 	if err != nil {
 		return kube.Access{}, false, err
 	}
@@ -47,11 +51,7 @@ func own(root string) (access kube.Access, ok bool, err error) {
 
 // address is where the host's API server says that it is, or else where the
 // host's kubelet, in local mode, finds it.
-func address(root string) (string, error) {
-	data, err := os.ReadFile(filepath.Join(root, manifest))
-	if err != nil {
-		return "", fmt.Errorf("looking for the API server's address: %w", err)
-	}
+func address(root string, data []byte) (string, error) {
 	var pod struct {
 		Spec struct {
 			Containers []struct {
