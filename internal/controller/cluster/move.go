@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -238,7 +239,7 @@ func (r *Reconciler) ending(ctx context.Context, s *scope, c failover.Cluster) (
 	}
 	// Only a Machine that goes could go with its control plane.
 	leaving := slices.ContainsFunc(c.Members, func(m failover.Member) bool {
-		return m.Machine != nil && !m.Machine.DeletionTimestamp.IsZero() && hasHook(m.Machine)
+		return m.Machine != nil && !m.Machine.DeletionTimestamp.IsZero() && util.IsControlPlaneMachine(m.Machine)
 	})
 	if !leaving || !s.cluster.Spec.ControlPlaneRef.IsDefined() {
 		return false, nil

@@ -1,0 +1,312 @@
+package cluster_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
+)
+
+// reconnect is what Cluster API does when its connection is rejected.
+func (f *fleet) reconnect() {
+	f.T.Helper()
+	f.Clock.Step(50 * time.Second)
+	f.probed(no)
+	f.settle()
+	f.Clock.Step(30 * time.Second)
+	f.probed(yes)
+	f.settle()
+}
+
+// The endpoint leaves a Machine that is being deleted while its API server still
+// answers, and the Machine waits until nobody depends on it.
+func TestEndpointLeavesBeforeItsMachine(t *testing.T) {
+	f := newFleet(t)
+	f.Delete(f.machines["h1"])
+	f.reconcile()
+	f.expectEndpoint(2)
+	f.Expect(f.lastMove().Cause).To(Equal(infrav1.MoveMachineDeleted))
+	f.Expect(f.holds()).To(Equal([]string{"m1", "m2"}))
+	former := func() infrav1.FormerEndpoint {
+		f.Refresh(f.infra)
+		return f.infra.Spec.ControlPlaneEndpointPolicy.FormerEndpoints[0]
+	}
+	rejected := func() bool { since := former().RejectedSince; return !since.IsZero() }
+	f.settle()
+	f.Expect(rejected()).To(BeFalse(), "the hosts have not followed yet")
+	f.agents()
+	f.Clock.Step(time.Second)
+	f.settle()
+	f.Expect(rejected()).To(BeTrue())
+	f.Expect(former().RejectedSince.Time).To(BeTemporally("==", f.Clock.Now()))
+	c := f.ExpectCondition(f.infra, infrav1.ControlPlaneEndpointFollowedCondition, no, infrav1.EndpointMovingReason)
+	f.Expect(c.Message).To(ContainSubstring("host h1, which does not reject connections to 10.0.0.1 yet"))
+	f.agents()
+	f.settle()
+	c = f.ExpectCondition(f.infra, infrav1.ControlPlaneEndpointFollowedCondition, no, infrav1.EndpointMovingReason)
+	f.Expect(c.Message).To(ContainSubstring("Cluster API, which may still be connected to 10.0.0.1"))
+	f.Expect(f.holds()).To(ContainElement("m1"), "Cluster API has not noticed yet")
+	f.reconnect()
+	f.Expect(f.lastMove().CompletedAt.Time).To(BeTemporally("==", f.Clock.Now()))
+	f.Expect(f.holds()).To(Equal([]string{"m2"}))
+	f.ExpectCondition(f.infra, infrav1.ControlPlaneEndpointFollowedCondition, yes, infrav1.EndpointFollowedReason)
+	f.Expect(rejected()).To(BeTrue(), "the host goes with that")
+
+	// The host comes back to the cluster as another Node.
+	controllertest.Change(f.Fixture, f.of("h1"), func(h *infrav1.ElementalHost) { h.Spec.Claim.Phase = infrav1.ClaimReleasing })
+	f.settle()
+	f.Expect(rejected()).To(BeFalse())
+	f.Client.Forget()
+	f.Expect(f.reconcile()).To(BeZero())
+	f.Expect(f.Client.Writes()).To(BeEmpty())
+}
+
+// Cluster API may be connected to nothing, or stay on the former endpoint's back: it
+// is not waited for without end.
+func TestPlannedMoveDoesNotWaitForEver(t *testing.T) {
+	begin := func(t *testing.T) *fleet {
+		f := newFleet(t)
+		f.Delete(f.machines["h1"])
+		f.converge()
+		f.Expect(f.infra.Spec.ControlPlaneEndpointPolicy.FormerEndpoints[0].RejectedSince.Time).To(BeTemporally("==", f.Clock.Now()))
+		f.Expect(f.holds()).To(Equal([]string{"m1", "m2"}))
+		return f
+	}
+	t.Run("with a probe that never failed", func(t *testing.T) {
+		f := begin(t)
+		f.Expect(f.reconcile().RequeueAfter).To(Equal(2 * time.Minute))
+		f.Clock.Step(2*time.Minute - time.Second)
+		f.settle()
+		f.Expect(f.holds()).To(ContainElement("m1"))
+		f.Clock.Step(time.Second)
+		f.settle()
+		f.Expect(f.holds()).To(Equal([]string{"m2"}))
+	})
+	t.Run("with a probe that fails", func(t *testing.T) {
+		f := begin(t)
+		f.probed(no)
+		f.Clock.Step(5*time.Minute - time.Second)
+		f.settle()
+		f.Expect(f.holds()).To(ContainElement("m1"))
+		f.Expect(f.reconcile().RequeueAfter).To(Equal(time.Second))
+		f.Clock.Step(time.Second)
+		f.settle()
+		f.Expect(f.holds()).To(Equal([]string{"m2"}))
+	})
+	t.Run("with a host that does not reject", func(t *testing.T) {
+		f := newFleet(t)
+		f.Delete(f.machines["h1"])
+		f.settle()
+		f.agents()
+		f.settle()
+		f.Clock.Step(5 * time.Minute)
+		f.settle()
+		f.Expect(f.holds()).To(Equal([]string{"m2"}))
+	})
+	t.Run("with a host that does not follow", func(t *testing.T) {
+		f := newFleet(t)
+		f.away["h4"] = true
+		f.Delete(f.machines["h1"])
+		f.converge()
+		f.Expect(f.reconcile().RequeueAfter).To(Equal(15 * time.Minute))
+		f.Clock.Step(15*time.Minute - time.Second)
+		f.settle()
+		f.Expect(f.holds()).To(Equal([]string{"m1", "m2"}))
+		f.Clock.Step(time.Second)
+		f.settle()
+		f.Expect(f.holds()).To(Equal([]string{"m2"}))
+		f.Expect(f.lastMove().CompletedAt.IsZero()).To(BeTrue())
+		f.Expect(f.ExpectCondition(f.infra, infrav1.ControlPlaneEndpointFollowedCondition, no, infrav1.EndpointMovingReason).Message).
+			To(ContainSubstring("host h4"))
+	})
+	t.Run("when the former host dies", func(t *testing.T) {
+		f := begin(t)
+		f.die("h1")
+		f.settle()
+		f.Expect(f.holds()).To(Equal([]string{"m2"}))
+	})
+}
+
+// A host that joins by the former endpoint may end before that is rejected.
+func TestRejectionWaitsForJoins(t *testing.T) {
+	f := newFleet(t)
+	// A Machine's age is the API server's: it is older than a move of tomorrow.
+	f.Clock.Step(24 * time.Hour)
+	f.node(5, infrav1.RoleWorker)
+	f.ReportOperation(f.of("h5"), infrav1.OperationBootstrap, infrav1.OperationRunning)
+	f.Delete(f.machines["h1"])
+	f.converge()
+	rejected := func() bool {
+		f.Refresh(f.infra)
+		return !f.infra.Spec.ControlPlaneEndpointPolicy.FormerEndpoints[0].RejectedSince.Time.IsZero()
+	}
+	f.Expect(rejected()).To(BeFalse())
+	f.Expect(f.ExpectCondition(f.infra, infrav1.ControlPlaneEndpointFollowedCondition, no, infrav1.EndpointMovingReason).Message).
+		To(ContainSubstring("host h5, which is being bootstrapped with data that is older"))
+	f.Expect(f.reconcile().RequeueAfter).To(Equal(5 * time.Minute))
+	f.Clock.Step(5 * time.Minute)
+	f.settle()
+	f.Expect(rejected()).To(BeTrue(), "but it does not wait for long")
+}
+
+func TestDeadHostsMachineIsNotHeldLong(t *testing.T) {
+	f := newFleet(t)
+	f.die("h1")
+	f.settle()
+	f.Delete(f.machines["h1"])
+	f.reconcile()
+	f.expectEndpoint(2)
+	f.Expect(f.lastMove().Cause).To(Equal(infrav1.MoveMachineDeleted))
+	f.Expect(f.holds()).To(Equal([]string{"m1", "m2"}))
+	f.agents()
+	f.settle()
+	f.Expect(f.lastMove().CompletedAt.IsZero()).To(BeFalse())
+	f.Expect(f.holds()).To(Equal([]string{"m2"}))
+	f.Expect(f.infra.Spec.ControlPlaneEndpointPolicy.FormerEndpoints[0].RejectedSince.Time.IsZero()).To(BeTrue())
+}
+
+func TestMachineGoesWithTheEndpoint(t *testing.T) {
+	alone := func(t *testing.T) *fleet {
+		f := newFleet(t)
+		for _, name := range []string{"h2", "h3"} {
+			f.Delete(f.machines[name])
+			controllertest.Change(f.Fixture, f.machines[name], func(m *clusterv1.Machine) { m.Finalizers = nil })
+			controllertest.Change(f.Fixture, f.of(name), func(h *infrav1.ElementalHost) { h.Spec.Claim = nil })
+		}
+		return f
+	}
+	t.Run("when it is alone", func(t *testing.T) {
+		f := alone(t)
+		f.Delete(f.machines["h1"])
+		f.settle()
+		f.expectEndpoint(1)
+		f.Expect(f.holds()).To(BeEmpty())
+		f.ExpectCondition(f.infra, infrav1.ReadyCondition, no, infrav1.NoMoveCandidateReason)
+		f.Expect(f.Events()).To(ContainElement(And(ContainSubstring("Warning"), ContainSubstring("Machine m1 is let go"), ContainSubstring("no other control-plane host"))))
+	})
+	t.Run("when the next one does not come up in time", func(t *testing.T) {
+		f := alone(t)
+		f.node(5, infrav1.RoleControlPlane)
+		f.Delete(f.machines["h1"])
+		deleted := func() time.Time { f.Refresh(f.machines["h1"]); return f.machines["h1"].DeletionTimestamp.Time }()
+		f.Clock.SetTime(deleted)
+		f.Expect(f.reconcile().RequeueAfter).To(Equal(5*time.Minute), "it may be a candidate in a moment")
+		f.Expect(f.holds()).To(Equal([]string{"m1"}))
+		c := f.ExpectCondition(f.infra, infrav1.ReadyCondition, no, infrav1.NoMoveCandidateReason)
+		f.Expect(c.Message).To(ContainSubstring("h5: it has not said yet whether its API server answers"))
+		f.Clock.Step(5 * time.Minute)
+		f.settle()
+		f.Expect(f.holds()).To(BeEmpty())
+	})
+	t.Run("unless the next one comes up", func(t *testing.T) {
+		f := alone(t)
+		f.node(5, infrav1.RoleControlPlane)
+		f.Delete(f.machines["h1"])
+		f.settle()
+		f.agents()
+		f.settle()
+		f.expectEndpoint(5)
+	})
+	for name, end := range map[string]func(*fleet){
+		"with the Cluster": func(f *fleet) {
+			controllertest.Change(f.Fixture, f.cluster, func(c *clusterv1.Cluster) { c.Finalizers = []string{clusterv1.ClusterFinalizer} })
+			f.Delete(f.cluster)
+		},
+		"with the control plane": func(f *fleet) { f.deleteControlPlane() },
+		"with the ElementalCluster": func(f *fleet) {
+			controllertest.Change(f.Fixture, f.infra, func(c *infrav1.ElementalCluster) { c.Finalizers = append(c.Finalizers, "test/waits") })
+			f.Delete(f.infra)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t)
+			f.Delete(f.machines["h1"])
+			end(f)
+			f.settle()
+			f.Expect(f.holds()).To(BeEmpty())
+			f.expectEndpoint(1)
+		})
+	}
+}
+
+// Hooks are on the Machine of the endpoint's host, and on no other.
+func TestHooks(t *testing.T) {
+	hook := func(f *fleet, host string) {
+		controllertest.Change(f.Fixture, f.machines[host], func(m *clusterv1.Machine) {
+			m.Annotations = map[string]string{infrav1.EndpointHookAnnotation: ""}
+		})
+	}
+	t.Run("strays are taken off", func(t *testing.T) {
+		f := newFleet(t)
+		hook(f, "h3")
+		hook(f, "h4")
+		f.settle()
+		f.Expect(f.holds()).To(Equal([]string{"m1"}))
+	})
+	t.Run("what somebody took off comes back", func(t *testing.T) {
+		f := newFleet(t)
+		controllertest.Change(f.Fixture, f.machines["h1"], func(m *clusterv1.Machine) { delete(m.Annotations, infrav1.EndpointHookAnnotation) })
+		f.settle()
+		f.Expect(f.holds()).To(Equal([]string{"m1"}))
+	})
+	t.Run("an endpoint of the user has none", func(t *testing.T) {
+		f := newFleet(t)
+		controllertest.Change(f.Fixture, f.infra, func(c *infrav1.ElementalCluster) {
+			c.Spec.ControlPlaneEndpointPolicy = infrav1.ControlPlaneEndpointPolicy{Type: infrav1.EndpointTypeExternal}
+		})
+		f.settle()
+		f.Expect(f.holds()).To(BeEmpty())
+		f.Delete(f.machines["h1"])
+		f.die("h1")
+		f.Clock.Step(time.Hour)
+		f.settle()
+		f.Expect(f.endpoint().Host).To(Equal("10.0.0.1"))
+		f.Expect(f.cluster.Spec.ControlPlaneEndpoint.Host).To(Equal("10.0.0.1"))
+		f.ExpectCondition(f.infra, infrav1.ReadyCondition, yes, infrav1.ProvisionedReason)
+	})
+	t.Run("a reserved host's cluster has none", func(t *testing.T) {
+		f, _, _ := filled(t)
+		m, _ := f.Machine("c", "cp-1", kubeadmMachine)
+		f.settle()
+		f.Refresh(m)
+		f.Expect(m.Annotations).To(BeEmpty())
+	})
+}
+
+// Whichever write fails or stays unanswered, a planned move ends the same.
+func TestCrashAtEveryWriteOfAMove(t *testing.T) {
+	run := func(t *testing.T, n int, moment controllertest.Moment) int {
+		t.Helper()
+		f := newFleet(t)
+		f.Client.FailWrite(n, moment)
+		f.Delete(f.machines["h1"])
+		f.converge()
+		f.Expect(f.holds()).To(Equal([]string{"m1", "m2"}))
+		f.reconnect()
+		f.converge()
+		f.expectEndpoint(2)
+		f.Expect(f.infra.Spec.ControlPlaneEndpointPolicy.FormerEndpoints).To(HaveLen(1))
+		f.Expect(f.infra.Status.Endpoint.Moves).To(BeEquivalentTo(1))
+		f.Expect(f.lastMove().Cause).To(Equal(infrav1.MoveMachineDeleted))
+		f.Expect(f.lastMove().CompletedAt.IsZero()).To(BeFalse())
+		f.Expect(f.holds()).To(Equal([]string{"m2"}))
+		f.ExpectCondition(f.infra, infrav1.ControlPlaneEndpointFollowedCondition, yes, infrav1.EndpointFollowedReason)
+		return len(f.Client.Writes())
+	}
+	const never = 1 << 30
+	writes := run(t, never, controllertest.BeforeWrite)
+	NewWithT(t).Expect(writes).To(BeNumerically(">=", 7))
+	for n := 1; n <= writes; n++ {
+		for _, moment := range []controllertest.Moment{controllertest.BeforeWrite, controllertest.AfterWrite} {
+			t.Run(fmt.Sprintf("%s %d", moment, n), func(t *testing.T) {
+				t.Parallel()
+				run(t, n, moment)
+			})
+		}
+	}
+}
