@@ -55,6 +55,31 @@ func TestClusterTemplate(t *testing.T) {
 	}
 }
 
+// The flavour "vip" is the default template with a virtual IP address.
+func TestVIPTemplate(t *testing.T) {
+	g := NewWithT(t)
+	c, ns := env.Client(t), env.Namespace(t)
+	values := map[string]string{
+		"CLUSTER_NAME": "c", "NAMESPACE": ns, "KUBERNETES_VERSION": "v1.36.3",
+		"CONTROL_PLANE_MACHINE_COUNT": "3", "WORKER_MACHINE_COUNT": "2", "CONTROL_PLANE_ENDPOINT_IP": "2001:db8::100",
+	}
+	all := objects(t, filepath.Join(release(t), "cluster-template-vip.yaml"), values)
+	g.Expect(apply(t.Context(), c, all)).To(Succeed())
+	infra := &infrav1.ElementalCluster{}
+	g.Expect(c.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "c"}, infra)).To(Succeed())
+	g.Expect(infra.Spec.ControlPlaneEndpoint.Host).To(BeEmpty(), "the provider fills it")
+	g.Expect(infra.Spec.ControlPlaneEndpointPolicy.Type).To(Equal(infrav1.EndpointTypeVIP))
+	g.Expect(infra.Spec.ControlPlaneEndpointPolicy.VIP.Address).To(Equal("2001:db8::100"))
+
+	rest := objects(t, filepath.Join(release(t), "cluster-template.yaml"), values)
+	g.Expect(rest).To(HaveLen(len(all)))
+	for i := range rest {
+		if all[i].GetKind() != "ElementalCluster" {
+			g.Expect(all[i].Object["spec"]).To(Equal(rest[i].Object["spec"]), all[i].GetKind())
+		}
+	}
+}
+
 // expectReferences checks that objects refer to what is there, of which Cluster
 // API only says so when it reconciles them.
 func expectReferences(g Gomega, all []*unstructured.Unstructured, cluster *clusterv1.Cluster) {
