@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/probe"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -79,15 +81,31 @@ func TestLeavesACleanHostAlone(t *testing.T) {
 	r.manager.want(nil, protocol.Desired{Endpoint: &protocol.Endpoint{Host: "192.0.2.1", Port: 6443, VIP: true, Probe: true}, Files: []protocol.File{pod}})
 	r.manager.await(t, "the plan was taken", taken)
 	r.manager.await(t, "it follows none", follows(""))
-	r.manager.want(bootstrapOf("a"), endpointAt("192.0.2.1"))
+	if len(r.prober.began) > 0 {
+		t.Error("probed before it was a node")
+	}
+	r.manager.want(bootstrapOf("a"), probed("192.0.2.1"))
+	at := <-r.prober.began
+	at.show(probe.Sight{Endpoint: r.ago(0, probe.Answers), APIServer: r.ago(0, probe.Answers)})
 	r.manager.await(t, "it is a node", follows("192.0.2.1"))
 	for len(r.keeper.calls) > 0 {
 		if call := <-r.keeper.calls; call.endpoint != nil && call.endpoint.VIP || call.files != nil {
 			t.Errorf("applied %+v", call)
 		}
 	}
-	if len(r.prober.began) > 0 {
-		t.Error("probed before it was a node")
+}
+
+// An agent that can't remember what it is about to do ends.
+func TestEndsWhenTheKeeperCannotRemember(t *testing.T) {
+	r := newNode(t)
+	full := &state.WriteError{Name: "endpoint.json", Err: errors.New("no space left on device")}
+	r.keeper.does(func(context.Context) error { return errors.Join(full) })
+	a, err := r.agent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Run(t.Context()); !errors.Is(err, full) {
+		t.Errorf("ended with %v", err)
 	}
 }
 

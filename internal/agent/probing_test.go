@@ -55,6 +55,15 @@ func TestProbesWhatThePlanSays(t *testing.T) {
 		t.Error("goes on with the former endpoint")
 	}
 	first.show(probe.Sight{Endpoint: r.ago(time.Hour, probe.Fails), APIServer: r.ago(0, probe.Fails)})
+	r.mu.Lock()
+	r.addresses = []protocol.Address{{Type: protocol.AddressInternalIP, Address: "192.0.2.9"}}
+	changed := r.changed
+	r.mu.Unlock()
+	changed()
+	r.manager.await(t, "something else is told", func(m *manager) bool {
+		last := m.reports[len(m.reports)-1]
+		return len(last.Addresses) == 1 && last.Addresses[0].Address == "192.0.2.9"
+	})
 	second.show(probe.Sight{Endpoint: r.ago(0, probe.Answers), APIServer: r.ago(0, probe.Answers)})
 	r.manager.await(t, "the new endpoint is known to answer", reachable("192.0.2.2:6443", true))
 	r.manager.want(nil, endpointAt("192.0.2.2"))
