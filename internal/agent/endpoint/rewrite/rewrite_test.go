@@ -1,6 +1,7 @@
 package rewrite_test
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -8,11 +9,11 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-func rules(t testing.TB, host string, former ...string) rewrite.Rules {
-	t.Helper()
+func rules(tb testing.TB, host string, former ...string) rewrite.Rules {
+	tb.Helper()
 	r, err := rewrite.New(protocol.Endpoint{Host: host, Port: 6443, Former: former})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return r
 }
@@ -217,7 +218,7 @@ func FuzzKubeconfig(f *testing.F) {
 				t.Fatalf("%q became %q", server, after[i])
 			}
 		}
-		if again, err := r.Kubeconfig(got, nil); err != nil || string(again) != string(got) {
+		if again, err := r.Kubeconfig(got, nil); err != nil || !bytes.Equal(again, got) {
 			t.Fatalf("%q became %q: %v", got, again, err)
 		}
 	})
