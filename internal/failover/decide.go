@@ -90,10 +90,12 @@ func leaving(c Cluster, _ evidence, d *Decision) bool {
 		return false
 	case m == nil:
 		why = fmt.Sprintf("Host %s is not the cluster's any more", c.holderName())
+	case m.Host.Spec.Claim.Phase == infrav1.ClaimReserved:
+		return false // no machine of the control plane has it yet
+	case m.isWorker():
+		why = fmt.Sprintf("Host %s is not one of the control plane any more", c.holderName())
 	case !m.isLeaving():
 		return false
-	case m.Host.Spec.Claim.Phase == infrav1.ClaimReserved:
-		return false // reserved anew, after it was free
 	default:
 		why = fmt.Sprintf("Machine %s of host %s is being deleted", m.Host.Spec.Claim.MachineName, c.holderName())
 		if m.Machine != nil && !m.Machine.DeletionTimestamp.IsZero() {

@@ -2,6 +2,7 @@ package failover
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -130,6 +131,14 @@ func (c Cluster) follows(m Member) bool {
 		return true
 	}
 	return is == "" && m.Machine != nil && m.Machine.CreationTimestamp.After(c.policy().HostRef.ChosenAt.Time)
+}
+
+// Uses reports whether a host of the cluster said last that it uses that former
+// endpoint.
+func (c Cluster) Uses(former infrav1.FormerEndpoint) bool {
+	return slices.ContainsFunc(c.Members, func(m Member) bool {
+		return m.says().Kubeconfigs == address.HostPort(former.Host, former.Port)
+	})
 }
 
 func complaint(m Member) string {

@@ -55,6 +55,9 @@ func (c Cluster) Member(host string) *Member {
 	return nil
 }
 
+// Holds reports whether the member can be what the endpoint depends on.
+func (m Member) Holds() bool { return m.Machine != nil && m.isControlPlane() }
+
 // isControlPlane goes by the role that was recorded with the claim; claims
 // without one are older than roles.
 func (m Member) isControlPlane() bool {
@@ -62,6 +65,12 @@ func (m Member) isControlPlane() bool {
 		return role.IsControlPlane()
 	}
 	return m.Machine != nil && util.IsControlPlaneMachine(m.Machine)
+}
+
+// isWorker reports whether the host is known to be none of the control plane's.
+func (m Member) isWorker() bool {
+	known := m.Host.Spec.Claim.Role != "" || m.Machine != nil
+	return known && !m.isControlPlane()
 }
 
 // isNode reports whether the host was bootstrapped for its claim and was not

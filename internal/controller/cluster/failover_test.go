@@ -76,6 +76,8 @@ func TestDeadHostLosesTheEndpoint(t *testing.T) {
 	f.ExpectCondition(f.infra, infrav1.ControlPlaneEndpointFollowedCondition, yes, infrav1.EndpointFollowedReason)
 	f.expectEndpoint(3)
 	f.Expect(f.infra.Status.Endpoint.Moves).To(BeEquivalentTo(1))
+	f.Expect(f.reconcile().RequeueAfter).To(Equal(28*time.Second), "once more for data of bootstrap providers that were behind")
+	f.Clock.Step(28 * time.Second)
 	f.Client.Forget()
 	f.Expect(f.reconcile()).To(BeZero())
 	f.Expect(f.Client.Writes()).To(BeEmpty())

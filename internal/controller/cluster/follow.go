@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -35,6 +36,9 @@ func (r *Reconciler) followHere(ctx context.Context, s *scope, c failover.Cluste
 	if followed(s, c) {
 		return nil, time.Time{}, nil
 	}
+	if last := c.LastMove(); last != nil && c.Now.Before(last.StartedAt.Add(late)) {
+		again = last.StartedAt.Add(late) // what is written until then is looked for once more
+	}
 	for _, purpose := range []secret.Purpose{secret.Kubeconfig, userKubeconfig} {
 		why, err := r.followKubeconfig(ctx, s, secret.Name(s.cluster.Name, purpose))
 		if err != nil {
@@ -56,7 +60,7 @@ func followed(s *scope, c failover.Cluster) bool {
 		return true
 	}
 	if last := c.LastMove(); last != nil {
-		return !last.CompletedAt.IsZero()
+		return !last.CompletedAt.IsZero() && !c.Now.Before(last.StartedAt.Add(late))
 	}
 	is := meta.FindStatusCondition(s.infraCluster.Status.Conditions, infrav1.ControlPlaneEndpointFollowedCondition)
 	return is != nil && is.Reason == infrav1.EndpointFollowedReason && is.ObservedGeneration == s.infraCluster.Generation
@@ -96,12 +100,17 @@ func (r *Reconciler) followKubeconfig(ctx context.Context, s *scope, name string
 	return nil, nil
 }
 
+var errNoClusters = errors.New("the kubeconfig names no cluster")
+
 // moveServers returns the kubeconfig with servers that are a former endpoint
 // replaced; byte by byte as it was if none is.
 func moveServers(kubeconfig []byte, spec infrav1.ElementalClusterSpec) ([]byte, error) {
 	config, err := clientcmd.Load(kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("reading kubeconfig: %w", err)
+	}
+	if len(config.Clusters) == 0 {
+		return nil, errNoClusters
 	}
 	changed := false
 	for _, cluster := range config.Clusters {

@@ -25,7 +25,7 @@ import (
 // those that the endpoint left but that others still depend on.
 func hold(s *scope, c failover.Cluster, d failover.Decision, p failover.Progress) {
 	s.hooks = map[string]hook{}
-	if m := c.Member(s.infraCluster.Spec.ControlPlaneEndpointPolicy.HostRef.Name); m != nil && m.Machine != nil && d.Stranded == "" {
+	if m := c.Member(s.infraCluster.Spec.ControlPlaneEndpointPolicy.HostRef.Name); m != nil && m.Holds() && d.Stranded == "" {
 		s.hooks[m.Machine.Name] = hookOn
 	}
 	if d.Stranded != "" {
@@ -35,7 +35,7 @@ func hold(s *scope, c failover.Cluster, d failover.Decision, p failover.Progress
 		return
 	}
 	for _, former := range s.infraCluster.Spec.ControlPlaneEndpointPolicy.FormerEndpoints {
-		if m := c.Member(former.HostName); m != nil && m.Machine != nil && s.hooks[m.Machine.Name] == hookOff {
+		if m := c.Member(former.HostName); m != nil && m.Holds() && s.hooks[m.Machine.Name] == hookOff {
 			s.hooks[m.Machine.Name] = hookKept
 		}
 	}

@@ -37,7 +37,7 @@ func (r *Reconciler) attend(ctx context.Context, s *scope, hosts map[string]*inf
 	}
 	d := failover.Decide(c)
 	if d.Move != nil && !ending {
-		if err := r.move(ctx, s, *d.Move); err != nil {
+		if err := r.move(ctx, s, c, *d.Move); err != nil {
 			return ctrl.Result{}, err
 		}
 		c.Holder = d.Move.To
@@ -103,7 +103,7 @@ func (r *Reconciler) machineOf(ctx context.Context, s *scope, host *infrav1.Elem
 
 // move records that the endpoint is another host's address. The patch is a
 // compare-and-swap, so of several managers one moves it.
-func (r *Reconciler) move(ctx context.Context, s *scope, m failover.Move) error {
+func (r *Reconciler) move(ctx context.Context, s *scope, c failover.Cluster, m failover.Move) error {
 	policy, from := s.infraCluster.Spec.ControlPlaneEndpointPolicy, s.infraCluster.Spec.ControlPlaneEndpoint
 	ctrl.LoggerFrom(ctx).Info("Moving the endpoint", "ElementalHost", klog.KObj(m.To), "cause", m.Cause,
 		"from", address.HostPort(from.Host, from.Port), "to", address.HostPort(m.Address, from.Port))
@@ -113,11 +113,11 @@ func (r *Reconciler) move(ctx context.Context, s *scope, m failover.Move) error 
 	if before := policy.HostRef.ChosenAt.Time; !chosenAt.After(before) {
 		chosenAt = before.Add(time.Second)
 	}
-	err := r.patchSpec(ctx, s, "moving the endpoint to host "+m.To.Name, func(c *infrav1.ElementalCluster) {
-		replaceEndpoint(&c.Spec, m.Address, policy.HostRef.Name)
-		c.Spec.ControlPlaneEndpointPolicy.HostRef = &infrav1.EndpointHostReference{Name: m.To.Name, ChosenAt: metav1.NewTime(chosenAt)}
+	err := r.patchSpec(ctx, s, "moving the endpoint to host "+m.To.Name, func(ec *infrav1.ElementalCluster) {
+		replaceEndpoint(&ec.Spec, m.Address, policy.HostRef.Name, c.Uses)
+		ec.Spec.ControlPlaneEndpointPolicy.HostRef = &infrav1.EndpointHostReference{Name: m.To.Name, ChosenAt: metav1.NewTime(chosenAt)}
 		if m.Cause == infrav1.MoveRequested {
-			delete(c.Annotations, infrav1.MoveEndpointAnnotation)
+			delete(ec.Annotations, infrav1.MoveEndpointAnnotation)
 		}
 	})
 	if err != nil {
@@ -137,8 +137,9 @@ func (r *Reconciler) move(ctx context.Context, s *scope, m failover.Move) error 
 }
 
 // replaceEndpoint makes an address the endpoint and remembers the former one,
-// whose host is given if hosts of the cluster may have known it.
-func replaceEndpoint(spec *infrav1.ElementalClusterSpec, to, formerHost string) {
+// whose host is given if hosts of the cluster may have known it. Of too many the
+// oldest is forgotten that no host uses any more, else the oldest.
+func replaceEndpoint(spec *infrav1.ElementalClusterSpec, to, formerHost string, used func(infrav1.FormerEndpoint) bool) {
 	from, policy := spec.ControlPlaneEndpoint, &spec.ControlPlaneEndpointPolicy
 	spec.ControlPlaneEndpoint.Host = to
 	if spec.ControlPlaneEndpoint.Port == 0 {
@@ -152,7 +153,17 @@ func replaceEndpoint(spec *infrav1.ElementalClusterSpec, to, formerHost string) 
 		slices.DeleteFunc(slices.Clone(policy.FormerEndpoints), func(f infrav1.FormerEndpoint) bool {
 			return address.Same(f.Host, from.Host) || address.Same(f.Host, to)
 		})...)
-	policy.FormerEndpoints = former[:min(len(former), maxFormer)]
+	for len(former) > maxFormer {
+		forget := len(former) - 1
+		for i := forget; i > 0; i-- {
+			if !used(former[i]) {
+				forget = i
+				break
+			}
+		}
+		former = slices.Delete(former, forget, forget+1)
+	}
+	policy.FormerEndpoints = former
 }
 
 // refuse drops a request for a move that can't be had.

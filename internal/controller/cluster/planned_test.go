@@ -79,8 +79,9 @@ func TestPlannedMoveDoesNotWaitForEver(t *testing.T) {
 	}
 	t.Run("with a probe that never failed", func(t *testing.T) {
 		f := begin(t)
-		f.Expect(f.reconcile().RequeueAfter).To(Equal(2 * time.Minute))
-		f.Clock.Step(2*time.Minute - time.Second)
+		f.Clock.Step(time.Minute)
+		f.Expect(f.reconcile().RequeueAfter).To(Equal(time.Minute))
+		f.Clock.Step(time.Minute - time.Second)
 		f.settle()
 		f.Expect(f.holds()).To(ContainElement("m1"))
 		f.Clock.Step(time.Second)
@@ -113,8 +114,9 @@ func TestPlannedMoveDoesNotWaitForEver(t *testing.T) {
 		f.away["h4"] = true
 		f.Delete(f.machines["h1"])
 		f.converge()
-		f.Expect(f.reconcile().RequeueAfter).To(Equal(15 * time.Minute))
-		f.Clock.Step(15*time.Minute - time.Second)
+		f.Clock.Step(time.Minute)
+		f.Expect(f.reconcile().RequeueAfter).To(Equal(14 * time.Minute))
+		f.Clock.Step(14*time.Minute - time.Second)
 		f.settle()
 		f.Expect(f.holds()).To(Equal([]string{"m1", "m2"}))
 		f.Clock.Step(time.Second)
@@ -148,8 +150,9 @@ func TestRejectionWaitsForJoins(t *testing.T) {
 	f.Expect(rejected()).To(BeFalse())
 	f.Expect(f.ExpectCondition(f.infra, infrav1.ControlPlaneEndpointFollowedCondition, no, infrav1.EndpointMovingReason).Message).
 		To(ContainSubstring("host h5, which is being bootstrapped with data that is older"))
-	f.Expect(f.reconcile().RequeueAfter).To(Equal(5 * time.Minute))
-	f.Clock.Step(5 * time.Minute)
+	f.Clock.Step(time.Minute)
+	f.Expect(f.reconcile().RequeueAfter).To(Equal(4 * time.Minute))
+	f.Clock.Step(4 * time.Minute)
 	f.settle()
 	f.Expect(rejected()).To(BeTrue(), "but it does not wait for long")
 }
@@ -268,6 +271,15 @@ func TestHooks(t *testing.T) {
 		f.Expect(f.endpoint().Host).To(Equal("10.0.0.1"))
 		f.Expect(f.cluster.Spec.ControlPlaneEndpoint.Host).To(Equal("10.0.0.1"))
 		f.ExpectCondition(f.infra, infrav1.ReadyCondition, yes, infrav1.ProvisionedReason)
+	})
+	t.Run("a worker that has the endpoint's host has none, and loses it", func(t *testing.T) {
+		f := newFleet(t)
+		controllertest.Change(f.Fixture, f.of("h1"), func(h *infrav1.ElementalHost) {
+			h.Spec.Claim.ID, h.Spec.Claim.MachineName, h.Spec.Claim.Role = "m4", "m4", infrav1.RoleWorker
+		})
+		f.reconcile()
+		f.expectEndpoint(2)
+		f.Expect(f.holds()).To(Equal([]string{"m2"}))
 	})
 	t.Run("a reserved host's cluster has none", func(t *testing.T) {
 		f, _, _ := filled(t)

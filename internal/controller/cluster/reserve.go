@@ -145,7 +145,7 @@ func (r *Reconciler) record(ctx context.Context, s *scope, host *infrav1.Element
 	return r.patchSpec(ctx, s, "recording the choice of host "+host.Name, func(c *infrav1.ElementalCluster) {
 		to, _ := address.OfPolicy(host, c.Spec.ControlPlaneEndpointPolicy)
 		// Nothing had that address as endpoint yet, so its host is nobody's business.
-		replaceEndpoint(&c.Spec, to, "")
+		replaceEndpoint(&c.Spec, to, "", func(infrav1.FormerEndpoint) bool { return false })
 		c.Spec.ControlPlaneEndpointPolicy.HostRef = &infrav1.EndpointHostReference{Name: host.Name, ChosenAt: metav1.NewTime(chosenAt)}
 	})
 }
