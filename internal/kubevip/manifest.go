@@ -51,8 +51,9 @@ const (
 type Facts struct {
 	// KubernetesVersion of the host's Machine. Blank or no version: at least 1.29.
 	KubernetesVersion string
-	// OtherControlPlane: another control-plane host of the cluster is bootstrapped
-	// and connected, so that the address has somewhere to go.
+	// OtherControlPlane: another control-plane host of the cluster is bootstrapped,
+	// so that the address has somewhere to go. Each change of it restarts kube-vip
+	// on the initial host.
 	OtherControlPlane bool
 }
 
