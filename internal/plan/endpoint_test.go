@@ -75,7 +75,9 @@ func TestEndpointOfAHost(t *testing.T) {
 		return &out
 	}
 	probe, publish := func(e *protocol.Endpoint) { e.Probe = true }, func(e *protocol.Endpoint) { e.Publish = true }
-	rejects := func(e *protocol.Endpoint) { e.Former, e.Reject = []string{"10.0.0.7:6443", "[fd00::7]:16443"}, "10.0.0.7:6443" }
+	rejects := func(e *protocol.Endpoint) {
+		e.Former, e.Reject = []string{"10.0.0.7:6443", "[fd00::7]:16443"}, "10.0.0.7:6443"
+	}
 	moved := former(
 		infrav1.FormerEndpoint{Host: "10.0.0.7", Port: 6443, HostName: "h1", RejectedSince: noon},
 		infrav1.FormerEndpoint{Host: "fd00::7", Port: 16443, HostName: "h1", RejectedSince: noon},
@@ -93,28 +95,30 @@ func TestEndpointOfAHost(t *testing.T) {
 		cluster plan.Cluster
 		want    *protocol.Endpoint
 	}{
-		"worker":                           {node(worker), onHost("h2"), with()},
-		"no role":                          {node(none), onHost("h2"), with()},
-		"control plane":                    {node(controlPlane), onHost("h2"), with(probe)},
-		"initial":                          {node(initial), onHost("h2"), with(probe)},
-		"endpoint's host":                  {node(controlPlane), onHost("h1"), with(probe, publish)},
-		"endpoint's host, no role":         {node(none), onHost("h1"), with(publish)},
-		"a worker that took it":            {node(worker), onHost("h1"), with()},
-		"held":                             {node(controlPlane, phase(infrav1.ClaimHeld)), onHost("h1"), with(probe, publish)},
-		"reserved":                         {node(controlPlane, phase(infrav1.ClaimReserved)), onHost("h1"), nil},
-		"releasing":                        {node(controlPlane, phase(infrav1.ClaimReleasing)), onHost("h1"), nil},
-		"free":                             {node(controlPlane, func(h *infrav1.ElementalHost) { h.Spec.Claim = nil }), onHost("h1"), nil},
-		"fenced":                           {node(controlPlane, fenced), onHost("h1"), nil},
-		"locked":                           {node(controlPlane, locked), onHost("h1"), nil},
-		"pending":                          {node(controlPlane, func(h *infrav1.ElementalHost) { h.Spec.Approval = infrav1.ApprovalPending }), onHost("h1"), nil},
-		"being deleted":                    {deleted(node(controlPlane)), onHost("h1"), nil},
-		"to be bootstrapped":               {node(controlPlane, fresh), onHost("h1"), nil},
-		"being bootstrapped":               {node(worker, fresh, is("Bootstrap", infrav1.OperationRunning, "id-1")), onHost("h1"), nil},
-		"bootstrap failed":                 {node(worker, fresh, is("Bootstrap", infrav1.OperationFailed, "id-1")), onHost("h1"), nil},
-		"another claim's bootstrap":        {node(worker, fresh, is("Bootstrap", infrav1.OperationSucceeded, "id-0")), onHost("h1"), nil},
-		"unknown cluster":                  {node(controlPlane), plan.Cluster{}, nil},
-		"user's endpoint":                  {node(controlPlane), onHost("h1", user), nil},
-		"user's endpoint, External":        {node(controlPlane), onHost("h1", user, func(s *infrav1.ElementalClusterSpec) { s.ControlPlaneEndpointPolicy.Type = infrav1.EndpointTypeExternal }), nil},
+		"worker":                    {node(worker), onHost("h2"), with()},
+		"no role":                   {node(none), onHost("h2"), with()},
+		"control plane":             {node(controlPlane), onHost("h2"), with(probe)},
+		"initial":                   {node(initial), onHost("h2"), with(probe)},
+		"endpoint's host":           {node(controlPlane), onHost("h1"), with(probe, publish)},
+		"endpoint's host, no role":  {node(none), onHost("h1"), with(publish)},
+		"a worker that took it":     {node(worker), onHost("h1"), with()},
+		"held":                      {node(controlPlane, phase(infrav1.ClaimHeld)), onHost("h1"), with(probe, publish)},
+		"reserved":                  {node(controlPlane, phase(infrav1.ClaimReserved)), onHost("h1"), nil},
+		"releasing":                 {node(controlPlane, phase(infrav1.ClaimReleasing)), onHost("h1"), nil},
+		"free":                      {node(controlPlane, func(h *infrav1.ElementalHost) { h.Spec.Claim = nil }), onHost("h1"), nil},
+		"fenced":                    {node(controlPlane, fenced), onHost("h1"), nil},
+		"locked":                    {node(controlPlane, locked), onHost("h1"), nil},
+		"pending":                   {node(controlPlane, func(h *infrav1.ElementalHost) { h.Spec.Approval = infrav1.ApprovalPending }), onHost("h1"), nil},
+		"being deleted":             {deleted(node(controlPlane)), onHost("h1"), nil},
+		"to be bootstrapped":        {node(controlPlane, fresh), onHost("h1"), nil},
+		"being bootstrapped":        {node(worker, fresh, is("Bootstrap", infrav1.OperationRunning, "id-1")), onHost("h1"), nil},
+		"bootstrap failed":          {node(worker, fresh, is("Bootstrap", infrav1.OperationFailed, "id-1")), onHost("h1"), nil},
+		"another claim's bootstrap": {node(worker, fresh, is("Bootstrap", infrav1.OperationSucceeded, "id-0")), onHost("h1"), nil},
+		"unknown cluster":           {node(controlPlane), plan.Cluster{}, nil},
+		"user's endpoint":           {node(controlPlane), onHost("h1", user), nil},
+		"user's endpoint, External": {node(controlPlane), onHost("h1", user, func(s *infrav1.ElementalClusterSpec) {
+			s.ControlPlaneEndpointPolicy.Type = infrav1.EndpointTypeExternal
+		}), nil},
 		"no type, chosen host":             {node(controlPlane), onHost("h2", func(s *infrav1.ElementalClusterSpec) { s.ControlPlaneEndpointPolicy.Type = "" }), with(probe)},
 		"no endpoint yet":                  {node(controlPlane), onHost("h1", func(s *infrav1.ElementalClusterSpec) { s.ControlPlaneEndpoint.Host = "" }), nil},
 		"no port":                          {node(worker), onHost("h2", func(s *infrav1.ElementalClusterSpec) { s.ControlPlaneEndpoint.Port = 0 }), with()},

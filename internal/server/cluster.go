@@ -47,8 +47,7 @@ func (s *Server) cluster(ctx context.Context, host *infrav1.ElementalHost) (plan
 		return plan.Cluster{}, fmt.Errorf("getting Machine: %w", err)
 	}
 	if err != nil {
-		// It has not been restored yet.
-		return plan.Cluster{}, nil
+		return plan.Cluster{}, nil //nolint:nilerr // it has not been restored yet
 	}
 	known.KubernetesVersion = machine.Spec.Version
 	return known, nil

@@ -33,9 +33,10 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request, who caller) erro
 	if err != nil {
 		return err
 	}
+	ctx := r.Context()
 	var endpointChanged bool
 	var recorded []infrav1.HostOperation
-	_, err = s.hosts.update(r.Context(), key, func(host *infrav1.ElementalHost) error {
+	_, err = s.hosts.update(ctx, key, func(host *infrav1.ElementalHost) error {
 		if !holds(host, who.fingerprint) {
 			return errUnknownHost()
 		}
@@ -43,7 +44,7 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request, who caller) erro
 		if recorded, err = s.setOperations(host, key, ops); err != nil {
 			return err
 		}
-		endpointChanged, err = s.setEndpoint(r.Context(), host, endpoint)
+		endpointChanged, err = s.setEndpoint(ctx, host, endpoint)
 		return err
 	})
 	if err != nil {
