@@ -140,8 +140,9 @@ func routerID(host *infrav1.ElementalHost) string {
 	}
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(host.Namespace + "/" + host.Name))
+	id := sum.Sum(nil)
 	// 1 to 127 at the front: neither 0.0.0.0 nor multicast.
-	return net.IPv4(byte(sum.Sum32()>>24)&0x7f|1, byte(sum.Sum32()>>16), byte(sum.Sum32()>>8), byte(sum.Sum32())).String()
+	return net.IPv4(id[0]&0x7f|1, id[1], id[2], id[3]).String()
 }
 
 // render has kube-vip's generator write the Pod and sets what it can't.

@@ -221,6 +221,7 @@ func (r *Reconciler) wake(ctx context.Context, q queue, before, after client.Obj
 			q.Add(request)
 		case slight:
 			q.AddAfter(request, domainsDelay)
+		case none:
 		}
 	}
 }
