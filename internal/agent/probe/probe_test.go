@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -139,30 +140,45 @@ func TestNamesAreBounded(t *testing.T) {
 	}
 }
 
-// A probe that is ended because nobody wants it any more says nothing.
+// A probe that is ended because nobody wants it any more says nothing, not even
+// as the second that fails.
 func TestStopsAtOnce(t *testing.T) {
 	r := newRig(t)
 	for _, s := range r.servers {
-		s.holding.Store(true)
+		s.status.Store(http.StatusInternalServerError)
 	}
 	stop := r.start()
-	for range 20 {
-		stop()
-	}
+	r.until("the certificate was seen", func(s probe.Sight) bool { return len(s.CertificateNames) > 0 })
+	r.clock.pass(t, false, func() bool {
+		for _, s := range r.servers {
+			s.holding.Store(true)
+		}
+		return true
+	})
+	r.clock.waitFor(t, func() bool {
+		return r.servers[endpoint+":6443"].requests.Load() == 2 && r.servers[own+":6443"].requests.Load() == 2
+	})
+	stop()
 	if len(r.seen) != 0 {
 		t.Errorf("told %+v", <-r.seen)
 	}
 }
 
+// The environment is read once in a process, so this needs one of its own.
 func TestUsesNoProxy(t *testing.T) {
-	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "ALL_PROXY"} {
-		t.Setenv(name, "http://192.0.2.200:3128")
+	const proxy = "192.0.2.200:3128"
+	if os.Getenv("HTTPS_PROXY") != "http://"+proxy {
+		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestUsesNoProxy$")
+		child.Env = append(os.Environ(), "HTTPS_PROXY=http://"+proxy, "https_proxy=http://"+proxy, "NO_PROXY=", "no_proxy=")
+		if output, err := child.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, output)
+		}
+		return
 	}
 	r := newRig(t)
 	r.start()
-	r.until("both are known", settled)
-	if r.hasDialled("192.0.2.200:3128") {
-		t.Errorf("dialled %q", r.dialled)
+	if s := r.until("both are known", settled); s.Endpoint.State != probe.Answers || r.hasDialled(proxy) {
+		t.Errorf("saw %+v, dialled %q", s, r.dialled)
 	}
 }
 

@@ -87,15 +87,23 @@ const timeout = 3 * time.Second
 // between probes, and ready holds; then it lets that time pass.
 func (c *clock) pass(t *testing.T, isTimeout bool, ready func() bool) time.Duration {
 	t.Helper()
+	var passed time.Duration
+	c.waitFor(t, func() (did bool) {
+		passed, did = c.tryPass(isTimeout, ready)
+		return did
+	})
+	return passed
+}
+
+// waitFor blocks until a condition holds, which it looks at when something goes on.
+func (c *clock) waitFor(t *testing.T, condition func() bool) {
+	t.Helper()
 	limit := time.After(20 * time.Second)
-	for {
-		if passed, did := c.tryPass(isTimeout, ready); did {
-			return passed
-		}
+	for !condition() {
 		select {
 		case <-c.changed:
 		case <-limit:
-			t.Fatal("what goes on does not come to where the clock is needed")
+			t.Fatal("what goes on does not come to where the test waits for it")
 		}
 	}
 }
@@ -103,11 +111,11 @@ func (c *clock) pass(t *testing.T, isTimeout bool, ready func() bool) time.Durat
 func (c *clock) tryPass(isTimeout bool, ready func() bool) (passed time.Duration, did bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.waiters) != 1 || !ready() {
+	if len(c.waiters) != 1 {
 		return 0, false
 	}
 	for over, w := range c.waiters {
-		if (w.long == timeout) == isTimeout {
+		if (w.long == timeout) == isTimeout && ready() {
 			passed, did = w.until.Sub(c.now), true
 			c.now = w.until
 			close(over)
