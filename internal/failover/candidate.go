@@ -84,6 +84,10 @@ func judge(c Cluster, m Member) (string, passed) {
 		return no(true, "it has not said yet whether its API server answers")
 	case m.apiServer() != infrav1.ProbeReachable:
 		return no(true, "its API server does not answer")
+	case m.says().Probe == nil || m.says().Probe.Endpoint != c.Endpoint():
+		// It may have been the endpoint before, and what it said of that would be taken
+		// for what it does now: the agent API drops it with the first report since.
+		return no(true, "it has not tried the endpoint yet")
 	}
 	addr, why := address.OfPolicy(m.Host, c.policy())
 	if why != "" {

@@ -88,7 +88,7 @@ func Follow(c Cluster, pending []string) Progress {
 		p.Complete = true
 		return p
 	}
-	connected := append([]string{}, pending...)
+	connected := slices.Clone(pending)
 	if m := c.Member(c.holderName()); m != nil && m.isNode() && m.says().Workload != c.Endpoint() {
 		connected = append(connected, fmt.Sprintf("the workload cluster's own objects (host %s changes them%s)", m.Host.Name, complaint(*m)))
 	}
@@ -102,7 +102,7 @@ func Follow(c Cluster, pending []string) Progress {
 			offline = append(offline, "host "+m.Host.Name+", which is offline")
 		}
 	}
-	p.Remaining = append(connected, offline...)
+	p.Remaining = slices.Concat(connected, offline)
 	last := c.LastMove()
 	if last == nil {
 		p.Complete = len(connected) == 0

@@ -77,7 +77,7 @@ func (r *Reconciler) holder(ctx context.Context, s *scope, hosts map[string]*inf
 		return nil, fmt.Errorf("reading host %s: %w", name, err)
 	}
 	if err != nil {
-		return nil, nil
+		return nil, nil //nolint:nilerr // it does not exist
 	}
 	return host, nil
 }

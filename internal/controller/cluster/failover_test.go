@@ -194,7 +194,7 @@ func TestMovesAreDamped(t *testing.T) {
 	f.upToDate("h1")
 	moved := f.lastMove().StartedAt.Time
 	f.die("h2")
-	f.Clock.Step(failoverAfter)
+	f.Clock.Step(2 * failoverAfter)
 	result := f.reconcile()
 	f.expectEndpoint(2)
 	f.Expect(f.Clock.Now().Add(result.RequeueAfter)).To(BeTemporally("==", moved.Add(time.Minute)))

@@ -202,13 +202,11 @@ func TestFormerEndpointsAreBounded(t *testing.T) {
 				infrav1.FormerEndpoint{Host: fmt.Sprintf("10.9.0.%d", i), Port: 6443, HostName: "gone"})
 		}
 	})
-	f.away["h4"] = true
+	f.die("h4")
 	f.Report(f.of("h4"), func(s *infrav1.ElementalHostStatus) { s.Endpoint.Kubeconfigs = "10.9.0.15:6443" })
-	f.Clock.Step(time.Hour)
+	f.converge()
 	f.ask("h3")
 	f.settle()
-	f.Clock.Step(time.Hour)
-	f.converge()
 	f.expectEndpoint(3)
 	var hosts []string
 	for _, former := range f.infra.Spec.ControlPlaneEndpointPolicy.FormerEndpoints {

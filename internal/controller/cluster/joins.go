@@ -91,7 +91,7 @@ func (r *Reconciler) isOutdated(ctx context.Context, s *scope, m *clusterv1.Mach
 		return false, fmt.Errorf("reading bootstrap data of Machine %s: %w", m.Name, err)
 	}
 	if err != nil {
-		return false, nil
+		return false, nil //nolint:nilerr // there is none
 	}
 	chosenAt := s.infraCluster.Spec.ControlPlaneEndpointPolicy.HostRef.ChosenAt
 	if data.CreationTimestamp.Before(&chosenAt) {

@@ -255,7 +255,11 @@ func TestWhatWakesAClusterInUse(t *testing.T) {
 			after := f.machines["h1"].DeepCopy()
 			tc.change(after)
 			woken := cluster.WokenByMachine(f.reconciler, event.UpdateEvent{ObjectOld: f.machines["h1"], ObjectNew: after})
-			NewWithT(t).Expect(len(woken) > 0).To(Equal(tc.want))
+			if tc.want {
+				NewWithT(t).Expect(woken).To(ConsistOf(f.request()))
+			} else {
+				NewWithT(t).Expect(woken).To(BeEmpty())
+			}
 		})
 	}
 }
