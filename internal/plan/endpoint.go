@@ -85,6 +85,9 @@ func endpointOf(host *infrav1.ElementalHost, cluster Cluster) *protocol.Endpoint
 		out.Probe = claim.Role.IsControlPlane()
 		// Claims of an earlier version have no role.
 		out.Publish = policy.HostRef.Name == host.Name && claim.Role != infrav1.RoleWorker
+		if out.Publish {
+			out.Since = policy.HostRef.ChosenAt.UTC()
+		}
 		out.Reject = rejected(host, infra)
 		return out
 	case infrav1.EndpointTypeExternal:

@@ -74,7 +74,7 @@ func TestEndpointOfAHost(t *testing.T) {
 		}
 		return &out
 	}
-	probe, publish := func(e *protocol.Endpoint) { e.Probe = true }, func(e *protocol.Endpoint) { e.Publish = true }
+	probe, publish := func(e *protocol.Endpoint) { e.Probe = true }, func(e *protocol.Endpoint) { e.Publish, e.Since = true, noon.UTC() }
 	rejects := func(e *protocol.Endpoint) {
 		e.Former, e.Reject = []string{"10.0.0.7:6443", "[fd00::7]:16443"}, "10.0.0.7:6443"
 	}

@@ -198,6 +198,9 @@ type Endpoint struct {
 	// Former are host:port pairs that this endpoint stands in for. Nothing else is
 	// ever replaced.
 	Former []string `json:"former,omitempty"`
+	// Since is when the endpoint became this one, by the manager's clock. What was
+	// published of a later one is left alone. It comes with Publish; zero: not known.
+	Since time.Time `json:"since,omitzero"`
 	// VIP: Host is an address that kube-vip puts on an interface of control-plane
 	// hosts. A reset takes it off.
 	VIP bool `json:"vip,omitempty"`

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/rewrite"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/kube"
@@ -13,6 +14,14 @@ import (
 // Annotation is set on the template of kube-proxy's Pods, so that all are
 // replaced once per move: kube-proxy reads its kubeconfig when it starts.
 const Annotation = "infrastructure.cluster.x-k8s.io/control-plane-endpoint"
+
+// SinceAnnotation is set on a ConfigMap whose endpoint was replaced: when that one
+// became the endpoint (RFC 3339). A host that did not hear that the endpoint
+// moved on finds it there, and leaves the newer one alone.
+const SinceAnnotation = "infrastructure.cluster.x-k8s.io/control-plane-endpoint-since"
+
+// errNewer means that a later endpoint was published than this host knows of.
+var errNewer = errors.New("a later endpoint was published by another host, so this one waits for word of it from the manager")
 
 // attempts bounds how often an object is read again that others change.
 const attempts = 5
@@ -33,7 +42,7 @@ func Publish(ctx context.Context, root string, rules rewrite.Rules) error {
 		{"kube-public", "cluster-info", "kubeconfig", kubeconfig},
 		{"kube-system", "kubeadm-config", "ClusterConfiguration", rules.ClusterConfiguration},
 	} {
-		_, err := object.publish(ctx, access)
+		_, err := object.publish(ctx, access, rules.Since())
 		failures = append(failures, err)
 	}
 	failures = append(failures, proxy(ctx, access, rules, kubeconfig))
@@ -50,12 +59,13 @@ type configMap struct {
 }
 
 type metadata struct {
-	ResourceVersion string `json:"resourceVersion"`
+	ResourceVersion string            `json:"resourceVersion"`
+	Annotations     map[string]string `json:"annotations,omitempty"`
 }
 
-// publish replaces what the document says. text is what it says then, or "" if
-// there is none.
-func (c configMap) publish(ctx context.Context, access kube.Access) (text string, err error) {
+// publish replaces what the document says, with an endpoint that is one since
+// then. text is what it says then, or "" if there is none.
+func (c configMap) publish(ctx context.Context, access kube.Access, since time.Time) (text string, err error) {
 	err = retry(func() error {
 		var object struct {
 			Metadata metadata          `json:"metadata"`
@@ -65,6 +75,10 @@ func (c configMap) publish(ctx context.Context, access kube.Access) (text string
 		if err := access.Get(ctx, &object, path...); err != nil {
 			return ignoreMissing(err)
 		}
+		// What is no time is nobody's record.
+		if is, err := time.Parse(time.RFC3339, object.Metadata.Annotations[SinceAnnotation]); err == nil && is.After(since) && !since.IsZero() {
+			return errNewer
+		}
 		former := object.Data[c.key]
 		next, err := c.replace([]byte(former))
 		if err != nil {
@@ -73,9 +87,11 @@ func (c configMap) publish(ctx context.Context, access kube.Access) (text string
 		if text = string(next); text == former {
 			return nil
 		}
-		return access.Patch(ctx, map[string]any{
-			"metadata": object.Metadata, "data": map[string]string{c.key: text},
-		}, nil, path...)
+		patch := metadata{ResourceVersion: object.Metadata.ResourceVersion}
+		if !since.IsZero() {
+			patch.Annotations = map[string]string{SinceAnnotation: since.Format(time.RFC3339)}
+		}
+		return access.Patch(ctx, map[string]any{"metadata": patch, "data": map[string]string{c.key: text}}, nil, path...)
 	})
 	if err != nil {
 		return "", fmt.Errorf("ConfigMap %s/%s: %w", c.namespace, c.name, err)
@@ -87,7 +103,7 @@ func (c configMap) publish(ctx context.Context, access kube.Access) (text string
 // the annotation alone, so that whoever publishes goes on where another one was
 // interrupted. While nothing has ever moved there is nothing to replace.
 func proxy(ctx context.Context, access kube.Access, rules rewrite.Rules, replace func([]byte) ([]byte, error)) error {
-	text, err := configMap{"kube-system", "kube-proxy", "kubeconfig.conf", replace}.publish(ctx, access)
+	text, err := configMap{"kube-system", "kube-proxy", "kubeconfig.conf", replace}.publish(ctx, access, rules.Since())
 	if err != nil || text == "" || !rules.Moved() {
 		return err
 	}
@@ -115,7 +131,7 @@ func proxy(ctx context.Context, access kube.Access, rules rewrite.Rules, replace
 		}
 		annotations := map[string]string{Annotation: rules.Endpoint()}
 		return access.Patch(ctx, map[string]any{
-			"metadata": set.Metadata,
+			"metadata": metadata{ResourceVersion: set.Metadata.ResourceVersion},
 			"spec":     map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": annotations}}},
 		}, nil, path...)
 	})

@@ -3,24 +3,19 @@ package publish_test
 import (
 	"context"
 	"encoding/base64"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -149,7 +144,12 @@ func configuration(server string) string {
 
 func rules(t *testing.T, host string, formers ...string) rewrite.Rules {
 	t.Helper()
-	r, err := rewrite.New(protocol.Endpoint{Host: host, Port: 6443, Former: formers})
+	return rulesSince(t, time.Time{}, host, formers...)
+}
+
+func rulesSince(t *testing.T, since time.Time, host string, formers ...string) rewrite.Rules {
+	t.Helper()
+	r, err := rewrite.New(protocol.Endpoint{Host: host, Port: 6443, Former: formers, Since: since})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,6 +236,29 @@ func TestPublish(t *testing.T) {
 	c.names("10.0.0.3:6443", "10.0.0.3:6443")
 	// And back.
 	c.publish(rules(t, "10.0.0.1", former, current, "10.0.0.3:6443"))
+	c.names(former, former)
+}
+
+// A host that was the endpoint's before, and did not hear that it is not any more,
+// does not take back what its successor published.
+func TestOlderEndpointsYield(t *testing.T) {
+	c := newCluster(t, current)
+	early := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	older := rulesSince(t, early, "10.0.0.1", current)
+	c.publish(older)
+	c.names(former, former)
+	c.publish(rulesSince(t, early.Add(time.Second), "10.0.0.2", former))
+	c.names(current, current)
+
+	before := c.versions()
+	err := publish.Publish(t.Context(), c.root, older)
+	if err == nil || !strings.Contains(err.Error(), "a later endpoint") {
+		t.Errorf("the former host takes its endpoint to be published: %v", err)
+	}
+	if c.versions() != before {
+		t.Error("the former host wrote something")
+	}
+	c.publish(rulesSince(t, early.Add(time.Hour), "10.0.0.1", current))
 	c.names(former, former)
 }
 
@@ -326,95 +349,4 @@ func TestForbidden(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	c.names(former, "")
-}
-
-// meddler is an API server at which somebody changes an object just before each
-// of the first patches of it.
-func (c *cluster) meddler(object client.Object, times int) *rest.Config {
-	c.t.Helper()
-	target, err := url.Parse("https://" + hostPort(env.Config))
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	transport, err := rest.TransportFor(env.Config)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	proxy := &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPatch && times > 0 {
-			times--
-			patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"meddled":"%d"}}}`, times))
-			if err := c.Patch(r.Context(), object, patch); err != nil {
-				c.t.Error(err)
-			}
-		}
-		proxy.ServeHTTP(w, r)
-	}))
-	c.t.Cleanup(server.Close)
-	config := rest.CopyConfig(env.Config)
-	config.Host = server.URL
-	config.CAData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	return config
-}
-
-// What somebody else writes at the same time is not lost.
-func TestConflicts(t *testing.T) {
-	for name, object := range map[string]func(c *cluster) client.Object{
-		"a ConfigMap":   func(c *cluster) client.Object { return c.configMap("kube-public", "cluster-info", nil) },
-		"the DaemonSet": func(*cluster) client.Object { return daemonSet() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, former)
-			if name == "the DaemonSet" {
-				c.publish(rules(t, "10.0.0.3", former))
-				if err := c.Update(t.Context(), c.configMap("kube-system", "kube-proxy", map[string]string{"config.conf": "mode: nftables\n", "kubeconfig.conf": kubeconfig(current)})); err != nil {
-					t.Fatal(err)
-				}
-			}
-			c.host(c.meddler(object(c), 3))
-			c.publish(rules(t, "10.0.0.2", former, "10.0.0.3:6443"))
-			c.names(current, current)
-			c.host(c.meddler(object(c), 100))
-			err := publish.Publish(t.Context(), c.root, rules(t, "10.0.0.1", current))
-			if err == nil || !strings.Contains(err.Error(), "the API server answers 409") {
-				t.Errorf("got %v", err)
-			}
-		})
-	}
-}
-
-func TestHosts(t *testing.T) {
-	r := rules(t, "10.0.0.2", former)
-	for name, test := range map[string]struct {
-		files map[string]string
-		says  string
-	}{
-		"a worker":            {nil, "there is no API server on this host"},
-		"k3s":                 {map[string]string{"/var/lib/rancher/k3s/server/token": ""}, ""},
-		"RKE2":                {map[string]string{"/var/lib/rancher/rke2/server/token": ""}, ""},
-		"a manifest alone":    {map[string]string{"/etc/kubernetes/manifests/kube-apiserver.yaml": "spec: {containers: [{command: [--advertise-address=127.0.0.1]}]}"}, "admin.conf"},
-		"an empty manifest":   {map[string]string{"/etc/kubernetes/manifests/kube-apiserver.yaml": ""}, "kubelet.conf"},
-		"no YAML in manifest": {map[string]string{"/etc/kubernetes/manifests/kube-apiserver.yaml": "["}, "not the YAML"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := &cluster{t: t, root: t.TempDir()}
-			for file, content := range test.files {
-				c.write(file, content)
-			}
-			err := publish.Publish(t.Context(), c.root, r)
-			if (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
-				t.Errorf("got %v", err)
-			}
-		})
-	}
-}
-
-// A manifest without an address leaves the kubelet's server, in local mode.
-func TestAddressOfTheKubelet(t *testing.T) {
-	c := newCluster(t, former)
-	c.write("/etc/kubernetes/manifests/kube-apiserver.yaml", "spec: {containers: [{command: [kube-apiserver]}]}")
-	c.write("/etc/kubernetes/kubelet.conf", kubeconfig(hostPort(env.Config)))
-	c.publish(rules(t, "10.0.0.2", former))
-	c.names(current, current)
 }

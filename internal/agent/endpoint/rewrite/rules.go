@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
@@ -26,6 +27,7 @@ type Rules struct {
 	host, port string
 	// former are host:port pairs, as Normal writes them, formerHosts their hosts.
 	former, formerHosts map[string]bool
+	since               time.Time
 }
 
 // New makes the rules of an endpoint. A host that is neither an IP address nor a
@@ -40,7 +42,7 @@ func New(e protocol.Endpoint) (Rules, error) {
 	if e.Port < 1 || e.Port > 65535 {
 		return Rules{}, fmt.Errorf("the endpoint's port %d is none", e.Port)
 	}
-	r := Rules{host: host, port: strconv.Itoa(int(e.Port)), former: map[string]bool{}, formerHosts: map[string]bool{}}
+	r := Rules{host: host, port: strconv.Itoa(int(e.Port)), since: e.Since.UTC().Truncate(time.Second), former: map[string]bool{}, formerHosts: map[string]bool{}}
 	current := Normal(r.Endpoint(), "")
 	for _, one := range e.Former {
 		if name := Normal(one, ""); name != "" && name != current {
@@ -60,6 +62,10 @@ func (r Rules) Endpoint() string {
 	}
 	return net.JoinHostPort(r.host, r.port)
 }
+
+// Since is when the endpoint became what it is, in whole seconds; zero if that is
+// not known.
+func (r Rules) Since() time.Time { return r.since }
 
 // Moved reports whether the endpoint stands in for another one.
 func (r Rules) Moved() bool { return len(r.former) > 0 }
