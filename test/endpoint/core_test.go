@@ -36,8 +36,10 @@ type workload struct {
 	controlPlanes, workers, made int
 	// begun: the first control plane was bootstrapped.
 	begun bool
-	// objects are the endpoints in cluster-info, kubeadm-config and kube-proxy.
+	// objects are the endpoints in cluster-info, kubeadm-config and kube-proxy, and
+	// since when each of them is the endpoint.
 	objects [3]string
+	since   [3]time.Time
 	// connection is the endpoint that Cluster API's cache of clients holds on to,
 	// as long as it answers; connected whether it does.
 	connection string
@@ -139,13 +141,12 @@ func serverOf(w *world, secret *corev1.Secret) string {
 // connect holds on to a connection as long as it lasts, and then makes
 // another by the kubeconfig Secret, as Cluster API's cache of clients does.
 func (w *world) connect(c *workload) {
+	if !c.connected {
+		c.connection = w.kubeconfig(c)
+	}
 	connected := c.connection != "" && w.reaches(nil, c.connection, c)
-	if !connected {
-		if c.connected {
-			w.note("the connection to %s at %s is lost", c.name, c.connection)
-		} else if c.connection = w.kubeconfig(c); c.connection != "" {
-			connected = w.reaches(nil, c.connection, c)
-		}
+	if c.connected && !connected {
+		w.note("the connection to %s at %s is lost", c.name, c.connection)
 	}
 	c.connected = connected
 	status := metav1.ConditionFalse

@@ -16,9 +16,9 @@ import (
 func (w *world) happen() {
 	w.T.Helper()
 	event, _ := pick(w, []func(){
-		w.powerFails, w.powerFails, w.powerFails, w.powerReturns, w.powerReturns, w.powerReturns,
+		w.powerFails, w.powerFails, w.powerFails, w.powerFails, w.powerReturns, w.powerReturns, w.powerReturns,
 		w.agentLeaves, w.agentReturns, w.agentReturns,
-		w.machineIsDeleted, w.machineIsDeleted, w.machineIsDeleted, w.scale,
+		w.machineIsDeleted, w.machineIsDeleted, w.machineIsDeleted, w.machineIsDeleted, w.machineIsDeleted, w.scale,
 		w.addressChanges, w.certificatesAreRenewed, w.certificatesAreRenewed, w.somebodyAsks, w.linkBreaks, w.linksHeal, w.siteIsCutOff,
 		w.managerCrashes, w.managerCrashes, w.managerIsDeposed, w.cacheStalls, w.cacheStalls, w.clockJumps,
 	})
@@ -114,7 +114,8 @@ func (w *world) machineIsDeleted() {
 			}
 			continue
 		}
-		if util.IsControlPlaneMachine(m) && w.clusters[m.Spec.ClusterName].controlPlanes == 1 {
+		// Nobody takes the last but one: it may be the only one to be well.
+		if on, _ := w.members(m.Spec.ClusterName); util.IsControlPlaneMachine(m) && len(on) < 3 {
 			continue
 		}
 		machines = append(machines, m)

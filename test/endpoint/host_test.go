@@ -170,8 +170,8 @@ func (w *world) keep(h *host) {
 	}
 	if c := w.clusters[h.node.cluster]; desired.Publish && c != nil && w.serves(h) {
 		for i := range c.objects {
-			if slices.Contains(desired.Former, c.objects[i]) {
-				c.objects[i] = endpoint
+			if slices.Contains(desired.Former, c.objects[i]) && !c.since[i].After(desired.Since) {
+				c.objects[i], c.since[i] = endpoint, desired.Since
 			}
 			if w.oneIn(6) {
 				break

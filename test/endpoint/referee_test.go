@@ -7,6 +7,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -14,11 +15,13 @@ import (
 )
 
 const (
-	// memory is for how long a host that was given up may still be chosen by a
-	// manager that has not seen it.
-	memory = 2 * time.Minute
+	// memory is for how many turns a host that was given up may still be chosen by
+	// a manager that has not seen it.
+	memory = 30
 	// maxFormer is how many former endpoints are kept.
 	maxFormer = 16
+	// holding is how long a move may hold others up.
+	holding = 15 * time.Minute
 )
 
 // referee follows every write of the managers and notes what must never be.
@@ -26,14 +29,17 @@ type referee struct {
 	w *world
 	// spec is the newest of the cluster whose endpoint follows a host.
 	spec infrav1.ElementalClusterSpec
-	// claimed is when each host was last a control plane of it.
-	claimed map[string]time.Time
+	// claimed is the turn at which each host was last a control plane of it.
+	claimed map[string]int
+	turn    int
 	// moves counts changes of an endpoint that was in use; byEvidence those of
 	// them that had no other cause.
 	moves, byEvidence int64
+	// completed is the last move that was said to be complete.
+	completed metav1.Time
 }
 
-func newReferee(w *world) *referee { return &referee{w: w, claimed: map[string]time.Time{}} }
+func newReferee(w *world) *referee { return &referee{w: w, claimed: map[string]int{}} }
 
 func (r *referee) violated(format string, args ...any) {
 	r.w.T.Helper()
@@ -47,6 +53,7 @@ func (r *referee) saw(m *manager, o client.Object) {
 	case *infrav1.ElementalCluster:
 		if o.Name == "c" {
 			r.sawEndpoint(m, o)
+			r.sawCompletion(o)
 			return
 		}
 		if o.Spec.ControlPlaneEndpoint.Host != r.w.clusters[o.Name].user || o.Spec.ControlPlaneEndpointPolicy.HostRef != nil {
@@ -104,7 +111,7 @@ func (r *referee) sawEndpoint(m *manager, o *infrav1.ElementalCluster) {
 	if !r.w.clusters["c"].begun {
 		return
 	}
-	if at, ok := r.claimed[ref.Name]; !ok || r.w.clock.Since(at) > memory {
+	if at, ok := r.claimed[ref.Name]; !ok || r.turn-at > memory {
 		r.violated("the endpoint moved to host %s, no control plane of the cluster", ref.Name)
 	}
 	if claim := host.Spec.Claim; claim == nil || claim.ClusterName != "c" || !claim.Role.IsControlPlane() || host.Operation(infrav1.OperationBootstrap, claim.ID) == nil {
@@ -117,6 +124,27 @@ func (r *referee) sawEndpoint(m *manager, o *infrav1.ElementalCluster) {
 	former := before.ControlPlaneEndpointPolicy.FormerEndpoints
 	r.keptFormer(append([]infrav1.FormerEndpoint{{Host: before.ControlPlaneEndpoint.Host}}, former...), address)
 	r.judge(m, o, before)
+}
+
+// sawCompletion checks that a move that is said to be complete is.
+func (r *referee) sawCompletion(o *infrav1.ElementalCluster) {
+	if o.Status.Endpoint == nil || o.Status.Endpoint.LastMove == nil {
+		return
+	}
+	move, c := o.Status.Endpoint.LastMove, r.w.clusters["c"]
+	if move.CompletedAt.IsZero() || move.StartedAt.Equal(&r.completed) || move.To != o.Spec.ControlPlaneEndpoint.Host {
+		return
+	}
+	r.completed = move.StartedAt
+	endpoint := hostPort(move.To)
+	for where, is := range map[string]string{
+		"cluster-info": c.objects[0], "kubeadm-config": c.objects[1], "kube-proxy": c.objects[2],
+		"the Cluster": r.w.endpointOf(c), "the kubeconfig Secret": r.w.kubeconfig(c),
+	} {
+		if is != endpoint && !r.w.clock.Now().After(move.StartedAt.Add(holding)) {
+			r.violated("the move to %s is said to be complete, but %s has %s", endpoint, where, is)
+		}
+	}
 }
 
 // keptFormer checks that no former endpoint is forgotten, apart from the oldest
@@ -178,9 +206,10 @@ func (r *referee) evidence(m *manager, endpoint, except string) {
 // check checks what must hold at every turn.
 func (r *referee) check() {
 	publish := 0
+	r.turn++
 	for _, o := range all[*infrav1.ElementalHost](r.w.is) {
 		if claim := o.Spec.Claim; claim != nil && claim.ClusterName == "c" && claim.Role.IsControlPlane() && claim.Phase == infrav1.ClaimBound {
-			r.claimed[o.Name] = r.w.clock.Now()
+			r.claimed[o.Name] = r.turn
 		}
 		if desired := r.w.planOf(r.w.host(o.Name)).Desired.Endpoint; desired != nil {
 			if desired.Publish {
@@ -190,6 +219,9 @@ func (r *referee) check() {
 				r.violated("host %s of %s is told %+v", o.Name, o.Spec.Claim.ClusterName, desired)
 			}
 		}
+	}
+	if on, off := r.w.members("c"); r.w.clusters["c"].begun && len(on)+len(off) == 0 {
+		r.w.T.Fatalf("the cluster has lost all its control planes")
 	}
 	if publish > 1 {
 		r.violated("%d hosts are told to publish", publish)
@@ -222,7 +254,7 @@ func (r *referee) missing() []string {
 	expect(h.rejects != endpoint, "host %s rejects its endpoint", ref.Name)
 	expect(w.endpointOf(c) == endpoint, "Cluster has %s, not %s", w.endpointOf(c), endpoint)
 	expect(w.kubeconfig(c) == endpoint, "the Secret has %s, not %s", w.kubeconfig(c), endpoint)
-	expect(c.connected && c.connection == endpoint, "the connection is at %s (%t)", c.connection, c.connected)
+	expect(c.connected && slices.Contains(r.endpoints(), c.connection), "the connection is at %s (%t)", c.connection, c.connected)
 	for i, is := range c.objects {
 		expect(is == endpoint, "object %d has %s, not %s", i, is, endpoint)
 	}
