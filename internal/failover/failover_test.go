@@ -109,6 +109,18 @@ func TestDecide(t *testing.T) {
 			disconnect(c.Members[1])
 			c.Members[2].Host.Status.Connection.Since = at(-5 * time.Second)
 		}, reason: infrav1.EndpointUnreachableReason, next: 10 * time.Second},
+		"of another endpoint": {when: func(c *failover.Cluster) {
+			silent(*c, long)
+			for _, m := range c.Members[1:] {
+				m.Host.Status.Endpoint.Probe.Endpoint = "10.0.0.9:6443"
+			}
+		}, reason: infrav1.EndpointFromHostReason},
+		"a worker's word": {when: func(c *failover.Cluster) {
+			silent(*c, long)
+			c.Members[2].Host.Spec.Claim.Role = infrav1.RoleWorker
+			c.Members[1].Host.Status.Endpoint.Probe.Result = infrav1.ProbeReachable
+			c.Members[1].Host.Spec.Claim.Role = infrav1.RoleWorker
+		}, reason: infrav1.EndpointUnobservedReason},
 		"deleted":        {when: func(c *failover.Cluster) { c.Members[0].Machine.DeletionTimestamp = new(at(0)) }, to: "h2", cause: infrav1.MoveMachineDeleted},
 		"held":           {when: func(c *failover.Cluster) { c.Members[0].Host.Spec.Claim.Phase = infrav1.ClaimHeld }, to: "h2", cause: infrav1.MoveMachineDeleted},
 		"another's":      {when: func(c *failover.Cluster) { c.Members = c.Members[1:] }, to: "h2", cause: infrav1.MoveMachineDeleted},
@@ -311,6 +323,10 @@ func TestFollow(t *testing.T) {
 		"rejecting for a host that goes": {when: func(c *failover.Cluster) {
 			rejecting(c, time.Hour)
 			c.Infra.Status.Endpoint.LastMove.CompletedAt = at(0)
+		}, complete: true},
+		"rejecting until that is on record": {when: func(c *failover.Cluster) {
+			rejecting(c, time.Hour)
+			c.Members[2].Machine.DeletionTimestamp = nil
 		}, complete: true},
 		"rejecting for a host that stays": {when: func(c *failover.Cluster) {
 			rejecting(c, time.Hour)
