@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -224,6 +225,32 @@ func TestAddressInUseIsNotTakenByAnOlderCluster(t *testing.T) {
 	older.expectEndpoint(no, infrav1.VIPInUseReason, newer.Namespace)
 	newer.settle()
 	newer.expectEndpoint(yes, infrav1.EndpointFromVIPReason, "")
+}
+
+// Clusters that begin at the same moment must not all find the address free.
+func TestOneOfManyGetsTheAddress(t *testing.T) {
+	g := NewWithT(t)
+	var all []*fixture
+	for i := range 6 {
+		f := newFixture(t, kubeadm, virtual("10.20.12.100"))
+		f.controlPlane(nil)
+		f.host("a", "", nic("eth0", fmt.Sprintf("10.20.12.%d/24", i+1)))
+		all = append(all, f)
+	}
+	reconciler := all[0].reconciler
+	var running sync.WaitGroup
+	for _, f := range all {
+		running.Go(func() { _, _ = reconciler.Reconcile(f.Ctx, f.request()) })
+	}
+	running.Wait()
+	var with []string
+	for _, f := range all {
+		f.settle()
+		if f.endpoint().Host != "" {
+			with = append(with, f.Namespace)
+		}
+	}
+	g.Expect(with).To(HaveLen(1))
 }
 
 func TestVIPSurvivesCrashes(t *testing.T) {
