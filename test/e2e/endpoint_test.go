@@ -5,7 +5,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -161,22 +160,24 @@ var _ = Describe("An endpoint that is a host's address", Ordered, ContinueOnFail
 
 	It("moves ahead of a control plane that shrinks", func(ctx context.Context) {
 		w.expectRunning(ctx, 5)
-		for replicas := 2; replicas > 0; replicas-- {
-			former, moves := w.endpoint(ctx), w.moves(ctx)
-			caller := w.call(ctx, time.Second)
-			step(fmt.Sprintf("endpoint: control planes %d -> %d, its host the one to go", replicas+1, replicas), func() {
-				kubectl(ctx, "--namespace", namespace, "annotate", "machine", former.machine, clusterv1.DeleteMachineAnnotation+"=")
-				kubectl(ctx, "--namespace", namespace, "patch", "kubeadmcontrolplane", w.Name+"-control-plane", "--type", "merge",
-					"--patch", `{"spec":{"replicas":`+strconv.Itoa(replicas)+`}}`)
-				w.expectGone(ctx, former.machine)
-				w.expectRunning(ctx, replicas+2)
-			})
-			step("endpoint: followed everywhere", func() { w.expectFollowed(ctx) })
-			caller.stop()
-			Expect(w.moves(ctx)).To(Equal(moves + 1))
-			caller.expectFewErrors(1)
-			step("endpoint: former address nowhere to be found", func() { w.expectForgotten(ctx, caller.addresses()) })
-		}
+		before, moves := w.endpoint(ctx), w.moves(ctx)
+		caller := w.call(ctx, time.Second)
+		step("endpoint: control planes 3 -> 1, its host the one to go each time", func() {
+			goNext(ctx, before.machine)
+			kubectl(ctx, "--namespace", namespace, "patch", "kubeadmcontrolplane", w.Name+"-control-plane", "--type", "merge",
+				"--patch", `{"spec":{"replicas":1}}`)
+			Eventually(func() string { return w.endpoint(ctx).host }).WithTimeout(moving).ShouldNot(Equal(before.host))
+			second := w.endpoint(ctx)
+			goNext(ctx, second.machine)
+			w.expectGone(ctx, before.machine)
+			w.expectGone(ctx, second.machine)
+			w.expectRunning(ctx, 3)
+		})
+		step("endpoint: followed everywhere after that", func() { w.expectFollowed(ctx) })
+		caller.stop()
+		Expect(w.moves(ctx)).To(Equal(moves + 2))
+		caller.expectFewErrors(2)
+		step("endpoint: former addresses nowhere to be found", func() { w.expectForgotten(ctx, caller.addresses()) })
 	}, SpecTimeout(40*time.Minute))
 
 	It("gives its hosts back", func(ctx context.Context) {
@@ -205,6 +206,12 @@ func noticeSoon(ctx context.Context) {
 		rolledOut(ctx)
 	})
 	rolledOut(ctx)
+}
+
+// goNext has a Machine be the next that its control plane does without.
+func goNext(ctx context.Context, machine string) {
+	GinkgoHelper()
+	kubectl(ctx, "--namespace", namespace, "annotate", "machine", machine, clusterv1.DeleteMachineAnnotation+"=")
 }
 
 // createFast applies what clusterctl generates, with an endpoint that moves soon
