@@ -209,7 +209,9 @@ func TestOnlyAnotherEndpointEndsAnAttempt(t *testing.T) {
 	r.start()
 	r.keeper.until(t, "192.0.2.1")
 	for len(ended) > 0 {
-		<-ended
+		if err := <-ended; err == nil {
+			t.Error("an attempt without the endpoint was let through")
+		}
 	}
 	same := endpointAt("192.0.2.1")
 	same.Servers = []string{r.manager.server.URL}
