@@ -1,8 +1,10 @@
 package cluster_test
 
 import (
+	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
@@ -238,11 +241,14 @@ func TestOneOfManyGetsTheAddress(t *testing.T) {
 		all = append(all, f)
 	}
 	reconciler := all[0].reconciler
+	reader := &lingering{Reader: reconciler.APIReader}
+	reconciler.APIReader = reader
 	var running sync.WaitGroup
 	for _, f := range all {
 		running.Go(func() { _, _ = reconciler.Reconcile(f.Ctx, f.request()) })
 	}
 	running.Wait()
+	g.Expect(reader.most.Load()).To(BeEquivalentTo(1), "one looks and takes, then the next")
 	var with []string
 	for _, f := range all {
 		f.settle()
@@ -251,6 +257,24 @@ func TestOneOfManyGetsTheAddress(t *testing.T) {
 		}
 	}
 	g.Expect(with).To(HaveLen(1))
+}
+
+// lingering takes its time to list clusters, and counts who does so at once.
+type lingering struct {
+	client.Reader
+
+	now, most atomic.Int32
+}
+
+func (r *lingering) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	if _, ok := list.(*infrav1.ElementalClusterList); ok {
+		r.most.Store(max(r.most.Load(), r.now.Add(1)))
+		defer r.now.Add(-1)
+		while, done := context.WithTimeout(ctx, 100*time.Millisecond)
+		defer done()
+		<-while.Done()
+	}
+	return r.Reader.List(ctx, list, options...)
 }
 
 func TestVIPSurvivesCrashes(t *testing.T) {
