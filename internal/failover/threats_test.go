@@ -48,6 +48,14 @@ func says(name string, role infrav1.ClaimRole, address string, reaches infrav1.P
 	return h
 }
 
+// justNow is a control-plane host that has not reached the endpoint for a second,
+// and could have it.
+func justNow(name, address string) infrav1.ElementalHost {
+	h := says(name, member, address, no, address)
+	h.Status.Endpoint.Probe.Since = metav1.NewTime(time.Date(2026, 1, 1, 23, 59, 59, 0, time.UTC))
+	return h
+}
+
 const (
 	member = infrav1.RoleControlPlane
 	worker = infrav1.RoleWorker
@@ -72,7 +80,7 @@ func TestThreat34_LyingControlPlaneHost(t *testing.T) {
 	t.Run("it was true once", func(t *testing.T) {
 		liar := *liar.DeepCopy()
 		liar.Status.Endpoint.Probe.Endpoint = "10.0.0.9:6443"
-		d := failover.Decide(attacked(silent, liar))
+		d := failover.Decide(attacked(silent, liar, justNow("honest", "10.0.0.3")))
 		NewWithT(t).Expect(d.Move).To(BeNil())
 	})
 	t.Run("no lie: all others say so", func(t *testing.T) {
@@ -86,8 +94,7 @@ func TestThreat35_HostsThatAreNotAsked(t *testing.T) {
 	g := NewWithT(t)
 	holder := says("holder", member, "10.0.0.1", yes, "10.0.0.1")
 	holder.Status.Connection.State = infrav1.ConnectionDisconnected
-	fit := says("fit", member, "10.0.0.2", no, "10.0.0.2")
-	fit.Status.Endpoint.Probe = nil
+	fit := justNow("fit", "10.0.0.2")
 	g.Expect(failover.Decide(attacked(holder, fit, says("worker", worker, "10.0.0.3", no, "10.0.0.3"))).Move).To(BeNil())
 	for name, shut := range map[string]func(*infrav1.ElementalHost){
 		"fenced":   func(h *infrav1.ElementalHost) { h.Spec.Fence = &infrav1.HostFence{Reason: "stolen"} },
