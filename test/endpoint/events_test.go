@@ -19,7 +19,7 @@ func (w *world) happen() {
 		w.powerFails, w.powerFails, w.powerFails, w.powerFails, w.powerReturns, w.powerReturns, w.powerReturns,
 		w.agentLeaves, w.agentReturns, w.agentReturns,
 		w.machineIsDeleted, w.machineIsDeleted, w.machineIsDeleted, w.machineIsDeleted, w.machineIsDeleted, w.scale,
-		w.addressChanges, w.certificatesAreRenewed, w.certificatesAreRenewed, w.somebodyAsks, w.linkBreaks, w.linksHeal, w.siteIsCutOff,
+		w.addressChanges, w.certificatesAreRenewed, w.certificatesAreRenewed, w.somebodyAsks, w.somebodyAsks, w.somebodyAsks, w.linkBreaks, w.linksHeal, w.siteIsCutOff,
 		w.managerCrashes, w.managerCrashes, w.managerIsDeposed, w.cacheStalls, w.cacheStalls, w.clockJumps,
 	})
 	event()
@@ -174,6 +174,10 @@ func (w *world) somebodyAsks() {
 		h, _ := pick(w, w.hosts)
 		to = h.name
 	}
+	w.askFor(to)
+}
+
+func (w *world) askFor(to string) {
 	w.note("somebody asks to move to %q", to)
 	change(w, "c", func(o *infrav1.ElementalCluster) {
 		if o.Annotations == nil {
@@ -210,15 +214,31 @@ func (w *world) managerCrashes() {
 	w.manager.client.FailWrite(1+w.rand.IntN(4), moment)
 }
 
-// managerIsDeposed has another take over; the first writes on, for once, later.
+// managerIsDeposed has another take over while the first is about to move the
+// endpoint because somebody asked; the first goes on when the endpoint may have
+// moved twice.
 func (w *world) managerIsDeposed() {
 	deposed := w.manager
+	w.askFor("")
+	deposed.stalled = map[reflect.Type]time.Time{}
+	deposed.refresh()
 	w.manager = w.startManager()
 	w.note("another manager takes over")
-	for range 1 + w.rand.IntN(6) {
+	w.await(w.referee.moves + 1)
+	w.askFor("")
+	w.await(w.referee.moves + 1)
+	deposed.late()
+}
+
+// await waits a while for the endpoint to have moved so often.
+func (w *world) await(moves int64) {
+	const turns = 10
+	for range turns {
+		if w.referee.moves >= moves {
+			return
+		}
 		w.turn(beat)
 	}
-	deposed.late()
 }
 
 // cacheStalls has the manager see nothing new of some kinds for a while.

@@ -62,7 +62,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	f := controllertest.New(t, env)
 	w := &world{
 		Fixture: f, ctx: t.Context(), clock: f.Clock,
-		rand:     rand.New(rand.NewPCG(seed, seed)), //nolint:gosec // to be repeated
+		rand:     rand.New(rand.NewPCG(seed, seed)),
 		clusters: map[string]*workload{}, data: map[string]data{}, cut: map[[2]string]bool{},
 	}
 	w.times = &times{now: w.clock.Now, created: map[types.UID]metav1.Time{}, deleted: map[types.UID]metav1.Time{}}
