@@ -64,13 +64,16 @@ func judgeEndpoint(c Cluster, e evidence) Decision {
 	switch {
 	case e.dead():
 		return unreachable(e.since, "%s has not answered %s since %s", c.Endpoint(), AtMost(e.unreachable, ", "), stamp(e.since))
-	case len(e.unreachable) > 0 && !e.reachable:
+	case len(e.unreachable) > 0 && len(e.reachable) == 0:
 		return unreachable(e.since, "%s has not answered %s since %s, but host %s is connected and says that its API server is well, "+
 			"so the endpoint stays; look at the network between them",
 			c.Endpoint(), AtMost(e.unreachable, ", "), stamp(e.since), c.holderName())
-	case e.down != nil && !e.reachable:
+	case e.down != nil && len(e.reachable) == 0:
 		return unreachable(e.down.Since.Time, "Host %s says that its API server has not answered since %s, and no other control-plane host "+
 			"has tried it yet", c.holderName(), stamp(e.down.Since.Time))
+	case len(e.unreachable) > 0:
+		d.Message += fmt.Sprintf("; it has not answered %s since %s, but it answers %s, so it stays; look at the network between them",
+			AtMost(e.unreachable, ", "), stamp(e.since), AtMost(e.reachable, ", "))
 	case e.nodes > 0 && e.observers == 0:
 		d.Reason = infrav1.EndpointUnobservedReason
 		d.Message += "; no control-plane host of the cluster is connected to say whether it answers, so nothing moves"

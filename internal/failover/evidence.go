@@ -16,8 +16,8 @@ type evidence struct {
 	// observers counts control-plane hosts that are connected, nodes those that
 	// are up at all.
 	observers, nodes int
-	// reachable reports whether any other host reaches the endpoint.
-	reachable bool
+	// reachable names the other hosts that reach the endpoint, in order.
+	reachable []string
 	// unreachable names the other hosts that don't, in order.
 	unreachable []string
 	// since is when the first of them began to say so, without a break.
@@ -32,7 +32,7 @@ type evidence struct {
 }
 
 // dead reports whether the endpoint is judged to be dead, if that lasts.
-func (e evidence) dead() bool { return len(e.unreachable) > 0 && !e.reachable && !e.veto }
+func (e evidence) dead() bool { return len(e.unreachable) > 0 && len(e.reachable) == 0 && !e.veto }
 
 func gather(c Cluster) evidence {
 	var e evidence
@@ -71,7 +71,7 @@ func (e *evidence) peer(c Cluster, m Member) {
 		return // it has not yet heard of the endpoint that is
 	}
 	if probe.Result == infrav1.ProbeReachable {
-		e.reachable = true
+		e.reachable = append(e.reachable, m.Host.Name)
 		return
 	}
 	connected := m.Host.Status.Connection.Since.Time

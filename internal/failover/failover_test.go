@@ -98,6 +98,10 @@ func TestDecide(t *testing.T) {
 			silent(*c, long)
 			c.Members[0].Host.Status.Connection.State = infrav1.ConnectionConnected
 		}, reason: infrav1.EndpointUnreachableReason, says: "so the endpoint stays"},
+		"one reaches it": {when: func(c *failover.Cluster) {
+			silent(*c, long)
+			c.Members[2].Host.Status.Endpoint.Probe.Result = infrav1.ProbeReachable
+		}, reason: infrav1.EndpointFromHostReason, says: "it has not answered h2 since 2025-12-31T23:00:00Z, but it answers h3, so it stays"},
 		"no veto from another address": {when: func(c *failover.Cluster) {
 			silent(*c, long)
 			c.Members[0].Host.Status.Connection.State = infrav1.ConnectionConnected

@@ -33,8 +33,6 @@ func (r *Reconciler) poolAddress(ctx context.Context, s *scope) (address, why st
 	addressClaim := &ipamv1.IPAddressClaim{}
 	key := client.ObjectKey{Namespace: s.infraCluster.Namespace, Name: addressClaimName(s.infraCluster)}
 	switch err := r.Client.Get(ctx, key, addressClaim); {
-	case meta.IsNoMatchError(err):
-		return "", "Kind IPAddressClaim of ipam.cluster.x-k8s.io/v1beta2 is not installed; it comes with Cluster API's core provider", nil
 	case apierrors.IsNotFound(err):
 		if err := r.claimAddress(ctx, s, key, pool); err != nil {
 			return "", "", err
@@ -131,7 +129,7 @@ func (r *Reconciler) releaseAddress(ctx context.Context, s *scope) error {
 	key := client.ObjectKey{Namespace: s.infraCluster.Namespace, Name: addressClaimName(s.infraCluster)}
 	// Past the cache: the claim may have been made a moment ago.
 	err := r.APIReader.Get(ctx, key, addressClaim)
-	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
