@@ -130,7 +130,9 @@ func (w workload) expectRefused(ctx context.Context, reason string, change func(
 		Consistently(func(g Gomega) {
 			g.Expect(w.infra(ctx).Status.Initialization.Provisioned).To(BeNil())
 			for _, host := range elementalHosts(ctx) {
-				g.Expect(host.Spec.Claim).NotTo(HaveValue(HaveField("ClusterName", w.Name)), host.Name)
+				if c := host.Spec.Claim; c != nil {
+					g.Expect(c.ClusterName).NotTo(Equal(w.Name), host.Name)
+				}
 			}
 		}).WithTimeout(5 * time.Second).WithPolling(time.Second).Should(Succeed())
 		w.delete(ctx)
