@@ -84,6 +84,15 @@ lint: ## Run golangci-lint.
 test: ## Run unit tests and tests against a real kube-apiserver. Needs no root.
 	@hack/test.sh $(TESTFLAGS)
 
+.PHONY: test-embedded
+test-embedded: ## Test the management cluster of plain processes. Needs no root.
+	@echo "==> Testing the embedded management cluster"
+	go test -tags embedded -count 1 -timeout 1h ./test/embedded
+
+.PHONY: embedded
+embedded: ## Run a management cluster of plain processes until interrupted. Needs no root.
+	go run ./test/embedded/cmd/embedded
+
 # FUZZTIME is how long each fuzz target runs.
 FUZZTIME ?= 60s
 
@@ -119,5 +128,6 @@ ci: ## Run everything that a change has to pass.
 	@$(MAKE) --no-print-directory verify
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test-embedded
 	@$(MAKE) --no-print-directory test-e2e E2E_LABELS=smoke
 	@echo "==> Everything passed"

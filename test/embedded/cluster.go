@@ -1,0 +1,217 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/embedded/ports"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/embedded/process"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/shell"
+)
+
+const (
+	// stepTimeout bounds each step of a start but the building: the machine may be busy.
+	stepTimeout = 5 * time.Minute
+	// stopGrace is how long processes may take to end in order. None of them has to: no data outlives the cluster.
+	stopGrace = 20 * time.Second
+)
+
+// errStopped is why a cluster ends that was asked to.
+var errStopped = errors.New("it was stopped")
+
+// A layer is stopped before the one below it.
+const (
+	layerStore = iota
+	layerServer
+	layerControllers
+	layerManagers
+	layers
+)
+
+// Cluster is a running management cluster. Its methods may be called by several goroutines.
+type Cluster struct {
+	// Folder holds data, credentials and logs.
+	Folder string
+	// Kubeconfig is the file with which an administrator reaches the cluster.
+	Kubeconfig string
+	// Config is the same for a Go program, without rate limit.
+	Config *rest.Config
+	// AgentURL is where agents reach the agent API, CABundle what they are to trust there, PEM.
+	AgentURL, CABundle string
+
+	options   Options
+	temporary bool
+	progress  *shell.Progress
+	sources   *sources
+	trust     *trust
+	providers []provider
+
+	// life ends when the cluster is to end; its cause says why.
+	life  context.Context
+	end   context.CancelCauseFunc
+	done  chan struct{}
+	fault error
+
+	mu        sync.Mutex
+	ports     ports.Set
+	processes [layers][]*process.Process
+}
+
+// Start builds what is missing, starts a cluster and returns once it takes objects of all kinds. Without success
+// nothing is left running. The end of ctx ends a start, but no cluster that has started.
+func Start(ctx context.Context, options Options) (*Cluster, error) {
+	if options.Progress == nil {
+		options.Progress = io.Discard
+	}
+	folder, temporary, err := options.makeFolder()
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{
+		Folder: folder, Kubeconfig: filepath.Join(folder, "kubeconfig"),
+		options: options, temporary: temporary, progress: shell.NewProgress(options.Progress), done: make(chan struct{}),
+	}
+	c.life, c.end = context.WithCancelCause(context.WithoutCancel(ctx))
+	go c.supervise()
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// A process that ends fails the step that waits for it or for another.
+	go c.fail(cancel, ctx.Done())
+	if err := c.start(ctx); err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	return c, nil
+}
+
+// fail fails a start with the reason for the cluster's end, unless the start is over before.
+func (c *Cluster) fail(start context.CancelCauseFunc, over <-chan struct{}) {
+	select {
+	case <-c.life.Done():
+		start(context.Cause(c.life))
+	case <-over:
+	}
+}
+
+// start runs the steps of a start.
+func (c *Cluster) start(ctx context.Context) error {
+	if err := c.progress.Step("Building programs", func() error { return c.prepare(ctx) }); err != nil {
+		return err
+	}
+	for _, step := range []struct {
+		name string
+		run  func(context.Context) error
+	}{
+		{"Starting etcd and kube-apiserver", c.startServer},
+		{"Starting kube-controller-manager", c.startControllers},
+		{"Installing kinds and roles", c.install},
+		{"Starting managers", c.startManagers},
+		{"Registering webhooks", c.registerWebhooks},
+		{"Waiting for the agent API", c.findAgentAPI},
+	} {
+		err := c.progress.Step(step.name, func() error {
+			ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+			defer cancel()
+			return step.run(ctx)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// launch starts a process of a layer.
+func (c *Cluster) launch(layer int, spec process.Spec) error {
+	spec.Log = filepath.Join(c.Folder, "logs", spec.Name+".log")
+	spec.Dir = c.Folder
+	spec.Env = append(spec.Env, "HOME="+c.Folder, "TMPDIR="+c.Folder)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// Not after the others were stopped.
+	if c.life.Err() != nil {
+		return fmt.Errorf("starting %s: %w", spec.Name, context.Cause(c.life))
+	}
+	p, err := process.Start(spec)
+	if err != nil {
+		return err
+	}
+	c.processes[layer] = append(c.processes[layer], p)
+	go func() {
+		<-p.Done()
+		if err := p.Err(); err != nil {
+			c.end(err)
+		}
+	}()
+	return nil
+}
+
+// reserve returns a port that is the cluster's until its end.
+func (c *Cluster) reserve() (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.life.Err() != nil {
+		return 0, context.Cause(c.life)
+	}
+	return c.ports.Reserve()
+}
+
+// supervise ends the cluster when it was asked to or one of its processes has ended.
+func (c *Cluster) supervise() {
+	<-c.life.Done()
+	if cause := context.Cause(c.life); !errors.Is(cause, errStopped) {
+		c.fault = cause
+		c.progress.Say("Stopping all that is left: %v", cause)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for layer := layers - 1; layer >= 0; layer-- {
+		var group sync.WaitGroup
+		for _, p := range c.processes[layer] {
+			group.Go(func() {
+				if p.Stop(stopGrace) {
+					c.progress.Say("%s was killed: it had not ended after %s", p.Name(), stopGrace)
+				}
+			})
+		}
+		group.Wait()
+	}
+	c.ports.Release()
+	close(c.done)
+}
+
+// Done is closed when all processes have ended.
+func (c *Cluster) Done() <-chan struct{} { return c.done }
+
+// Err says, once the cluster has ended, why it did without having been asked to: a process ended, with the end of its
+// log.
+func (c *Cluster) Err() error {
+	select {
+	case <-c.done:
+		return c.fault
+	default:
+		return nil
+	}
+}
+
+// Stop ends the cluster and returns when nothing of it runs any more; a temporary folder is gone then. It may be called
+// again, and for a cluster that has ended by itself.
+func (c *Cluster) Stop() error {
+	c.end(errStopped)
+	<-c.done
+	if !c.temporary {
+		return nil
+	}
+	if err := os.RemoveAll(c.Folder); err != nil {
+		return fmt.Errorf("removing the cluster's folder: %w", err)
+	}
+	return nil
+}
