@@ -38,10 +38,12 @@ const (
 
 var _ = Describe("An endpoint that is a host's address", Ordered, ContinueOnFailure, Label("endpoint"), func() {
 	w := workload{lab.Cluster{Name: "endpoint", ControlPlanes: 3, Workers: 2}}
+	var surveyed stock
 
 	BeforeAll(func(ctx context.Context) {
 		Expect(len(hosts.Hosts())).To(BeNumerically(">=", mostHosts), "these specs need LAB_HOSTS=%d", mostHosts)
 		step("endpoint: manager notices dead agents soon", func() { noticeSoon(ctx) })
+		step("endpoint: hosts surveyed", func() { surveyed = takeStock(ctx) })
 		step("endpoint: 3+2 running", func() {
 			w.createFast(ctx)
 			w.expectRunning(ctx, 5)
@@ -181,9 +183,10 @@ var _ = Describe("An endpoint that is a host's address", Ordered, ContinueOnFail
 	}, SpecTimeout(40*time.Minute))
 
 	It("gives its hosts back", func(ctx context.Context) {
-		step("endpoint: cluster deleted, hosts available", func() {
+		step("endpoint: cluster deleted, hosts as before", func() {
 			w.delete(ctx)
 			expectAllAvailable(ctx)
+			surveyed.expectSame(ctx, hosts.Hosts()...)
 		})
 	}, SpecTimeout(20*time.Minute))
 })
