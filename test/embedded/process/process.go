@@ -74,7 +74,7 @@ func (p *Process) run(spec Spec, log io.Writer, started chan<- error) {
 	p.pid = cmd.Process.Pid
 	started <- nil
 	err := cmd.Wait()
-	// Its children, if it had any.
+	// What it left of its group.
 	_ = syscall.Kill(-p.pid, syscall.SIGKILL)
 	if !p.asked.Load() {
 		p.err = p.explain(err)
@@ -118,12 +118,13 @@ func (p *Process) Stop(grace time.Duration) (killed bool) {
 	return true
 }
 
-// signal reaches the whole group. Once the program has ended nothing is sent: the ID may be another's by then.
+// signal reaches the program; its children, if any, are its own business until it ends. Once it has nothing is sent: the
+// ID may be another's by then.
 func (p *Process) signal(s syscall.Signal) {
 	select {
 	case <-p.done:
 	default:
-		_ = syscall.Kill(-p.pid, s)
+		_ = syscall.Kill(p.pid, s)
 	}
 }
 
