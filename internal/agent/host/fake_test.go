@@ -28,7 +28,9 @@ type box struct {
 	ran     []string
 	stdin   map[string]string
 	waited  time.Duration
-	mounts  []string
+	// passes is called as time does.
+	passes func()
+	mounts []string
 	// stuck is a mount that can't be taken away.
 	stuck  string
 	killed []int
@@ -108,6 +110,9 @@ func (b *box) Now() time.Time { return time.Unix(0, 0).Add(b.waited) }
 
 func (b *box) Wait(ctx context.Context, d time.Duration) error {
 	b.waited += d
+	if b.passes != nil {
+		b.passes()
+	}
 	if b.goesDown {
 		return context.Canceled
 	}

@@ -123,17 +123,29 @@ func (l *Linux) kubeadmReset(ctx context.Context) error {
 	if kubeadm == "" {
 		return nil
 	}
-	sockets := []string{"/run/containerd/containerd.sock", "/run/crio/crio.sock"}
-	if l.isLoaded(ctx, "containerd.service") || l.isLoaded(ctx, "crio.service") {
-		deadline := l.clock.Now().Add(runtimeWait)
-		for !l.anyExists(sockets) && l.clock.Now().Before(deadline) {
-			if err := l.clock.Wait(ctx, runtimeLook); err != nil {
-				return err
-			}
-		}
+	if err := l.awaitRuntime(ctx); err != nil {
+		return err
 	}
 	_ = l.run(ctx, kubeadmTimeout, kubeadm, "reset", "--force", "--skip-phases=remove-etcd-member")
 	return ctx.Err()
+}
+
+// awaitRuntime waits until a container runtime that has a unit is ready, but not
+// for long. After a boot containerd has its socket a moment before it answers
+// anything there; its unit is active when it does.
+func (l *Linux) awaitRuntime(ctx context.Context) error {
+	units := slices.DeleteFunc([]string{"containerd.service", "crio.service"}, func(unit string) bool { return !l.isLoaded(ctx, unit) })
+	sockets := []string{"/run/containerd/containerd.sock", "/run/crio/crio.sock"}
+	ready := func() bool {
+		return l.anyExists(sockets) && slices.ContainsFunc(units, func(unit string) bool { return l.isActive(ctx, unit) })
+	}
+	deadline := l.clock.Now().Add(runtimeWait)
+	for len(units) > 0 && !ready() && l.clock.Now().Before(deadline) {
+		if err := l.clock.Wait(ctx, runtimeLook); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (l *Linux) anyExists(names []string) bool {

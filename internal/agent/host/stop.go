@@ -64,8 +64,20 @@ func (l *Linux) nodeUnits(ctx context.Context) []string {
 
 // isLoaded reports whether systemd knows a unit.
 func (l *Linux) isLoaded(ctx context.Context, unit string) bool {
-	state, err := l.output(ctx, commandTimeout, "systemctl", "show", "--property", "LoadState", "--value", unit)
-	return err == nil && strings.TrimSpace(state) == "loaded"
+	return l.unitState(ctx, "LoadState", unit) == "loaded"
+}
+
+func (l *Linux) isActive(ctx context.Context, unit string) bool {
+	return l.unitState(ctx, "ActiveState", unit) == "active"
+}
+
+// unitState returns a property of a unit, or "" if systemd does not say.
+func (l *Linux) unitState(ctx context.Context, property, unit string) string {
+	state, err := l.output(ctx, commandTimeout, "systemctl", "show", "--property", property, "--value", unit)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(state)
 }
 
 // stopUnit kills what doesn't stop when it is asked to.
