@@ -87,8 +87,9 @@ func TestMoveReachesTheClustersHosts(t *testing.T) {
 		c.Spec.ControlPlaneEndpointPolicy.HostRef.Name = a.name
 		c.Spec.ControlPlaneEndpointPolicy.FormerEndpoints = []infrav1.FormerEndpoint{{Host: "10.0.0.1", Port: 6443, HostName: "other"}}
 	})
+	chosen := infra.Spec.ControlPlaneEndpointPolicy.HostRef.ChosenAt.UTC().Format(time.RFC3339)
 	g.Expect(receive(t, answers).body).To(ContainSubstring(
-		`"endpoint":{"host":"10.0.0.2","port":6443,"former":["10.0.0.1:6443"],"probe":true,"publish":true}`))
+		`"endpoint":{"host":"10.0.0.2","port":6443,"former":["10.0.0.1:6443"],"since":"` + chosen + `","probe":true,"publish":true}`))
 	g.Expect(receive(t, workers).body).To(ContainSubstring(`"endpoint":{"host":"10.0.0.2","port":6443,"former":["10.0.0.1:6443"]}`))
 	t.Logf("hosts had the new endpoint after %s", time.Since(began))
 	g.Expect(lists.Load()).To(BeEquivalentTo(1), "one look for those to wake")

@@ -264,8 +264,9 @@ func (c *Client) try(ctx context.Context, what call, read func(*http.Response) e
 	var failures []error
 	for i := range c.servers {
 		at := (first + i) % len(c.servers)
+		distrusted := c.ClockDistrusted()
 		err := c.ask(ctx, c.servers[at], what, body, read)
-		if c.clock.doubt(err) {
+		if !distrusted && c.clock.doubt(err) {
 			if err = c.ask(ctx, c.servers[at], what, body, read); isExpired(err) {
 				c.clock.believe()
 			}

@@ -97,7 +97,8 @@ func (r *reckoning) sawServerTime(at time.Time) {
 }
 
 // doubt makes the host's clock count no longer, if that changes anything for
-// an error that says a certificate has expired.
+// an error that says a certificate has expired. Asked by several requests at
+// once, it answers all of them alike.
 func (r *reckoning) doubt(err error) bool {
 	if !isExpired(err) {
 		return false
@@ -105,7 +106,10 @@ func (r *reckoning) doubt(err error) bool {
 	before := r.time()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.told.IsZero() || r.distrust || !latest(r.built, r.told).Before(before) {
+	if r.distrust {
+		return true
+	}
+	if r.told.IsZero() || !latest(r.built, r.told).Before(before) {
 		return false
 	}
 	r.distrust = true

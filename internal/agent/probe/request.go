@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
@@ -84,6 +85,8 @@ func (p *Prober) probeOwn(ctx context.Context, port string) (o outcome, names []
 	if err != nil {
 		return outcome{Unknown, err.Error()}, nil
 	}
+	// A handshake may go on after the probe has given up on it.
+	var seen atomic.Pointer[x509.Certificate]
 	verify := func(state tls.ConnectionState) error {
 		chain := x509.VerifyOptions{
 			Roots: roots, Intermediates: x509.NewCertPool(), CurrentTime: p.o.Clock.Now(),
@@ -95,7 +98,7 @@ func (p *Prober) probeOwn(ctx context.Context, port string) (o outcome, names []
 		if _, err := state.PeerCertificates[0].Verify(chain); err != nil {
 			return err
 		}
-		names = namesOf(state.PeerCertificates[0])
+		seen.Store(state.PeerCertificates[0])
 		return nil
 	}
 	o = p.get(ctx, target, &tls.Config{
@@ -103,6 +106,9 @@ func (p *Prober) probeOwn(ctx context.Context, port string) (o outcome, names []
 		InsecureSkipVerify: true, //nolint:gosec // verify does it, but for the name
 		VerifyConnection:   verify,
 	})
+	if certificate := seen.Load(); certificate != nil {
+		names = namesOf(certificate)
+	}
 	return o, names
 }
 
