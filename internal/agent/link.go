@@ -5,6 +5,7 @@ import (
 	"crypto"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -35,6 +36,8 @@ type LinkOptions struct {
 	Built     time.Time
 	Now       func() time.Time
 	UserAgent string
+	// Dial connects to managers; nil means the system's.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Link is the way to the manager: a client made from the key that is in use
@@ -117,7 +120,7 @@ func (l *Link) dial(key string, learnt state.Trust) (*client.Client, error) {
 	}
 	return client.New(client.Options{
 		Servers: servers, TrustBundle: bundle, Certificate: certificate, Built: l.o.Built,
-		ServerTime: serverTime, Now: l.o.Now, UserAgent: l.o.UserAgent,
+		ServerTime: serverTime, Now: l.o.Now, UserAgent: l.o.UserAgent, Dial: l.o.Dial,
 	})
 }
 

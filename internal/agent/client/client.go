@@ -56,6 +56,8 @@ type Options struct {
 	Now func() time.Time
 	// UserAgent names the agent's version.
 	UserAgent string
+	// Dial connects; nil means the system's.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Client calls the manager. It is safe for concurrent use.
@@ -97,7 +99,7 @@ func New(o Options) (*Client, error) {
 	protocols.SetHTTP2(true)
 	c.transport = &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            (&net.Dialer{Timeout: connectTimeout, Control: boundSending}).DialContext,
+		DialContext:            o.dial(),
 		TLSClientConfig:        c.clock.tlsConfig(roots, o.Certificate),
 		TLSHandshakeTimeout:    handshakeTimeout,
 		MaxResponseHeaderBytes: maxHeaderBytes,
@@ -112,6 +114,17 @@ func New(o Options) (*Client, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return c, nil
+}
+
+func (o Options) dial() func(ctx context.Context, network, address string) (net.Conn, error) {
+	if o.Dial == nil {
+		return (&net.Dialer{Timeout: connectTimeout, Control: boundSending}).DialContext
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+		defer cancel()
+		return o.Dial(ctx, network, address)
+	}
 }
 
 // Close drops the connections that nobody uses.

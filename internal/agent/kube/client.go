@@ -41,7 +41,7 @@ func (a Access) Patch(ctx context.Context, patch, into any, path ...string) erro
 // request makes one request on a connection of its own: kubelets renew their
 // certificates, and requests are rare.
 func (a Access) request(ctx context.Context, method string, patch, into any, path []string) error {
-	transport := &http.Transport{TLSClientConfig: a.TLS, DisableKeepAlives: true}
+	transport := &http.Transport{DialContext: a.Dial, TLSClientConfig: a.TLS, DisableKeepAlives: true}
 	client := &http.Client{Transport: transport, Timeout: requestTimeout}
 	var body io.Reader = http.NoBody
 	if patch != nil {

@@ -1,11 +1,13 @@
 package kube
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -16,6 +18,8 @@ type Access struct {
 	Server *url.URL
 	// TLS has the server's authority and one client certificate, parsed.
 	TLS *tls.Config
+	// Dial connects; nil means the system's.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // User is the name that the client certificate is for.

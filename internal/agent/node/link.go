@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -40,6 +41,8 @@ type Linker struct {
 	Kubeconfigs []string
 	Clock       retry.Clock
 	Rand        func() float64
+	// Dial connects to API servers; nil means the system's.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // MismatchError is a Node with another providerID; the API server doesn't let
@@ -66,7 +69,7 @@ func (l *Linker) Link(ctx context.Context, providerID string) (linked bool, err 
 	backoff := &retry.Backoff{Base: retryBase, Max: retryMax, Rand: l.Rand}
 	deadline := l.Clock.Now().Add(Deadline)
 	for {
-		err := attempt(ctx, path, providerID)
+		err := l.attempt(ctx, path, providerID)
 		if err == nil {
 			return true, nil
 		}
@@ -84,11 +87,12 @@ func (l *Linker) Link(ctx context.Context, providerID string) (linked bool, err 
 }
 
 // attempt reads the kubeconfig every time: the kubelet renews its certificate.
-func attempt(ctx context.Context, path, providerID string) error {
+func (l *Linker) attempt(ctx context.Context, path, providerID string) error {
 	access, err := kube.Load(path)
 	if err != nil {
 		return err
 	}
+	access.Dial = l.Dial
 	name, isNode := strings.CutPrefix(access.User(), userPrefix)
 	if !isNode || name == "" {
 		return fmt.Errorf("using %s: its certificate is for %q, not for a node", path, access.User())

@@ -239,6 +239,19 @@ func TestWaitsForTheNodeToRegister(t *testing.T) {
 	}
 }
 
+func TestLinksByAnotherDialer(t *testing.T) {
+	c := newCluster(t)
+	l, _ := linker(c.kubeconfig(t, "system:node:worker-1"))
+	dialled := false
+	l.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		dialled = true
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}
+	if linked, err := l.Link(t.Context(), "elemental://1"); err != nil || !linked || !dialled {
+		t.Fatalf("linked %t, dialled %t: %v", linked, dialled, err)
+	}
+}
+
 func TestGivesUp(t *testing.T) {
 	c := newCluster(t)
 	c.registered = false
