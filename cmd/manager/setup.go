@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	goruntime "runtime"
 	"slices"
 	"time"
@@ -88,9 +89,11 @@ func newManager(ctx context.Context, o *options) (ctrl.Manager, error) {
 		Cache:            cacheOptions,
 		LeaderElection:   o.leaderElection.enabled,
 		LeaderElectionID: "elemental-manager-leader-election",
-		LeaseDuration:    &o.leaderElection.lease,
-		RenewDeadline:    &o.leaderElection.renewDeadline,
-		RetryPeriod:      &o.leaderElection.retryInterval,
+		// Blank: that of the Pod, without which there is no election.
+		LeaderElectionNamespace: os.Getenv("POD_NAMESPACE"),
+		LeaseDuration:           &o.leaderElection.lease,
+		RenewDeadline:           &o.leaderElection.renewDeadline,
+		RetryPeriod:             &o.leaderElection.retryInterval,
 		// The next leader need not wait for the lease of one that ended in order.
 		// What may still run for a moment is harmless: every claim is a
 		// compare-and-swap. The limit is below the Pod's, because

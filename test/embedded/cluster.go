@@ -53,6 +53,7 @@ type Cluster struct {
 	sources   *sources
 	trust     *trust
 	providers []provider
+	managers  []*Manager
 
 	// life ends when the cluster is to end; its cause says why.
 	life  context.Context
@@ -131,6 +132,11 @@ func (c *Cluster) start(ctx context.Context) error {
 
 // launch starts a process of a layer.
 func (c *Cluster) launch(layer int, spec process.Spec) error {
+	_, err := c.run(layer, spec)
+	return err
+}
+
+func (c *Cluster) run(layer int, spec process.Spec) (*process.Process, error) {
 	spec.Log = filepath.Join(c.Folder, "logs", spec.Name+".log")
 	spec.Dir = c.Folder
 	spec.Env = append(spec.Env, "HOME="+c.Folder, "TMPDIR="+c.Folder)
@@ -138,11 +144,11 @@ func (c *Cluster) launch(layer int, spec process.Spec) error {
 	defer c.mu.Unlock()
 	// Not after the others were stopped.
 	if c.life.Err() != nil {
-		return fmt.Errorf("starting %s: %w", spec.Name, context.Cause(c.life))
+		return nil, fmt.Errorf("starting %s: %w", spec.Name, context.Cause(c.life))
 	}
 	p, err := process.Start(spec)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c.processes[layer] = append(c.processes[layer], p)
 	go func() {
@@ -151,7 +157,25 @@ func (c *Cluster) launch(layer int, spec process.Spec) error {
 			c.end(err)
 		}
 	}()
-	return nil
+	return p, nil
+}
+
+// PIDs returns the IDs of all processes that run, by their names: etcd, kube-apiserver, kube-controller-manager,
+// capi-core, capi-kubeadm-bootstrap, capi-kubeadm-control-plane, manager, manager-2 and so on.
+func (c *Cluster) PIDs() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pids := map[string]int{}
+	for _, layer := range c.processes {
+		for _, p := range layer {
+			select {
+			case <-p.Done():
+			default:
+				pids[p.Name()] = p.PID()
+			}
+		}
+	}
+	return pids
 }
 
 // reserve returns a port that is the cluster's until its end.

@@ -19,6 +19,16 @@ type Options struct {
 	Manager string
 	// ManagerArgs are further arguments for it; they override those that Start gives.
 	ManagerArgs []string
+	// Alone leaves Cluster API's managers out: their kinds and roles are there, but nothing reconciles, completes or checks
+	// their objects.
+	Alone bool
+	// Managers is how many managers of this provider there are; 0 means one. Several elect a leader, and have one address
+	// for the agent API, where the leader alone listens: what a Service does that selects the leader. Webhooks are those of
+	// the last one, which is not the first to lead.
+	Managers int
+	// Diagnostics has this provider's managers serve metrics and profiles to everybody on this machine, see
+	// Manager.Metrics.
+	Diagnostics bool
 	// Progress gets a line when a step starts, now and then while it works, and when it ends. Nil: nobody is told.
 	Progress io.Writer
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/authority"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/embedded/manifests"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/embedded/process"
 )
 
 // namespace is this provider's.
@@ -31,9 +29,15 @@ type provider struct {
 	config string
 	// args are what it is told beside what all are told.
 	args []string
-	// ports are reserved for it.
-	webhook, health, metrics int
-	installed                *manifests.Provider
+	// ours tells this provider from Cluster API's.
+	ours      bool
+	instances []instance
+	installed *manifests.Provider
+}
+
+// instance has the ports that are reserved for one process of a provider.
+type instance struct {
+	webhook, health, metrics, profiler int
 }
 
 // listProviders returns all managers, in the order of their start: that which others depend on first.
@@ -48,7 +52,7 @@ func (c *Cluster) listProviders(agentPort int) []provider {
 		capi("capi-kubeadm-bootstrap", filepath.Join("bootstrap", "kubeadm"), noMigration),
 		capi("capi-kubeadm-control-plane", filepath.Join("controlplane", "kubeadm"), "--feature-gates=ClusterTopology=true", noMigration),
 		{
-			name: "manager", program: c.sources.manager, config: filepath.Join(c.sources.checkout, "config", "default"),
+			name: "manager", program: c.sources.manager, config: filepath.Join(c.sources.checkout, "config", "default"), ours: true,
 			args: append([]string{
 				"--agent-api-address=" + loopbackAddress(agentPort), "--agent-api-url=" + loopbackURL(agentPort),
 			}, c.options.ManagerArgs...),
@@ -70,16 +74,15 @@ func (c *Cluster) install(ctx context.Context) error {
 	c.providers = c.listProviders(agentPort)
 	for i := range c.providers {
 		p := &c.providers[i]
-		for _, port := range []*int{&p.webhook, &p.health, &p.metrics} {
-			if *port, err = c.reserve(); err != nil {
-				return err
-			}
+		if p.instances, err = c.reserveInstances(p.ours); err != nil {
+			return err
 		}
 		components, err := c.sources.render(ctx, p.config)
 		if err != nil {
 			return err
 		}
-		p.installed, err = manifests.Read(components, manifests.Webhook{Port: p.webhook, CABundle: c.trust.cluster.Certificate})
+		last := p.instances[len(p.instances)-1]
+		p.installed, err = manifests.Read(components, manifests.Webhook{Port: last.webhook, CABundle: c.trust.cluster.Certificate})
 		if err != nil {
 			return fmt.Errorf("preparing %s: %w", p.name, err)
 		}
@@ -154,30 +157,6 @@ func served(ctx context.Context, admin client.Client, crd *unstructured.Unstruct
 	return nil
 }
 
-// startManagers starts the managers one after the other.
-func (c *Cluster) startManagers(ctx context.Context) error {
-	for _, p := range c.providers {
-		kubeconfig := filepath.Join(c.Folder, p.name+".kubeconfig")
-		if err := c.trust.writeKubeconfig(kubeconfig, c.Config.Host, p.installed.User, "system:serviceaccounts"); err != nil {
-			return err
-		}
-		args := []string{
-			fmt.Sprintf("--webhook-port=%d", p.webhook), "--webhook-cert-dir=" + c.trust.folder,
-			"--health-addr=" + loopbackAddress(p.health), "--diagnostics-address=" + loopbackAddress(p.metrics),
-		}
-		if err := c.launch(layerManagers, process.Spec{
-			Name: p.name, Path: p.program, Args: append(args, p.args...), Env: []string{"KUBECONFIG=" + kubeconfig},
-		}); err != nil {
-			return err
-		}
-		ready := "http://" + loopbackAddress(p.health) + "/readyz"
-		if err := poll(ctx, p.name, func(ctx context.Context) error { return probe(ctx, http.DefaultClient, ready) }); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // registerWebhooks makes the API server call webhooks, now that they are served, and waits until it does. It learns of
 // configurations in the order in which they are made, so one call to a webhook of each last one proves all.
 func (c *Cluster) registerWebhooks(ctx context.Context) error {
@@ -187,12 +166,18 @@ func (c *Cluster) registerWebhooks(ctx context.Context) error {
 	}
 	// Core's configuration that changes objects is to be the last of its kind, this provider's the last that checks.
 	for _, i := range []int{1, 2, 0, 3} {
-		if err := create(ctx, admin, c.providers[i].installed.Webhooks); err != nil {
-			return fmt.Errorf("registering webhooks of %s: %w", c.providers[i].name, err)
+		p := c.providers[i]
+		if c.options.Alone && !p.ours {
+			continue
+		}
+		if err := create(ctx, admin, p.installed.Webhooks); err != nil {
+			return fmt.Errorf("registering webhooks of %s: %w", p.name, err)
 		}
 	}
-	if err := poll(ctx, "webhooks that change objects", func(ctx context.Context) error { return changes(ctx, admin) }); err != nil {
-		return err
+	if !c.options.Alone {
+		if err := poll(ctx, "webhooks that change objects", func(ctx context.Context) error { return changes(ctx, admin) }); err != nil {
+			return err
+		}
 	}
 	return poll(ctx, "webhooks that check objects", func(ctx context.Context) error { return checks(ctx, admin) })
 }

@@ -118,6 +118,13 @@ func (p *Process) Stop(grace time.Duration) (killed bool) {
 	return true
 }
 
+// Kill ends the program at once, without a chance to end in order, and returns when it has ended.
+func (p *Process) Kill() {
+	p.asked.Store(true)
+	p.signal(syscall.SIGKILL)
+	<-p.done
+}
+
 // signal reaches the program; its children, if any, are its own business until it ends. Once it has nothing is sent: the
 // ID may be another's by then.
 func (p *Process) signal(s syscall.Signal) {
