@@ -60,7 +60,7 @@ func isName(name string) bool {
 
 // usable leaves out what can't be the address of an API server to others.
 func usable(ip netip.Addr) bool {
-	return ip.Zone() == "" && !ip.IsLoopback() && !ip.IsUnspecified() && !ip.IsMulticast() && !ip.IsLinkLocalUnicast()
+	return ip.Zone() == "" && (!ip.IsLoopback() || loopback) && !ip.IsUnspecified() && !ip.IsMulticast() && !ip.IsLinkLocalUnicast()
 }
 
 func fits(host *infrav1.ElementalHost, rule infrav1.HostAddressRule, ip netip.Addr) bool {
