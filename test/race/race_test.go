@@ -200,7 +200,7 @@ func expectPairs(ctx context.Context, f *controllertest.Fixture) {
 		m := &machines.Items[i]
 		f.Expect(m.Spec.HostRef).NotTo(BeNil(), m.Name)
 		f.Expect(claims[m.Spec.HostRef.Name]).To(Equal(infrav1.HostClaim{
-			ID: m.Spec.HostRef.ClaimID, ClusterName: "c", MachineName: m.Name, Phase: infrav1.ClaimBound,
+			ID: m.Spec.HostRef.ClaimID, ClusterName: "c", MachineName: m.Name, Phase: infrav1.ClaimBound, Role: infrav1.RoleWorker,
 		}))
 		f.Expect(m.Spec.ProviderID).To(Equal("elemental://" + f.Namespace + "/" + m.Spec.HostRef.Name))
 	}

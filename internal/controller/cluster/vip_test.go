@@ -82,7 +82,8 @@ func TestVIPKeepsWhatTheUserGave(t *testing.T) {
 
 // What keeps an address from working is said before anything is published.
 func TestVIPThatCanNotWorkIsNotPublished(t *testing.T) {
-	const address = "10.20.2.100"
+	// taken is wanted by no other cluster: that would be the reason given.
+	const address, taken = "10.20.2.100", "10.20.2.101"
 	named := func(name string) func(*infrav1.EndpointVIP) {
 		return func(v *infrav1.EndpointVIP) { v.Interface = name }
 	}
@@ -117,9 +118,9 @@ func TestVIPThatCanNotWorkIsNotPublished(t *testing.T) {
 			cluster: []func(*clusterv1.Cluster, *infrav1.ElementalCluster){kubeadm, virtual(address, named("bond0"))},
 			hosts:   map[string][]func(*infrav1.ElementalHost){"b": {nic("eth0", "10.20.2.1/24")}, "a": nil}},
 		"an address of a host": {reason: infrav1.VIPInUseReason, message: "an address of ElementalHost b",
-			cluster: []func(*clusterv1.Cluster, *infrav1.ElementalCluster){kubeadm, virtual(address)},
+			cluster: []func(*clusterv1.Cluster, *infrav1.ElementalCluster){kubeadm, virtual(taken)},
 			hosts: map[string][]func(*infrav1.ElementalHost){"a": {nic("eth0", "10.20.2.1/24")}, "b": {ofOthers, func(h *infrav1.ElementalHost) {
-				h.Status.Addresses = append(h.Status.Addresses, clusterv1.MachineAddress{Type: clusterv1.MachineInternalIP, Address: address})
+				h.Status.Addresses = append(h.Status.Addresses, clusterv1.MachineAddress{Type: clusterv1.MachineInternalIP, Address: taken})
 			}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
