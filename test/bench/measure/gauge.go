@@ -1,0 +1,34 @@
+package measure
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// Gauge returns the value of a metric without labels at an URL.
+func Gauge(ctx context.Context, url, name string) (float64, error) {
+	value, found := 0.0, false
+	err := scrape(ctx, http.DefaultClient, url, func(body io.Reader) error {
+		lines := newScanner(body)
+		for lines.Scan() {
+			text, ok := strings.CutPrefix(lines.Text(), name+" ")
+			if !ok {
+				continue
+			}
+			n, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				return fmt.Errorf("reading %s: %w", name, err)
+			}
+			value, found = n, true
+		}
+		return lines.Err()
+	})
+	if err == nil && !found {
+		err = fmt.Errorf("there is no metric %s", name)
+	}
+	return value, err
+}
