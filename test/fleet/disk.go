@@ -1,0 +1,108 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Documents that others than the agent look at; package state names them.
+const (
+	identityDocument = "identity.json"
+	planDocument     = "plan.json"
+)
+
+var errGone = errors.New("the program that writes this has been killed")
+
+// disk is what a host has after a power cut.
+type disk struct {
+	mu        sync.Mutex
+	documents map[string]string
+	hostname  string
+	// installed: bootstrap data was executed, at least in part. stopped: what it
+	// installed is not to be started any more.
+	installed, stopped bool
+	// planned is when the last plan was written.
+	planned time.Time
+}
+
+// mount is the agent's view of the disk, for as long as its process lives. It is
+// state.Files. A write either took place before the process was killed or never
+// does.
+type mount struct {
+	disk *disk
+	gone atomic.Bool
+}
+
+// change runs f unless the process is dead.
+func (m *mount) change(f func(d *disk)) error {
+	m.disk.mu.Lock()
+	defer m.disk.mu.Unlock()
+	if m.gone.Load() {
+		return errGone
+	}
+	f(m.disk)
+	return nil
+}
+
+// kill has no write take place from now on.
+func (m *mount) kill() {
+	m.disk.mu.Lock()
+	defer m.disk.mu.Unlock()
+	m.gone.Store(true)
+}
+
+// Read reads a document.
+func (m *mount) Read(name string) ([]byte, error) {
+	if m.gone.Load() {
+		return nil, errGone
+	}
+	return m.disk.read(name)
+}
+
+func (d *disk) read(name string) ([]byte, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	text, ok := d.documents[name]
+	if !ok {
+		return nil, fmt.Errorf("reading %s: %w", name, fs.ErrNotExist)
+	}
+	return []byte(text), nil
+}
+
+// Write replaces a document.
+func (m *mount) Write(name string, data []byte) error {
+	return m.change(func(d *disk) {
+		d.documents[name] = string(data)
+		if name == planDocument {
+			d.planned = time.Now()
+		}
+	})
+}
+
+// Remove deletes a document or a folder.
+func (m *mount) Remove(name string) error {
+	return m.change(func(d *disk) {
+		maps.DeleteFunc(d.documents, func(have, _ string) bool { return have == name || strings.HasPrefix(have, name+"/") })
+	})
+}
+
+// endingIn lists the folders of the documents with a name, sorted.
+func (m *mount) endingIn(name string) []string {
+	m.disk.mu.Lock()
+	defer m.disk.mu.Unlock()
+	var folders []string
+	for have := range m.disk.documents {
+		if folder, ok := strings.CutSuffix(have, name); ok {
+			folders = append(folders, folder)
+		}
+	}
+	slices.Sort(folders)
+	return folders
+}

@@ -1,0 +1,72 @@
+package fleet
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"runtime"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/host"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+// nicName is what the one network interface of a host is called.
+const nicName = "eth0"
+
+// model is a kind of machine that a fleet has.
+type model struct {
+	maker, product, cpu string
+	cores               int32
+	memory, disk        int64 // GiB
+}
+
+func models() []model {
+	return []model{
+		{"Kontron", "KBox A-150", "Intel Atom x6425E", 4, 8, 128},
+		{"Intel", "NUC13ANHi5", "13th Gen Intel Core i5-1340P", 16, 32, 512},
+		{"Supermicro", "SYS-E302-12D", "Intel Xeon D-1718T", 8, 64, 960},
+		{"Dell Inc.", "PowerEdge XR5610", "Intel Xeon Gold 5412U", 48, 256, 1920},
+	}
+}
+
+// inventory makes up a machine: the same for the same seed and number.
+func inventory(seed uint64, number int, address netip.Addr) protocol.Inventory {
+	random := rand.New(rand.NewPCG(seed, uint64(number))) //nolint:gosec // not negative, and no secret
+	all := models()
+	kind := all[random.IntN(len(all))]
+	id := [2]uint64{random.Uint64(), random.Uint64()}
+	inventory := protocol.Inventory{
+		MachineID:    fmt.Sprintf("%016x%016x", id[0], id[1]),
+		Architecture: runtime.GOARCH,
+		SMBIOS: protocol.SMBIOS{
+			Manufacturer: kind.maker, ProductName: kind.product, SerialNumber: fmt.Sprintf("V%010X", random.Uint64N(1<<40)),
+			UUID: fmt.Sprintf("%08x-%04x-4%03x-8%03x-%012x", id[0]>>32, id[0]>>16&0xffff, id[0]&0xfff, id[1]>>52, id[1]&0xffffffffffff),
+		},
+		CPU:         protocol.CPU{Model: kind.cpu, Cores: kind.cores},
+		MemoryBytes: kind.memory << 30,
+		Disks: []protocol.Disk{
+			{Name: "nvme0n1", SizeBytes: kind.disk << 30, Model: "Virtual NVMe", Serial: fmt.Sprintf("%012X", random.Uint64N(1<<48))},
+		},
+		NICs: []protocol.NIC{{
+			Name: nicName, MAC: mac(address).String(), SpeedMbps: 1000, DefaultRoute: true,
+			Addresses: []string{netip.PrefixFrom(address, 8).String()},
+		}},
+		OS: protocol.OS{ID: "debian", VersionID: "12", PrettyName: "Debian GNU/Linux 12 (bookworm)", KernelVersion: "6.1.0-28-amd64"},
+	}
+	return inventory
+}
+
+// mac is a locally administered address made of the IP address.
+func mac(address netip.Addr) net.HardwareAddr {
+	ip := address.As4()
+	return net.HardwareAddr{0x02, 0x00, ip[0], ip[1], ip[2], ip[3]}
+}
+
+// interfaces are what the host has, as the kernel lists them.
+func interfaces(address netip.Addr) []host.Interface {
+	return []host.Interface{{
+		Name: nicName, MAC: mac(address).String(), Up: true,
+		Addresses: []*net.IPNet{{IP: address.AsSlice(), Mask: net.CIDRMask(8, 32)}},
+	}}
+}
