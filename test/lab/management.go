@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/engine"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/shell"
@@ -187,6 +188,17 @@ func (l *Lab) startManagement(ctx context.Context, cluster management) error {
 	}
 	if err := os.WriteFile(l.Kubeconfig(), []byte(kubeconfig), 0o600); err != nil {
 		return fmt.Errorf("writing the kubeconfig: %w", err)
+	}
+	// A lab whose machine was switched off is started again: its API server takes a
+	// while, and kubectl waits for objects, not for a server.
+	starting, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	err = poll(starting, time.Second, func() (string, bool) {
+		_, err := l.Kubectl(starting, "get", "--raw", "/readyz")
+		return fmt.Sprint(err), err == nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the API server: %w", err)
 	}
 	_, err = l.Kubectl(ctx, "wait", "node", "--all", "--for", "condition=Ready", "--timeout", "3m")
 	if err != nil {
