@@ -1,0 +1,180 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
+	inmemory "sigs.k8s.io/cluster-api/test/infrastructure/inmemory/pkg/runtime"
+	"sigs.k8s.io/cluster-api/test/infrastructure/inmemory/pkg/server/api"
+	"sigs.k8s.io/cluster-api/test/infrastructure/inmemory/pkg/server/etcd"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/fleet"
+)
+
+// Options are the settings of Clusters. The zero value is kubeadm's and Kubernetes' defaults.
+type Options struct {
+	// Clock is that of hosts and clusters; nil means the system's.
+	Clock clock.WithDelayedExecution
+	// NodeGrace is how long a kubelet may be silent before its Node is Unknown; 0 means 40 s.
+	NodeGrace time.Duration
+	// JoinTimeout is how long a join tries to find its cluster; 0 means 5 minutes, kubeadm's.
+	JoinTimeout time.Duration
+	// Log gets what the in-memory servers say; the zero value drops it.
+	Log logr.Logger
+}
+
+const (
+	defaultNodeGrace   = 40 * time.Second
+	defaultJoinTimeout = 5 * time.Minute
+)
+
+// Clusters are all workload clusters of the hosts of a fleet. Use New. They are safe for concurrent use.
+type Clusters struct {
+	o       Options
+	manager inmemory.Manager
+	// api and etcd serve every cluster: the one whose host was connected to.
+	api, etcd http.Handler
+	// life ends with Close.
+	life context.Context
+	end  context.CancelFunc
+	work sync.WaitGroup
+
+	mu sync.Mutex
+	// hosts are those that were given bootstrap data, by their names.
+	hosts map[string]*host
+	// clusters are found by the hashes of their authorities.
+	clusters map[string]*cluster
+	// addresses are the groups of objects that are served there.
+	addresses map[netip.Addr]string
+	made      int
+	closed    bool
+}
+
+var _ fleet.Software = (*Clusters)(nil)
+
+// New makes Clusters, of which there are none yet. Close ends them.
+func New(ctx context.Context, o Options) (*Clusters, error) {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.NodeGrace == 0 {
+		o.NodeGrace = defaultNodeGrace
+	}
+	if o.JoinTimeout == 0 {
+		o.JoinTimeout = defaultJoinTimeout
+	}
+	if o.Log.GetSink() == nil {
+		o.Log = logr.Discard()
+	}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, rbacv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("making a scheme: %w", err)
+		}
+	}
+	c := &Clusters{o: o, manager: inmemory.NewManager(scheme), hosts: map[string]*host{}, clusters: map[string]*cluster{}, addresses: map[netip.Addr]string{}}
+	c.life, c.end = context.WithCancel(ctrl.LoggerInto(context.WithoutCancel(ctx), o.Log))
+	if err := c.manager.Start(c.life); err != nil {
+		c.end()
+		return nil, fmt.Errorf("starting the objects' store: %w", err)
+	}
+	if err := c.watch(); err != nil {
+		c.end()
+		return nil, err
+	}
+	c.api = api.NewAPIServerHandler(c.manager, o.Log, c.group)
+	c.etcd = etcd.NewEtcdServerHandler(c.manager, o.Log, c.group)
+	return c, nil
+}
+
+// Close ends all clusters at a stroke. When it returns nothing listens any more. Files stay.
+func (c *Clusters) Close() {
+	c.mu.Lock()
+	c.closed = true
+	var all []*host
+	for _, h := range c.hosts {
+		h.power = false
+		all = append(all, h)
+	}
+	c.mu.Unlock()
+	for _, h := range all {
+		_ = h.settle()
+	}
+	c.end()
+	c.work.Wait()
+}
+
+// later does work beside the caller's, if there is still a point in it.
+func (c *Clusters) later(work func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.work.Go(work)
+	}
+}
+
+// group names the objects that are served at an address, host:port.
+func (c *Clusters) group(at string) (string, error) {
+	address, err := netip.ParseAddrPort(at)
+	if err != nil {
+		return "", fmt.Errorf("looking for the cluster at %s: %w", at, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	group, ok := c.addresses[address.Addr().Unmap()]
+	if !ok {
+		return "", fmt.Errorf("looking for the cluster at %s: there is none", at)
+	}
+	return group, nil
+}
+
+// Halt ends what runs on a host at a stroke.
+func (c *Clusters) Halt(m fleet.Machine) {
+	_ = c.change(m, func(h *host) { h.power, h.refused = false, netip.AddrPort{} })
+}
+
+// Boot starts what is installed on a host.
+func (c *Clusters) Boot(ctx context.Context, m fleet.Machine) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("booting %s: %w", m.Name, err)
+	}
+	if err := c.change(m, func(h *host) { h.power = true }); err != nil {
+		return fmt.Errorf("booting %s: %w", m.Name, err)
+	}
+	return nil
+}
+
+// Network cuts a host off, or joins it up again.
+func (c *Clusters) Network(m fleet.Machine, up bool) {
+	_ = c.change(m, func(h *host) { h.network = up })
+}
+
+// Refuse has a host refuse connections to an address and port of it.
+func (c *Clusters) Refuse(m fleet.Machine, at netip.AddrPort) {
+	_ = c.change(m, func(h *host) { h.refused = at })
+}
+
+// change changes what a host is to be, and makes it so. Only a start can fail.
+func (c *Clusters) change(m fleet.Machine, set func(*host)) error {
+	c.mu.Lock()
+	h := c.hosts[m.Name]
+	if h != nil {
+		set(h)
+	}
+	c.mu.Unlock()
+	if h == nil {
+		return nil
+	}
+	return h.settle()
+}
