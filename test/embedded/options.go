@@ -19,6 +19,12 @@ type Options struct {
 	Manager string
 	// ManagerArgs are further arguments for it; they override those that Start gives.
 	ManagerArgs []string
+	// Simulation has the manager built for virtual hosts: one that takes addresses of the loopback for endpoints, which no
+	// released manager does.
+	Simulation bool
+	// Args are further arguments for Cluster API's managers, by their names: capi-core, capi-kubeadm-bootstrap,
+	// capi-kubeadm-control-plane.
+	Args map[string][]string
 	// Alone leaves Cluster API's managers out: their kinds and roles are there, but nothing reconciles, completes or checks
 	// their objects.
 	Alone bool

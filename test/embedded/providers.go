@@ -43,7 +43,10 @@ type instance struct {
 // listProviders returns all managers, in the order of their start: that which others depend on first.
 func (c *Cluster) listProviders(agentPort int) []provider {
 	capi := func(name, part string, args ...string) provider {
-		return provider{name: name, program: c.sources.program(name), config: filepath.Join(c.sources.clusterAPI, part, "config", "default"), args: args}
+		return provider{
+			name: name, program: c.sources.program(name), config: filepath.Join(c.sources.clusterAPI, part, "config", "default"),
+			args: append(args, c.options.Args[name]...),
+		}
 	}
 	// Migrations write every object again, and all here are of the newest version.
 	const noMigration = "--skip-crd-migration-phases=StorageVersionMigration,CleanupManagedFields"

@@ -78,8 +78,12 @@ func (c *Cluster) buildTools(ctx context.Context, modules string) (string, error
 // buildManager builds this provider's manager into the cluster's folder: somebody may be changing its sources.
 func (c *Cluster) buildManager(ctx context.Context, checkout string) (string, error) {
 	file := filepath.Join(c.Folder, "manager")
+	tags := ""
+	if c.options.Simulation {
+		tags = "simulation"
+	}
 	_, err := shell.Command{
-		Args: []string{"go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", file, "./cmd/manager"},
+		Args: []string{"go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-tags", tags, "-o", file, "./cmd/manager"},
 		Dir:  checkout, Env: []string{"CGO_ENABLED=0"},
 	}.Run(ctx)
 	if err != nil {
