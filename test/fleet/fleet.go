@@ -22,33 +22,33 @@ const filesBeside = 200
 // Settings are what a Fleet is made from. Servers and TrustBundle have to be there.
 type Settings struct {
 	// Count is how many hosts there are, at most MaxHosts; 0 means 1.
-	Count int
+	Count int `json:"count,omitempty"`
 	// Prefix begins the names of hosts; blank means "host". A number follows.
-	Prefix string
+	Prefix string `json:"prefix,omitempty"`
 	// Servers are base URLs of the agent API, TrustBundle is the PEM that it is to be
 	// trusted by, and Token lets hosts in.
-	Servers     []string
-	TrustBundle string
-	Token       string
+	Servers     []string `json:"servers"`
+	TrustBundle string   `json:"trustBundle"`
+	Token       string   `json:"token,omitempty"`
 	// Software is what bootstrap data makes of hosts. Nil: any data succeeds at once.
-	Software Software
+	Software Software `json:"-"`
 	// Folder gets the root file systems of hosts that have software. Blank: a
 	// temporary one, which Close removes.
-	Folder string
+	Folder string `json:"folder,omitempty"`
 	// BootTime is how long a host boots before its agent starts.
-	BootTime time.Duration
+	BootTime time.Duration `json:"bootTime,omitempty"`
 	// AgentRestart is how long the service waits before it starts an agent again that
 	// has ended; 0 means 5 s, as its unit does.
-	AgentRestart time.Duration
+	AgentRestart time.Duration `json:"agentRestart,omitempty"`
 	// ClockSkew is how far the clocks of hosts are off at most, either way.
-	ClockSkew time.Duration
+	ClockSkew time.Duration `json:"clockSkew,omitempty"`
 	// Faults are what goes wrong from the beginning.
-	Faults Faults
+	Faults Faults `json:"faults,omitzero"`
 	// Seed makes hosts and faults come out the same again, as far as the order in
 	// which hosts do things is the same.
-	Seed uint64
+	Seed uint64 `json:"seed,omitempty"`
 	// Log gets what agents log, each line with its host. Nil: nobody does.
-	Log *slog.Logger
+	Log *slog.Logger `json:"-"`
 }
 
 // Fleet is a number of virtual hosts. Its methods may be called by several
@@ -179,13 +179,14 @@ func (f *Fleet) Host(name string) *Host {
 // PowerOn switches all hosts on, in random order and spread evenly over a time: 0 is
 // a storm. It returns when the last is on, or with the cause of ctx's end.
 func (f *Fleet) PowerOn(ctx context.Context, over time.Duration) error {
-	return f.each(ctx, over, (*Host).PowerOn)
+	return f.Each(ctx, f.hosts, over, (*Host).PowerOn)
 }
 
-// Each does something to all hosts as PowerOn does.
-func (f *Fleet) each(ctx context.Context, over time.Duration, do func(*Host)) error {
+// Each does something to some of the hosts, in random order and spread evenly over a
+// time. It returns when the last is done, or with the cause of ctx's end.
+func (f *Fleet) Each(ctx context.Context, hosts []*Host, over time.Duration, do func(*Host)) error {
 	f.randomMu.Lock()
-	order := f.random.Perm(len(f.hosts))
+	order := f.random.Perm(len(hosts))
 	f.randomMu.Unlock()
 	began := time.Now()
 	next := make(chan *Host)
@@ -213,7 +214,7 @@ func (f *Fleet) each(ctx context.Context, over time.Duration, do func(*Host)) er
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case next <- f.hosts[number]:
+		case next <- hosts[number]:
 		}
 	}
 	return nil
@@ -234,7 +235,7 @@ func (f *Fleet) Close() error {
 		return nil
 	}
 	f.end()
-	err := f.each(context.Background(), 0, func(h *Host) { h.powerOff(true) })
+	err := f.Each(context.Background(), f.hosts, 0, func(h *Host) { h.powerOff(true) })
 	f.running.Wait()
 	f.limbo.close()
 	err = errors.Join(err, f.block.release())

@@ -1,0 +1,67 @@
+package remote
+
+import (
+	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/fleet"
+)
+
+// Action is something that happens to hosts.
+type Action string
+
+// Actions.
+const (
+	PowerOn  Action = "PowerOn"
+	PowerOff Action = "PowerOff"
+	Reboot   Action = "Reboot"
+	Crash    Action = "Crash"
+	Cut      Action = "Cut"
+	Join     Action = "Join"
+)
+
+func (a Action) do(h *fleet.Host) {
+	switch a {
+	case PowerOn:
+		h.PowerOn()
+	case PowerOff:
+		h.PowerOff()
+	case Reboot:
+		h.Reboot()
+	case Crash:
+		h.Crash()
+	case Cut:
+		h.SetNetwork(false)
+	case Join:
+		h.SetNetwork(true)
+	}
+}
+
+func (a Action) known() bool {
+	switch a {
+	case PowerOn, PowerOff, Reboot, Crash, Cut, Join:
+		return true
+	}
+	return false
+}
+
+// request asks for one thing. The first has Settings.
+type request struct {
+	ID       int             `json:"id"`
+	Settings *fleet.Settings `json:"settings,omitempty"`
+	Figures  bool            `json:"figures,omitempty"`
+	// Status asks for the Status of Hosts.
+	Status bool          `json:"status,omitempty"`
+	Faults *fleet.Faults `json:"faults,omitempty"`
+	Action Action        `json:"action,omitempty"`
+	Over   time.Duration `json:"over,omitempty"`
+	// Hosts are names; none means all.
+	Hosts []string `json:"hosts,omitempty"`
+}
+
+// response answers the request with the same ID.
+type response struct {
+	ID      int            `json:"id"`
+	Error   string         `json:"error,omitempty"`
+	Figures *fleet.Figures `json:"figures,omitempty"`
+	Status  []fleet.Status `json:"status,omitempty"`
+}
