@@ -1,6 +1,8 @@
 package agent_test
 
 import (
+	"reflect"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -117,6 +119,26 @@ func TestLearnsServersThatWork(t *testing.T) {
 	other.await(t, "the other manager's plan is carried out", ended("a", protocol.StateSucceeded))
 	if r.manager.enrolments != 1 || other.enrolments != 0 {
 		t.Errorf("enrolled %d and %d times", r.manager.enrolments, other.enrolments)
+	}
+}
+
+// What a plan says of managers is remembered without another connection if it is what
+// the host knows already.
+func TestLearnsWhatItKnowsWithoutTrying(t *testing.T) {
+	r := newRig(t)
+	r.manager.want(nil, protocol.Desired{Servers: []string{r.manager.server.URL}, TrustBundle: r.manager.bundle})
+	stop := r.start()
+	r.manager.await(t, "a poll after that plan", func(m *manager) bool { return m.taken == m.plan.Revision })
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, report := range r.manager.reports {
+		if reflect.DeepEqual(report, protocol.Report{}) {
+			t.Error("tried what it knows to work")
+		}
+	}
+	if !strings.Contains(r.disk.content["trust.json"], r.manager.server.URL) {
+		t.Errorf("remembers %s", r.disk.content["trust.json"])
 	}
 }
 
