@@ -31,9 +31,11 @@ const (
 	// after the connection was closed or the process died.
 	sendTimeout = time.Minute
 	// settleTime is how long a request that was given up may be on its way.
-	settleTime       = 2 * sendTimeout
-	pollSlack        = 15 * time.Second
-	pingAfter        = 30 * time.Second
+	settleTime = 2 * sendTimeout
+	pollSlack  = 15 * time.Second
+	// pingAfter is longer than a server waits before it asks: each hears from the other
+	// by one exchange.
+	pingAfter        = 35 * time.Second
 	pingTimeout      = 20 * time.Second
 	maxResponseBytes = 1 << 20
 	maxHeaderBytes   = 32 << 10
