@@ -2,8 +2,6 @@ package measure
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -63,41 +61,6 @@ func TestProcess(t *testing.T) {
 	g.Expect(err).To(MatchError(os.ErrNotExist))
 	_, err = Process(0).CPU()
 	g.Expect(err).To(MatchError(os.ErrNotExist))
-}
-
-func TestSettling(t *testing.T) {
-	g := NewWithT(t)
-	s := Settling{Every: time.Microsecond, Looks: 3, Within: 0.01, Limit: time.Minute}
-	series := func(values ...uint64) func() (uint64, error) {
-		return func() (uint64, error) {
-			if len(values) == 0 {
-				return 0, errors.New("it was looked once too often")
-			}
-			v := values[0]
-			values = values[1:]
-			return v, nil
-		}
-	}
-	// Each step of a slow drift is small, but the looks are no longer alike.
-	last, settled, err := s.Wait(t.Context(), series(10, 1000, 1009, 1018, 1027, 1020, 1021))
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(last).To(BeEquivalentTo(1020))
-	g.Expect(settled).To(BeTrue())
-
-	s.Limit = time.Millisecond
-	n := uint64(1)
-	last, settled, err = s.Wait(t.Context(), func() (uint64, error) { n = 3 - n; return n, nil })
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(settled).To(BeFalse())
-	g.Expect(last).To(Equal(n))
-
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	s.Limit = time.Minute
-	_, _, err = s.Wait(ctx, series(1, 2, 4))
-	g.Expect(err).To(MatchError(context.Canceled))
-	_, _, err = s.Wait(t.Context(), series())
-	g.Expect(err).To(MatchError("it was looked once too often"))
 }
 
 const metrics = `# HELP apiserver_request_total x

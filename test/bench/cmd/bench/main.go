@@ -1,0 +1,110 @@
+// Command bench measures this provider, see package bench. Without arguments it measures everything; arguments name
+// scenarios.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/pflag"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/table"
+)
+
+// bareServer is the argument that makes this program a bare server.
+const bareServer = "bare-server"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil && !errors.Is(err, pflag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) > 0 && args[0] == bareServer {
+		return bench.ServeBare(ctx, args[1:])
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this program: %w", err)
+	}
+	options := bench.Options{Self: []string{self, bareServer}, Progress: os.Stderr}
+	var document string
+	flags := pflag.NewFlagSet("bench", pflag.ContinueOnError)
+	flags.IntVar(&options.Hosts, "hosts", bench.DefaultHosts, "virtual hosts; targets are for the default")
+	flags.IntVar(&options.Clusters, "clusters", bench.DefaultClusters, "workload clusters of the scenario clusters")
+	flags.DurationVar(&options.Rest, "rest", bench.DefaultRest, "how long a fleet at rest is watched")
+	flags.StringVar(&options.Profiles, "profile", "", "folder that gets profiles of the manager; blank for none, as they cost the manager some percent")
+	flags.StringVar(&options.Manager, "manager", "", "file of the manager; blank builds it")
+	flags.StringVar(&document, "document", "", "Markdown file in which the tables are replaced; blank to print them only")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	scenarios, err := choose(flags.Args())
+	if err != nil {
+		return err
+	}
+	for _, s := range scenarios {
+		section, err := s.Run(ctx, options)
+		if err != nil {
+			return err
+		}
+		fmt.Println(section)
+		if document == "" {
+			continue
+		}
+		if err := write(document, section); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// choose returns the scenarios of these names, or all.
+func choose(names []string) ([]bench.Scenario, error) {
+	all := bench.Scenarios()
+	if len(names) == 0 {
+		return all, nil
+	}
+	var chosen []bench.Scenario
+	for _, name := range names {
+		var known []string
+		before := len(chosen)
+		for _, s := range all {
+			if known = append(known, s.Name); s.Name == name {
+				chosen = append(chosen, s)
+			}
+		}
+		if len(chosen) == before {
+			return nil, fmt.Errorf("there is no scenario %q, but %s", name, strings.Join(known, ", "))
+		}
+	}
+	return chosen, nil
+}
+
+// write puts the figures into a document, which is read again each time: a run of everything takes long.
+func write(document string, section table.Section) error {
+	text, err := os.ReadFile(document)
+	if err != nil {
+		return fmt.Errorf("reading the document: %w", err)
+	}
+	changed, err := section.Replace(string(text))
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(document, []byte(changed), 0o644); err != nil {
+		return fmt.Errorf("writing the document: %w", err)
+	}
+	return nil
+}

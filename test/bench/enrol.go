@@ -1,0 +1,105 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/measure"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/table"
+)
+
+const (
+	// enrolmentWrites is the target for an enrolment.
+	enrolmentWrites = 3
+	// bareRatio is the target for what is compared with bare writes.
+	bareRatio = 2.0
+	// aftermath is longer than the manager leaves a new host alone.
+	aftermath = 12 * time.Second
+)
+
+// measureEnrolment has all hosts enrol as fast as they can.
+func measureEnrolment(ctx context.Context, r *run) (err error) {
+	g, err := r.newRig(ctx, 1)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, g.close()) }()
+	manager := g.cluster.Managers()[0]
+	before, err := g.quiet(ctx)
+	if err != nil {
+		return err
+	}
+	p := measure.Process(manager.PID())
+	cpu, err := p.CPU()
+	if err != nil {
+		return err
+	}
+	var took time.Duration
+	if err := g.profiled(ctx, "enrol", manager, func() error {
+		start := time.Now()
+		if err := g.addHosts(ctx, r.options.Hosts, 0); err != nil {
+			return err
+		}
+		err := g.mustConnect(ctx)
+		took = time.Since(start)
+		return err
+	}); err != nil {
+		return err
+	}
+	after, err := p.CPU()
+	if err != nil {
+		return err
+	}
+	if err := pause(ctx, aftermath); err != nil {
+		return err
+	}
+	now, err := g.quiet(ctx)
+	if err != nil {
+		return err
+	}
+	cost := now.Since(before).Only(measure.Write.Accepted)
+	template, err := g.newTemplate(ctx)
+	if err != nil {
+		return err
+	}
+	if err := g.closeFleets(); err != nil {
+		return err
+	}
+	manager.Kill()
+	bareTook, err := g.bareEnrolment(ctx, template, cost)
+	if err != nil {
+		return err
+	}
+	hosts := float64(r.options.Hosts)
+	writes := float64(cost.Only(measure.Write.Object).Total()) / hosts
+	r.row(table.Row{
+		Figure: fmt.Sprintf("%s enrolments", table.Count(r.options.Hosts)), Value: table.Duration(took), Bare: table.Duration(bareTook),
+		Ratio: table.Ratio(took.Seconds(), bareTook.Seconds()), Target: fmt.Sprintf("%.1fx", bareRatio), Missed: took.Seconds() > bareRatio*bareTook.Seconds(),
+	})
+	r.row(table.Row{
+		Figure: "Writes to the API server an enrolment", Value: table.Number(writes), Target: fmt.Sprintf("at most %d", enrolmentWrites), Missed: writes > enrolmentWrites,
+	})
+	r.row(table.Row{Figure: "CPU of the manager an enrolment", Value: table.Duration((after - cpu) / time.Duration(r.options.Hosts))})
+	r.note("All hosts are switched on at once, and the time is over when all wait for a plan. Bare are as many handshakes and requests with a bare server, and the same writes "+
+		"by a plain client, for %d hosts at a time. Writes are the API server's own count until %s after the last host, without Events and leases; uses of a token that come together "+
+		"share one. All: %s.", atOnce, aftermath, cost.Only(notLease))
+	return nil
+}
+
+// bareEnrolment does the handshakes and the writes of all enrolments.
+func (g *rig) bareEnrolment(ctx context.Context, t *template, cost measure.Writes) (_ time.Duration, err error) {
+	s, err := g.startBare(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	g.progress.Say("Enrolling %s bare hosts", table.Count(g.options.Hosts))
+	replay := t.replay(cost, g.options.Hosts)
+	start := time.Now()
+	if err := s.connect(ctx, g.options.Hosts, atOnce, replay); err != nil {
+		return 0, err
+	}
+	return time.Since(start), s.check()
+}

@@ -1,0 +1,172 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/measure"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/table"
+)
+
+// Targets of a fleet at rest.
+const (
+	memoryRatio = 1.3
+	memoryLimit = 1.5 * (1 << 30)
+	restingCPU  = 0.05
+)
+
+// baseline is how long a process without connections is watched.
+const baseline = 5 * time.Second
+
+// atOnce is how many connections, or writes, are made at a time where nothing sets another pace. More make an API server
+// no faster.
+const atOnce = 32
+
+// measureMemory looks at hosts that are connected and have nothing to do.
+func measureMemory(ctx context.Context, r *run) (err error) {
+	g, err := r.newRig(ctx, 1)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, g.close()) }()
+	manager := g.cluster.Managers()[0]
+	p := measure.Process(manager.PID())
+	empty, err := g.watchMemory(ctx, p, baseline)
+	if err != nil {
+		return err
+	}
+	if err := g.addHosts(ctx, r.options.Hosts, 0); err != nil {
+		return err
+	}
+	if err := g.mustConnect(ctx); err != nil {
+		return err
+	}
+	g.progress.Say("All hosts are connected. Leaving them alone for %s and watching them for %s.", r.options.Rest/2, r.options.Rest)
+	if err := pause(ctx, r.options.Rest/2); err != nil {
+		return err
+	}
+	if _, err := g.quiet(ctx); err != nil {
+		return err
+	}
+	var full []uint64
+	cpu, writes, err := g.atRest(ctx, p, func() error {
+		return g.profiled(ctx, "rest", manager, func() (err error) {
+			full, err = g.watchMemory(ctx, p, r.options.Rest)
+			return err
+		})
+	})
+	if err != nil {
+		return err
+	}
+	if n := g.connected(ctx); n != r.options.Hosts {
+		return fmt.Errorf("%d of %d hosts are connected at the end of their rest", n, r.options.Hosts)
+	}
+	if err := g.closeFleets(); err != nil {
+		return err
+	}
+	manager.Kill()
+	bareHost, err := g.bareMemory(ctx)
+	if err != nil {
+		return err
+	}
+	host := float64(middle(full)-middle(empty)) / float64(r.options.Hosts)
+	most := float64(slices.Max(full))
+	r.row(table.Row{
+		Figure: "Memory of the manager a host", Value: table.KiB(host), Bare: table.KiB(bareHost), Ratio: table.Ratio(host, bareHost),
+		Target: fmt.Sprintf("%.1fx", memoryRatio), Missed: host > memoryRatio*bareHost,
+	})
+	r.row(table.Row{
+		Figure: "Memory of the manager, at most", Value: table.MiB(most), Target: "below " + table.MiB(memoryLimit), Missed: most >= memoryLimit,
+	})
+	r.row(table.Row{
+		Figure: "CPU of the manager, of one core", Value: table.Percent(cpu), Target: "below " + table.Percent(restingCPU), Missed: cpu >= restingCPU,
+	})
+	n := writes.Only(measure.Write.Object).Total() + writes.Only(measure.Write.Event).Total()
+	r.row(table.Row{Figure: "Writes to the API server", Value: table.Count(n), Target: "0", Missed: n > 0})
+	r.note("%s hosts have enrolled and wait for a plan; %s later they are watched for %s. Memory is the RSS of the process (%s without hosts), "+
+		"the median of one look a second; what the kernel keeps for sockets is not in it. Each host asks again every 55 s, which is most of the CPU time. "+
+		"Bare is a Go HTTP/2 server with the same TLS settings and as many requests that wait, watched for as long after as long a rest. Writes are the API server's own count, "+
+		"without leases.%s", table.Count(r.options.Hosts), r.options.Rest/2, r.options.Rest, table.MiB(float64(middle(empty))), listed(writes))
+	return nil
+}
+
+// listed says what was written, if anything was.
+func listed(writes measure.Writes) string {
+	if len(writes) == 0 {
+		return ""
+	}
+	return " All: " + writes.String() + "."
+}
+
+// watchMemory looks at a process once a second for a time.
+func (g *rig) watchMemory(ctx context.Context, p measure.Process, watched time.Duration) ([]uint64, error) {
+	var looks []uint64
+	for end := time.Now().Add(watched); ; {
+		bytes, err := p.Memory()
+		if err != nil {
+			return nil, err
+		}
+		looks = append(looks, bytes)
+		if left := time.Until(end); left <= 0 {
+			return looks, nil
+		}
+		if err := pause(ctx, min(time.Second, time.Until(end))); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// middle is the median.
+func middle(looks []uint64) uint64 { return slices.Sorted(slices.Values(looks))[len(looks)/2] }
+
+// atRest tells which share of a core a process uses while something is done, and what was written meanwhile, leases
+// apart.
+func (g *rig) atRest(ctx context.Context, p measure.Process, do func() error) (share float64, _ measure.Writes, err error) {
+	writes, err := g.api.Writes(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	cpu, err := p.CPU()
+	if err != nil {
+		return 0, nil, err
+	}
+	start := time.Now()
+	if err := do(); err != nil {
+		return 0, nil, err
+	}
+	after, err := p.CPU()
+	if err != nil {
+		return 0, nil, err
+	}
+	share = float64(after-cpu) / float64(time.Since(start))
+	now, err := g.api.Writes(ctx)
+	return share, now.Since(writes).Only(notLease), err
+}
+
+// bareMemory is the memory that a bare server takes for a connection, measured as the manager's.
+func (g *rig) bareMemory(ctx context.Context) (_ float64, err error) {
+	s, err := g.startBare(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	empty, err := g.watchMemory(ctx, s.measured(), baseline)
+	if err != nil {
+		return 0, err
+	}
+	g.progress.Say("Making %s bare connections", table.Count(g.options.Hosts))
+	if err := s.connect(ctx, g.options.Hosts, atOnce, func(context.Context, int) error { return nil }); err != nil {
+		return 0, err
+	}
+	if err := pause(ctx, g.options.Rest/2); err != nil {
+		return 0, err
+	}
+	full, err := g.watchMemory(ctx, s.measured(), g.options.Rest)
+	if err != nil {
+		return 0, err
+	}
+	return float64(middle(full)-middle(empty)) / float64(g.options.Hosts), s.check()
+}

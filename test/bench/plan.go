@@ -1,0 +1,177 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	agentclient "github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/measure"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/table"
+)
+
+const (
+	probes     = 100
+	planRounds = 10
+	// planGap is left between two changes.
+	planGap = 20 * time.Millisecond
+	// planPatience is how long a change may take at all.
+	planPatience = 30 * time.Second
+	// Targets for a change to be known to the agent.
+	planMedian = 20 * time.Millisecond
+	planP99    = 250 * time.Millisecond
+)
+
+// measurePlan changes plans of hosts that wait.
+func measurePlan(ctx context.Context, r *run) (err error) {
+	g, err := r.newRig(ctx, 1)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, g.close()) }()
+	if err := g.addHosts(ctx, r.options.Hosts, 0); err != nil {
+		return err
+	}
+	if err := g.mustConnect(ctx); err != nil {
+		return err
+	}
+	polling, stop := context.WithCancel(ctx)
+	defer stop()
+	var all []*probe
+	for range min(probes, r.options.Hosts) {
+		p, err := g.newProbe(ctx)
+		if err != nil {
+			return err
+		}
+		all = append(all, p)
+		go p.poll(polling)
+	}
+	if _, err := g.awaitConnected(ctx, len(all), patience); err != nil {
+		return err
+	}
+	if err := pause(ctx, aftermath); err != nil {
+		return err
+	}
+	if _, err := g.quiet(ctx); err != nil {
+		return err
+	}
+	g.progress.Say("Changing plans")
+	var samples []time.Duration
+	if err := g.profiled(ctx, "plan", g.cluster.Managers()[0], func() error {
+		for round := range planRounds {
+			for _, p := range all {
+				took, err := p.change(ctx, g.admin, fmt.Sprintf("change-%d", round))
+				if err != nil {
+					return err
+				}
+				samples = append(samples, took)
+				if err := pause(ctx, planGap); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	p50, p99 := measure.Quantile(samples, 0.5), measure.Quantile(samples, 0.99)
+	r.row(table.Row{Figure: "Change to agent, median", Value: table.Duration(p50), Target: "below " + table.Duration(planMedian), Missed: p50 >= planMedian})
+	r.row(table.Row{Figure: "Change to agent, 99th percentile", Value: table.Duration(p99), Target: "below " + table.Duration(planP99), Missed: p99 >= planP99})
+	r.row(table.Row{Figure: "Change to agent, longest", Value: table.Duration(measure.Quantile(samples, 1))})
+	r.note("%s hosts wait for a plan, and %d further ones that have the agent's real client and carry nothing out. One of these after the other is asked to reboot, %s changes in all. "+
+		"The time begins before the change is sent to the API server and ends when the client has the plan.", table.Count(r.options.Hosts), len(all), table.Count(len(samples)))
+	return nil
+}
+
+// probe is a host of which there is only the agent's connection.
+type probe struct {
+	name   string
+	client *agentclient.Client
+	// seen gets an operation's ID when it was told, and when that was.
+	seen chan sighting
+}
+
+type sighting struct {
+	id string
+	at time.Time
+}
+
+// newProbe enrols a probe.
+func (g *rig) newProbe(ctx context.Context) (*probe, error) {
+	key, err := identity.NewKey()
+	if err != nil {
+		return nil, fmt.Errorf("making a probe: %w", err)
+	}
+	certificate, err := identity.ClientCertificate(key)
+	if err != nil {
+		return nil, fmt.Errorf("making a probe: %w", err)
+	}
+	c, err := agentclient.New(agentclient.Options{
+		Servers: []string{g.cluster.AgentURL}, TrustBundle: g.cluster.CABundle, Certificate: certificate, UserAgent: "bench", Built: time.Now().Add(-time.Hour),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making a probe: %w", err)
+	}
+	answer, err := c.Enrol(ctx, g.token, protocol.EnrolRequest{
+		Hello:       protocol.Hello{Protocol: protocol.Version, AgentVersion: "v0.0.0", BootID: "boot", Capabilities: []protocol.Capability{protocol.CapabilityReboot}},
+		Cleanliness: protocol.Cleanliness{Clean: true},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("enrolling a probe: %w", err)
+	}
+	return &probe{name: answer.Name, client: c, seen: make(chan sighting, 1)}, nil
+}
+
+// poll asks for plans until ctx ends, and tells of each operation once.
+func (p *probe) poll(ctx context.Context) {
+	defer p.client.Close()
+	const again = 100 * time.Millisecond
+	revision, last := "", ""
+	for ctx.Err() == nil {
+		plan, err := p.client.Plan(ctx, revision, "boot")
+		now := time.Now()
+		switch {
+		case err != nil:
+			_ = pause(ctx, again)
+		case plan != nil:
+			revision = plan.Revision
+			if op := plan.Operation; op != nil && op.ID != last {
+				last = op.ID
+				select {
+				case p.seen <- sighting{op.ID, now}:
+				case <-ctx.Done():
+				}
+			}
+		}
+	}
+}
+
+// change asks the host to reboot and returns how long it took until the agent knew.
+func (p *probe) change(ctx context.Context, admin client.Client, id string) (time.Duration, error) {
+	host := &infrav1.ElementalHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: p.name}}
+	before := host.DeepCopy()
+	host.Spec.Reboot = &infrav1.HostReboot{ID: id}
+	ctx, cancel := context.WithTimeout(ctx, planPatience)
+	defer cancel()
+	start := time.Now()
+	if err := admin.Patch(ctx, host, client.MergeFrom(before)); err != nil {
+		return 0, fmt.Errorf("changing a plan: %w", err)
+	}
+	for {
+		select {
+		case s := <-p.seen:
+			if s.id == id {
+				return s.at.Sub(start), nil
+			}
+		case <-ctx.Done():
+			return 0, fmt.Errorf("waiting for a changed plan: %w", context.Cause(ctx))
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/enrolment"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/measure"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/embedded"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/fleet"
+)
+
+const (
+	// namespace is the fleet's, and all that the manager looks after.
+	namespace = "fleet"
+	// bareNamespace has objects that nobody looks after.
+	bareNamespace = "bare"
+	// often is how often something is looked at that is about to happen.
+	often = 100 * time.Millisecond
+	// patience is how long anything may take that has no target.
+	patience = 10 * time.Minute
+	// connectedHosts is the manager's metric of hosts that wait for a plan.
+	connectedHosts = "elemental_agent_api_connected_hosts"
+)
+
+// rig is a management cluster with virtual hosts.
+type rig struct {
+	*run
+
+	cluster *embedded.Cluster
+	admin   client.WithWatch
+	api     *measure.APIServer
+	token   string
+	fleets  []*fleet.Fleet
+}
+
+// newRig starts a management cluster with so many managers of ours, which waits for hosts.
+func (r *run) newRig(ctx context.Context, managers int) (_ *rig, err error) {
+	g := &rig{run: r}
+	g.cluster, err = embedded.Start(ctx, embedded.Options{
+		Checkout: r.options.Checkout, Manager: r.options.Manager, Alone: true, Managers: managers, Diagnostics: true,
+		ManagerArgs: []string{"--namespace=" + namespace}, Progress: r.options.Progress,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("starting a management cluster: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, g.close())
+		}
+	}()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, infrav1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("building a scheme: %w", err)
+		}
+	}
+	if g.admin, err = client.NewWithWatch(g.cluster.Config, client.Options{Scheme: scheme}); err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	if g.api, err = measure.NewAPIServer(g.cluster.Config); err != nil {
+		return nil, err
+	}
+	discovery, err := kubernetes.NewForConfig(g.cluster.Config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	version, err := discovery.Discovery().ServerVersion()
+	if err != nil {
+		return nil, fmt.Errorf("reading the version of the API server: %w", err)
+	}
+	g.kubernetes = version.GitVersion
+	for _, name := range []string{namespace, bareNamespace} {
+		if err := g.admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+			return nil, fmt.Errorf("creating namespace %s: %w", name, err)
+		}
+	}
+	return g, g.register(ctx)
+}
+
+// register makes a registration and waits for its token.
+func (g *rig) register(ctx context.Context) error {
+	registration := &infrav1.ElementalRegistration{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "bench"}}
+	registration.Spec.Token.MaxUses = 2 * fleet.MaxHosts
+	if err := g.admin.Create(ctx, registration); err != nil {
+		return fmt.Errorf("creating a registration: %w", err)
+	}
+	if err := g.until(ctx, "the registration's token", func(ctx context.Context) (bool, error) {
+		err := g.admin.Get(ctx, client.ObjectKeyFromObject(registration), registration)
+		return err == nil && registration.Status.TokenSecretRef != nil, err
+	}); err != nil {
+		return err
+	}
+	secret := &corev1.Secret{}
+	if err := g.admin.Get(ctx, client.ObjectKey{Namespace: namespace, Name: registration.Status.TokenSecretRef.Name}, secret); err != nil {
+		return fmt.Errorf("reading the registration's token: %w", err)
+	}
+	config, err := enrolment.DecodeAgentConfig(secret.Data[enrolment.ConfigKey])
+	if err != nil {
+		return fmt.Errorf("reading the registration's token: %w", err)
+	}
+	g.token = config.Token
+	return nil
+}
+
+// addHosts switches further hosts on, evenly over a time.
+func (g *rig) addHosts(ctx context.Context, count int, over time.Duration) error {
+	f, err := fleet.New(fleet.Settings{
+		Count: count, Prefix: fmt.Sprintf("host-%d", len(g.fleets)), Seed: uint64(len(g.fleets)),
+		Servers: []string{g.cluster.AgentURL}, TrustBundle: g.cluster.CABundle, Token: g.token,
+	})
+	if err != nil {
+		return fmt.Errorf("making hosts: %w", err)
+	}
+	g.fleets = append(g.fleets, f)
+	if err := f.PowerOn(ctx, over); err != nil {
+		return fmt.Errorf("switching hosts on: %w", err)
+	}
+	return nil
+}
+
+// hosts is how many there are.
+func (g *rig) hosts() int {
+	n := 0
+	for _, f := range g.fleets {
+		n += len(f.Hosts())
+	}
+	return n
+}
+
+// closeFleets switches all hosts off for good.
+func (g *rig) closeFleets() error {
+	var failures []error
+	for _, f := range g.fleets {
+		failures = append(failures, f.Close())
+	}
+	g.fleets = nil
+	return errors.Join(failures...)
+}
+
+// close ends everything.
+func (g *rig) close() error { return errors.Join(g.closeFleets(), g.cluster.Stop()) }
+
+// connected is how many hosts wait for a plan at the manager that leads; none while no manager answers.
+func (g *rig) connected(ctx context.Context) int {
+	most := 0.0
+	for _, m := range g.cluster.Managers() {
+		if n, err := measure.Gauge(ctx, m.Metrics, connectedHosts); err == nil {
+			most = max(most, n)
+		}
+	}
+	return int(most)
+}
+
+// awaitConnected waits until all hosts, and others beside them, are connected, and tells how many are if the limit comes
+// first.
+func (g *rig) awaitConnected(ctx context.Context, others int, limit time.Duration) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	want, now, said := g.hosts()+others, 0, time.Now()
+	err := g.until(ctx, "hosts to connect", func(ctx context.Context) (bool, error) {
+		now = g.connected(ctx)
+		if time.Since(said) > 10*time.Second {
+			said = time.Now()
+			g.progress.Say("%d of %d hosts are connected", now, want)
+		}
+		return now >= want, nil
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return now, nil
+	}
+	return now, err
+}
+
+// mustConnect waits until all hosts are connected.
+func (g *rig) mustConnect(ctx context.Context) error {
+	n, err := g.awaitConnected(ctx, 0, patience)
+	if err == nil && n < g.hosts() {
+		err = fmt.Errorf("only %d of %d hosts are connected after %s", n, g.hosts(), patience)
+	}
+	return err
+}
+
+// until looks often until it is done. The cluster's end is an error.
+func (g *rig) until(ctx context.Context, what string, look func(context.Context) (bool, error)) error {
+	tick := time.NewTicker(often)
+	defer tick.Stop()
+	for {
+		done, err := look(ctx)
+		if err == nil && done {
+			return nil
+		}
+		if ctx.Err() == nil && err != nil {
+			return fmt.Errorf("waiting for %s: %w", what, err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w", what, context.Cause(ctx))
+		case <-g.cluster.Done():
+			return fmt.Errorf("waiting for %s: %w", what, g.cluster.Err())
+		}
+	}
+}
+
+// pause waits.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// quiet returns the writes once none was seen for some seconds: others write late, as those who tell of events do.
+func (g *rig) quiet(ctx context.Context) (measure.Writes, error) {
+	const quietFor = 3 * time.Second
+	var last measure.Writes
+	since := time.Now()
+	err := g.until(ctx, "writes to end", func(ctx context.Context) (bool, error) {
+		now, err := g.api.Writes(ctx)
+		if err != nil {
+			return false, err
+		}
+		if len(now.Since(last).Only(notLease)) > 0 {
+			last, since = now, time.Now()
+		}
+		return time.Since(since) > quietFor, nil
+	})
+	return last, err
+}
+
+func notLease(w measure.Write) bool { return !w.Lease() }

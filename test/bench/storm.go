@@ -1,0 +1,125 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/measure"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/table"
+)
+
+const (
+	// stormTime is how long a storm takes to break.
+	stormTime = 10 * time.Second
+	// stormLimit is the target for a storm to be over.
+	stormLimit = 5 * time.Minute
+	// stormClaim is the target for a claim during the storm.
+	stormClaim = 2 * time.Second
+	// claimEvery is the time from the end of a claim to the next one.
+	claimEvery = 500 * time.Millisecond
+)
+
+// measureStorm has all hosts come at once: first new ones, then those that have lost their manager.
+func measureStorm(ctx context.Context, r *run) (err error) {
+	g, err := r.newRig(ctx, 1)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, g.close()) }()
+	// Claims during the storm are to find a host.
+	early := min(r.options.Hosts/10, 100)
+	if err := g.addHosts(ctx, early, 0); err != nil {
+		return err
+	}
+	if err := g.mustConnect(ctx); err != nil {
+		return err
+	}
+	const cluster = "storm"
+	if err := g.createCluster(ctx, cluster); err != nil {
+		return err
+	}
+	if err := g.release(ctx, cluster); err != nil {
+		return err
+	}
+	manager := g.cluster.Managers()[0]
+
+	if err := g.profiled(ctx, "enrol", manager, func() error {
+		return g.storm(ctx, cluster, "new", "enrol", func(claim func()) error {
+			claim()
+			return g.addHosts(ctx, r.options.Hosts-early, stormTime)
+		})
+	}); err != nil {
+		return err
+	}
+	if err := pause(ctx, aftermath); err != nil {
+		return err
+	}
+	if err := g.storm(ctx, cluster, "back", "reconnect to a manager that was killed and started", func(claim func()) error {
+		manager.Kill()
+		defer claim()
+		return manager.Start(ctx)
+	}); err != nil {
+		return err
+	}
+	r.note("In the first storm hosts that were never there are switched on within %s. In the second one the manager is killed and started at once, and each host tries again on its own. "+
+		"Meanwhile one machine after the other is created, %s after the one before had its host; a claim takes from before the Machine is created until its host is bound. "+
+		"A host has failed that is not connected after %s.", stormTime, claimEvery, stormLimit)
+	return nil
+}
+
+// storm raises a storm, makes claims from the moment that raise says until it is over, and adds its figures.
+func (g *rig) storm(ctx context.Context, cluster, prefix, what string, raise func(claim func()) error) error {
+	raging, over := context.WithCancel(ctx)
+	defer over()
+	var claims []time.Duration
+	claiming := make(chan error, 1)
+	start := time.Now()
+	if err := raise(func() {
+		go func() {
+			var err error
+			claims, err = g.claimDuring(ctx, raging, cluster, prefix)
+			claiming <- err
+		}()
+	}); err != nil {
+		return err
+	}
+	connected, err := g.awaitConnected(ctx, 0, stormLimit-time.Since(start))
+	took := time.Since(start)
+	over()
+	if err := errors.Join(err, <-claiming); err != nil {
+		return err
+	}
+	failed := g.hosts() - connected
+	g.row(table.Row{
+		Figure: fmt.Sprintf("%s hosts %s: all are connected after", table.Count(g.hosts()), what), Value: table.Duration(took),
+		Target: "below " + table.Duration(stormLimit), Missed: failed > 0 || took >= stormLimit,
+	})
+	g.row(table.Row{Figure: "Hosts that failed", Value: table.Count(failed), Target: "0", Missed: failed > 0})
+	longest := slices.Max(claims)
+	g.row(table.Row{
+		Figure: fmt.Sprintf("Longest of %d claims meanwhile (median %s)", len(claims), table.Duration(measure.Quantile(claims, 0.5))),
+		Value:  table.Duration(longest), Target: "below " + table.Duration(stormClaim), Missed: longest >= stormClaim,
+	})
+	return nil
+}
+
+// claimDuring makes claims, one after the other, from the first host that is connected until raging ends: one at least.
+func (g *rig) claimDuring(ctx, raging context.Context, cluster, prefix string) ([]time.Duration, error) {
+	if err := g.until(ctx, "the first host", func(ctx context.Context) (bool, error) { return g.connected(ctx) > 0, nil }); err != nil {
+		return nil, err
+	}
+	var claims []time.Duration
+	for {
+		took, err := g.timeClaim(ctx, cluster, fmt.Sprintf("%s-%d", prefix, len(claims)))
+		if err != nil {
+			return nil, err
+		}
+		claims = append(claims, took)
+		if pause(raging, claimEvery) != nil {
+			return claims, nil
+		}
+	}
+}
