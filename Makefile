@@ -87,11 +87,25 @@ test: ## Run unit tests and tests against a real kube-apiserver. Needs no root.
 .PHONY: test-embedded
 test-embedded: ## Test the management cluster of plain processes. Needs no root.
 	@echo "==> Testing the embedded management cluster"
-	go test -tags embedded -count 1 -timeout 1h ./test/embedded
+	go test -tags embedded -count 1 -timeout 1h ./test/embedded ./test/bench/...
 
 .PHONY: embedded
 embedded: ## Run a management cluster of plain processes until interrupted. Needs no root.
 	go run ./test/embedded/cmd/embedded
+
+# BENCHFLAGS are flags for benchmarks. With any, their figures are not for docs/benchmarks.md, and are printed only.
+BENCHFLAGS ?=
+BENCH := go run ./test/bench/cmd/bench $(if $(BENCHFLAGS),$(BENCHFLAGS),--document docs/benchmarks.md)
+BENCHES := memory enrol storm claims plan failover clusters
+
+.PHONY: bench $(BENCHES:%=bench-%)
+bench: ## Measure everything of docs/benchmarks.md, and write it there. Needs no root.
+	@echo "==> Measuring everything"
+	$(BENCH)
+
+$(BENCHES:%=bench-%): bench-%:
+	@echo "==> Measuring $*"
+	$(BENCH) $*
 
 # FUZZTIME is how long each fuzz target runs.
 FUZZTIME ?= 60s

@@ -8,13 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/embedded"
 )
 
-// profileTime is how long the CPU is profiled.
-const profileTime = 30 * time.Second
+// profileShare is how long the CPU is profiled, as a share of the time that a fleet at rest is watched.
+const profileShare = 4
 
 // profiled does something while the manager's CPU is profiled, and takes its other profiles afterwards, if profiles are
 // wanted. A profile costs the manager a few percent. That there is none is said, and no failure.
@@ -32,7 +31,8 @@ func (g *rig) profiled(ctx context.Context, name string, m *embedded.Manager, do
 		}
 	}
 	var taking sync.WaitGroup
-	taking.Go(func() { take("cpu", fmt.Sprintf("profile?seconds=%d", int(profileTime.Seconds()))) })
+	seconds := max(int((g.options.Rest / profileShare).Seconds()), 1)
+	taking.Go(func() { take("cpu", fmt.Sprintf("profile?seconds=%d", seconds)) })
 	err := do()
 	taking.Wait()
 	if err == nil {
