@@ -50,7 +50,7 @@ func markBlock(prefix netip.Prefix) (net.Listener, error) {
 func (b *block) address(number int) netip.Addr {
 	base := b.prefix.Addr().As4()
 	var address [4]byte
-	binary.BigEndian.PutUint32(address[:], binary.BigEndian.Uint32(base[:])+uint32(number)+1) //nolint:gosec // at most MaxHosts
+	binary.BigEndian.PutUint32(address[:], binary.BigEndian.Uint32(base[:])+uint32(number)+1)
 	return netip.AddrFrom4(address)
 }
 

@@ -85,7 +85,7 @@ func (e *executor) Execute(ctx context.Context, task agent.Job, progress func(st
 				return nil, err
 			}
 		}
-		running := e.boot.runJob(task, progress)
+		running := e.boot.runJob(task, progress) //nolint:contextcheck // it outlives the agent, and ends with the boot
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)

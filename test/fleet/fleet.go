@@ -107,7 +107,7 @@ func New(s Settings) (*Fleet, error) {
 	}
 	f := &Fleet{
 		settings: s, faultsChanged: make(chan struct{}, 1), timers: map[*time.Timer]bool{},
-		random: rand.New(rand.NewPCG(s.Seed, 0)), //nolint:gosec // no secret
+		random: rand.New(rand.NewPCG(s.Seed, 0)),
 	}
 	f.faults.Store(&s.Faults)
 	var err error
@@ -127,7 +127,7 @@ func New(s Settings) (*Fleet, error) {
 
 // allowFiles raises the limit of open files as far as hosts need it.
 func allowFiles(hosts int) error {
-	need := uint64(hosts + filesBeside) //nolint:gosec // at most MaxHosts
+	need := uint64(hosts + filesBeside)
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("reading the limit of open files: %w", err)
@@ -235,7 +235,7 @@ func (f *Fleet) Close() error {
 		return nil
 	}
 	f.end()
-	err := f.Each(context.Background(), f.hosts, 0, func(h *Host) { h.powerOff(true) })
+	err := f.Each(context.WithoutCancel(f.life), f.hosts, 0, func(h *Host) { h.powerOff(true) })
 	f.running.Wait()
 	f.limbo.close()
 	err = errors.Join(err, f.block.release())

@@ -40,7 +40,11 @@ type Host struct {
 
 // Done counts what a host has done.
 type Done struct {
-	Boots, Crashes, Bootstraps, Resets int
+	Boots      int `json:"boots"`
+	Crashes    int `json:"crashes"`
+	Cuts       int `json:"cuts"` // off the network
+	Bootstraps int `json:"bootstraps"`
+	Resets     int `json:"resets"`
 }
 
 func (f *Fleet) newHost(number int) *Host {
@@ -51,7 +55,7 @@ func (f *Fleet) newHost(number int) *Host {
 	}
 	h.disk.hostname = h.Name
 	if most := f.settings.ClockSkew; most > 0 {
-		random := mathrand.New(mathrand.NewPCG(f.settings.Seed, ^uint64(number))) //nolint:gosec // no secret
+		random := mathrand.New(mathrand.NewPCG(f.settings.Seed, ^uint64(number)))
 		h.skew = time.Duration((2*random.Float64() - 1) * float64(most))
 	}
 	h.network = network{fleet: f, address: h.Address, off: true}
@@ -127,6 +131,9 @@ func (h *Host) SetNetwork(up bool) {
 	defer h.power.Unlock()
 	b := h.current()
 	h.network.set(b == nil, !up, false)
+	if !up {
+		h.count(func(d *Done) { d.Cuts++ })
+	}
 	if b != nil && up {
 		b.mu.Lock()
 		changed := b.networkChanged

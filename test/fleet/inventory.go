@@ -32,7 +32,7 @@ func models() []model {
 
 // inventory makes up a machine: the same for the same seed and number.
 func inventory(seed uint64, number int, address netip.Addr) protocol.Inventory {
-	random := rand.New(rand.NewPCG(seed, uint64(number))) //nolint:gosec // not negative, and no secret
+	random := rand.New(rand.NewPCG(seed, uint64(number)))
 	all := models()
 	kind := all[random.IntN(len(all))]
 	id := [2]uint64{random.Uint64(), random.Uint64()}

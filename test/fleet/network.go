@@ -132,13 +132,16 @@ type conn struct {
 	// silent: nothing arrives on either side any more, and none has been told.
 	// severed: the host has lost it, and the other side has not been told.
 	silent, severed atomic.Bool
-	// heard is when something arrived last, in Unix nanoseconds.
-	heard atomic.Int64
 }
+
+// arrived is how long a read takes at least that had to wait for its data. What was
+// there before arrived together with what was read and delayed before.
+const arrived = 100 * time.Microsecond
 
 // Read delays what arrives by the fleet's latency, a burst of data once.
 func (c *conn) Read(p []byte) (int, error) {
 	for {
+		began := time.Now()
 		n, err := c.Conn.Read(p)
 		if c.severed.Load() {
 			return 0, c.lost("read")
@@ -146,11 +149,8 @@ func (c *conn) Read(p []byte) (int, error) {
 		if n > 0 && c.silent.Load() {
 			continue
 		}
-		if latency := c.network.fleet.faults.Load().Latency; latency > 0 && n > 0 {
-			if now := time.Now().UnixNano(); now-c.heard.Load() > int64(latency) {
-				<-time.After(latency)
-			}
-			c.heard.Store(time.Now().UnixNano())
+		if latency := c.network.fleet.faults.Load().Latency; latency > 0 && n > 0 && time.Since(began) > arrived {
+			<-time.After(latency)
 		}
 		return n, err
 	}
