@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,7 +43,14 @@ type rig struct {
 	admin   client.WithWatch
 	api     *measure.APIServer
 	token   string
-	fleets  []*fleet.Fleet
+	fleets  []hosts
+}
+
+// hosts are virtual hosts that were switched on together.
+type hosts struct {
+	io.Closer
+
+	count int
 }
 
 // newRig starts a management cluster with so many managers of ours, which waits for hosts.
@@ -86,7 +94,10 @@ func (r *run) newRig(ctx context.Context, managers int) (_ *rig, err error) {
 			return nil, fmt.Errorf("creating namespace %s: %w", name, err)
 		}
 	}
-	return g, g.register(ctx)
+	if err := g.register(ctx); err != nil {
+		return nil, err
+	}
+	return g, nil
 }
 
 // register makes a registration and waits for its token.
@@ -123,7 +134,7 @@ func (g *rig) addHosts(ctx context.Context, count int, over time.Duration) error
 	if err != nil {
 		return fmt.Errorf("making hosts: %w", err)
 	}
-	g.fleets = append(g.fleets, f)
+	g.fleets = append(g.fleets, hosts{Closer: f, count: count})
 	if err := f.PowerOn(ctx, over); err != nil {
 		return fmt.Errorf("switching hosts on: %w", err)
 	}
@@ -134,7 +145,7 @@ func (g *rig) addHosts(ctx context.Context, count int, over time.Duration) error
 func (g *rig) hosts() int {
 	n := 0
 	for _, f := range g.fleets {
-		n += len(f.Hosts())
+		n += f.count
 	}
 	return n
 }

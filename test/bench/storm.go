@@ -118,8 +118,12 @@ func (g *rig) claimDuring(ctx, raging context.Context, cluster, prefix string) (
 			return nil, err
 		}
 		claims = append(claims, took)
-		if pause(raging, claimEvery) != nil {
+		next := time.NewTimer(claimEvery)
+		select {
+		case <-raging.Done():
+			next.Stop()
 			return claims, nil
+		case <-next.C:
 		}
 	}
 }

@@ -116,12 +116,12 @@ func (v *vigil) run(ctx context.Context, w watch.Interface, version string) erro
 			return nil
 		case e, ok := <-w.ResultChan():
 			if !ok {
-				var err error
-				if w, err = v.open(ctx, version); err != nil {
-					if ctx.Err() != nil {
-						return nil
-					}
+				again, err := v.open(ctx, version)
+				if err != nil && ctx.Err() == nil {
 					return err
+				}
+				if err == nil {
+					w = again
 				}
 				continue
 			}

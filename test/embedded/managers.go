@@ -111,6 +111,7 @@ func (c *Cluster) newManager(p provider, index int, own instance) *Manager {
 		// Outside of a Pod nothing else says where the lease is.
 		m.spec.Env = append(m.spec.Env, "POD_NAMESPACE="+namespace)
 	}
-	m.spec.Args = append(args, p.args...)
+	args = append(args, p.args...)
+	m.spec.Args = args
 	return m
 }
