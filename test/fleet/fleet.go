@@ -23,7 +23,7 @@ const filesBeside = 200
 type Settings struct {
 	// Count is how many hosts there are, at most MaxHosts; 0 means 1.
 	Count int `json:"count,omitempty"`
-	// Prefix begins the names of hosts; blank means "host". A number follows.
+	// Prefix begins the names of hosts; blank means "host". A number from 1 follows.
 	Prefix string `json:"prefix,omitempty"`
 	// Servers are base URLs of the agent API, TrustBundle is the PEM that it is to be
 	// trusted by, and Token lets hosts in.

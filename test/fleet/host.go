@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -23,7 +24,6 @@ type Host struct {
 	Address netip.Addr
 
 	fleet   *Fleet
-	number  int
 	skew    time.Duration
 	disk    disk
 	network network
@@ -47,11 +47,15 @@ type Done struct {
 	Resets     int `json:"resets"`
 }
 
+// name is the host's that has a number, from 0. All names of a fleet have the same
+// length.
+func (f *Fleet) name(number int) string {
+	return fmt.Sprintf("%s-%0*d", f.settings.Prefix, len(strconv.Itoa(f.settings.Count)), number+1)
+}
+
 func (f *Fleet) newHost(number int) *Host {
 	h := &Host{
-		Name: fmt.Sprintf("%s-%05d", f.settings.Prefix, number), Address: f.block.address(number),
-		fleet: f, number: number,
-		disk: disk{documents: map[string]string{}},
+		Name: f.name(number), Address: f.block.address(number), fleet: f, disk: disk{documents: map[string]string{}},
 	}
 	h.disk.hostname = h.Name
 	if most := f.settings.ClockSkew; most > 0 {

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -30,9 +31,12 @@ func models() []model {
 	}
 }
 
-// inventory makes up a machine: the same for the same seed and number.
-func inventory(seed uint64, number int, address netip.Addr) protocol.Inventory {
-	random := rand.New(rand.NewPCG(seed, uint64(number)))
+// inventory makes up a machine: the same for the same seed and name. Its serial
+// number is its name, so that ElementalHosts can be called by it.
+func inventory(seed uint64, name string, address netip.Addr) protocol.Inventory {
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(name))
+	random := rand.New(rand.NewPCG(seed, hash.Sum64()))
 	all := models()
 	kind := all[random.IntN(len(all))]
 	id := [2]uint64{random.Uint64(), random.Uint64()}
@@ -40,7 +44,7 @@ func inventory(seed uint64, number int, address netip.Addr) protocol.Inventory {
 		MachineID:    fmt.Sprintf("%016x%016x", id[0], id[1]),
 		Architecture: runtime.GOARCH,
 		SMBIOS: protocol.SMBIOS{
-			Manufacturer: kind.maker, ProductName: kind.product, SerialNumber: fmt.Sprintf("V%010X", random.Uint64N(1<<40)),
+			Manufacturer: kind.maker, ProductName: kind.product, SerialNumber: name,
 			UUID: fmt.Sprintf("%08x-%04x-4%03x-8%03x-%012x", id[0]>>32, id[0]>>16&0xffff, id[0]&0xfff, id[1]>>52, id[1]&0xffffffffffff),
 		},
 		CPU:         protocol.CPU{Model: kind.cpu, Cores: kind.cores},

@@ -38,7 +38,7 @@ type Software interface {
 // Machine is a host as its software sees it. It is comparable, but Hostname changes
 // with the plan: Name tells hosts apart.
 type Machine struct {
-	// Name is the host's in the fleet, such as "host-00042"; hosts of one Fleet have
+	// Name is the host's in the fleet, such as "host-0042"; hosts of one Fleet have
 	// different ones.
 	Name string
 	// Hostname is as the agent has set it last.

@@ -27,7 +27,7 @@ type system struct {
 // Inventory is agent.Observer's.
 func (s *system) Inventory(context.Context) (protocol.Inventory, error) {
 	h := s.boot.host
-	return inventory(h.fleet.settings.Seed, h.number, h.Address), nil
+	return inventory(h.fleet.settings.Seed, h.Name, h.Address), nil
 }
 
 // Addresses is agent.Observer's.

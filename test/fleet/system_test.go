@@ -78,7 +78,7 @@ func TestAddressesAreOnesOwn(t *testing.T) {
 func TestHostsAreTheSameForASeed(t *testing.T) {
 	g := NewWithT(t)
 	address := netip.MustParseAddr("127.9.0.1")
-	g.Expect(inventory(1, 2, address)).To(Equal(inventory(1, 2, address)))
-	g.Expect(inventory(1, 2, address).MachineID).NotTo(Equal(inventory(1, 3, address).MachineID))
-	g.Expect(inventory(1, 2, address).SMBIOS.UUID).To(MatchRegexp(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-8[0-9a-f]{3}-[0-9a-f]{12}$`))
+	g.Expect(inventory(1, "a", address)).To(Equal(inventory(1, "a", address)))
+	g.Expect(inventory(1, "a", address).MachineID).NotTo(Equal(inventory(1, "b", address).MachineID))
+	g.Expect(inventory(1, "a", address).SMBIOS.UUID).To(MatchRegexp(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-8[0-9a-f]{3}-[0-9a-f]{12}$`))
 }

@@ -50,7 +50,7 @@ func TestFleetOfAnotherProcess(t *testing.T) {
 	f, err := start(t, nowhere())
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(f.PID()).NotTo(Equal(os.Getpid()))
-	g.Expect(f.Do(t.Context(), remote.PowerOn, 0, "host-00000", "host-00002")).To(Succeed())
+	g.Expect(f.Do(t.Context(), remote.PowerOn, 0, "host-1", "host-3")).To(Succeed())
 	// Not the certificate that it seems: agents can't start.
 	g.Eventually(func() map[string]int {
 		figures, err := f.Figures(t.Context())
@@ -60,11 +60,11 @@ func TestFleetOfAnotherProcess(t *testing.T) {
 	status, err := f.Status(t.Context())
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(status).To(HaveLen(3))
-	g.Expect(status[2].Name + status[2].State).To(Equal("host-00002Disconnected"))
+	g.Expect(status[2].Name + status[2].State).To(Equal("host-3Disconnected"))
 	for _, action := range []remote.Action{remote.Crash, remote.Cut, remote.Join, remote.Reboot, remote.PowerOff} {
 		g.Expect(f.Do(t.Context(), action, 0)).To(Succeed())
 	}
-	status, err = f.Status(t.Context(), "host-00000")
+	status, err = f.Status(t.Context(), "host-1")
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(status[0].State).To(Equal("Off"))
 	g.Expect(status[0].Done.Boots).To(Equal(2))
