@@ -212,6 +212,9 @@ func (c *Cluster) supervise() {
 	close(c.done)
 }
 
+// Program is the file of a program that the cluster was started with, such as kubectl.
+func (c *Cluster) Program(name string) string { return c.sources.program(name) }
+
 // Done is closed when all processes have ended.
 func (c *Cluster) Done() <-chan struct{} { return c.done }
 
