@@ -286,7 +286,7 @@ func (m *bench) waiting(b *testing.B) (answered <-chan int, poll func(i int)) {
 		polls.Wait()
 	})
 	poll = func(i int) {
-		revision := m.revision(b, i)
+		revision := m.revision(b, i) //nolint:contextcheck // the benchmark's own
 		polls.Go(func() {
 			for {
 				got := m.get(ctx, m.states[i], revision)

@@ -1,83 +1,182 @@
 package server
 
 import (
+	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"net"
-	"net/http"
 	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
 )
 
-// gate is the listener. It bounds what strangers can cost before they have proven
-// to hold a key: each source's rate of new connections, and how many handshakes
-// are under way. Connections beyond the latter wait in the operating system's
-// queue; the HTTP server ends a handshake that takes too long.
+// gate is the listener: connections come out of it with their TLS handshake made.
+// It bounds what strangers can cost before they have proven to hold a key: each
+// source's rate of new connections, and how many handshakes are under way.
+// Connections beyond the latter wait in the operating system's queue.
+//
+// Handshakes are made here rather than by the HTTP server because they need a deep
+// stack, which a goroutine keeps: the server's lives as long as the connection, and
+// would cost every idle host 8 KiB for that.
 type gate struct {
 	net.Listener
+	config  *tls.Config
 	sources *limiter
-	// slots holds one entry for each handshake under way.
-	slots  chan struct{}
-	closed chan struct{}
-	once   sync.Once
+	// timeout ends a handshake that takes too long.
+	timeout time.Duration
 	// refused is called for each connection that is closed unseen.
 	refused func()
+	logger  logr.Logger
+
+	// slots holds one entry for each handshake under way.
+	slots  chan struct{}
+	ready  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+	// broken is why there will be no more connections; it is set before closed is
+	// closed.
+	broken error
+
+	mu sync.Mutex
+	// shaking are the connections whose handshakes are under way; nil when closed.
+	shaking map[net.Conn]struct{}
 }
 
-func newGate(listener net.Listener, sources *limiter, handshakes int, refused func()) *gate {
-	return &gate{
-		Listener: listener, sources: sources, slots: make(chan struct{}, handshakes), closed: make(chan struct{}), refused: refused,
+// run accepts connections until the gate is closed or broken, and returns when no
+// handshake is under way any more.
+func (g *gate) run(ctx context.Context) {
+	var handshakes sync.WaitGroup
+	defer handshakes.Wait()
+	for {
+		select {
+		case g.slots <- struct{}{}:
+		case <-g.closed:
+			return
+		}
+		conn, err := g.accept()
+		if err != nil {
+			g.end(err)
+			return
+		}
+		handshakes.Go(func() {
+			shaken := g.shake(ctx, conn)
+			<-g.slots
+			if shaken == nil {
+				return
+			}
+			select {
+			case g.ready <- shaken:
+			case <-g.closed:
+				_ = shaken.Close()
+			}
+		})
 	}
 }
 
-// Accept implements net.Listener.
-func (g *gate) Accept() (net.Conn, error) {
-	select {
-	case g.slots <- struct{}{}:
-	case <-g.closed:
-		return nil, fmt.Errorf("accepting a connection: %w", net.ErrClosed)
-	}
+// accept returns the next connection whose source may have one.
+func (g *gate) accept() (net.Conn, error) {
+	const first, last = 5 * time.Millisecond, time.Second
+	pause := first
 	for {
 		conn, err := g.Listener.Accept()
-		if err != nil {
-			<-g.slots
-			return nil, err //nolint:wrapcheck // the HTTP server looks at its kind
+		if temporary, ok := errors.AsType[interface {
+			error
+			Temporary() bool
+		}](err); ok && temporary.Temporary() {
+			// There are too many files open, for example.
+			g.logger.Error(err, "Connections can't be accepted for now")
+			select {
+			case <-time.After(pause):
+			case <-g.closed:
+			}
+			pause = min(2*pause, last)
+			continue
 		}
+		if err != nil {
+			return nil, fmt.Errorf("accepting a connection: %w", err)
+		}
+		pause = first
 		if g.sources.allow(conn.RemoteAddr().String()) {
-			return &gatedConn{Conn: conn, leave: sync.OnceFunc(func() { <-g.slots })}, nil
+			return conn, nil
 		}
 		g.refused()
 		_ = conn.Close()
 	}
 }
 
+// shake makes the handshake. It returns nil, and has closed the connection, if
+// there is none.
+func (g *gate) shake(ctx context.Context, conn net.Conn) net.Conn {
+	if !g.begin(conn) {
+		_ = conn.Close()
+		return nil
+	}
+	defer g.done(conn)
+	shaken := tls.Server(conn, g.config)
+	err := conn.SetDeadline(time.Now().Add(g.timeout))
+	if err == nil {
+		err = shaken.HandshakeContext(ctx)
+	}
+	if err == nil {
+		err = conn.SetDeadline(time.Time{})
+	}
+	if err == nil {
+		return shaken
+	}
+	if header, ok := errors.AsType[tls.RecordHeaderError](err); ok && header.Conn != nil && header.RecordHeader[0] >= 'A' && header.RecordHeader[0] <= 'Z' {
+		_, _ = io.WriteString(header.Conn, "HTTP/1.0 400 Bad Request\r\n\r\nThe agent API speaks HTTPS only.\n")
+	}
+	// Anybody can make handshakes fail; that is not worth a line each.
+	g.logger.V(4).Info("TLS handshake failed", "source", conn.RemoteAddr().String(), "reason", err.Error())
+	_ = conn.Close()
+	return nil
+}
+
+func (g *gate) begin(conn net.Conn) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shaking == nil {
+		return false
+	}
+	g.shaking[conn] = struct{}{}
+	return true
+}
+
+func (g *gate) done(conn net.Conn) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.shaking, conn)
+}
+
+// Accept implements net.Listener.
+func (g *gate) Accept() (net.Conn, error) {
+	select {
+	case conn := <-g.ready:
+		return conn, nil
+	case <-g.closed:
+		return nil, g.broken
+	}
+}
+
+// end has no more connections come out of the gate, and ends handshakes.
+func (g *gate) end(why error) {
+	g.once.Do(func() {
+		g.broken = why
+		close(g.closed)
+	})
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for conn := range g.shaking {
+		_ = conn.Close()
+	}
+	g.shaking = nil
+}
+
 // Close implements net.Listener.
 func (g *gate) Close() error {
-	g.once.Do(func() { close(g.closed) })
+	g.end(net.ErrClosed)
 	return g.Listener.Close() //nolint:wrapcheck // nothing to add
-}
-
-// gatedConn is a connection that counts as a handshake until leave is called.
-type gatedConn struct {
-	net.Conn
-	leave func()
-}
-
-// Close implements net.Conn.
-func (c *gatedConn) Close() error {
-	c.leave()
-	return c.Conn.Close() //nolint:wrapcheck // nothing to add
-}
-
-// leaveGate is a ConnState hook: whatever comes after StateNew comes after the
-// handshake.
-func leaveGate(conn net.Conn, state http.ConnState) {
-	if state == http.StateNew {
-		return
-	}
-	if over, ok := conn.(*tls.Conn); ok {
-		conn = over.NetConn()
-	}
-	if gated, ok := conn.(*gatedConn); ok {
-		gated.leave()
-	}
 }

@@ -228,21 +228,22 @@ func (s *Server) Start(ctx context.Context) error {
 			return fmt.Errorf("listening for agents: %w", err)
 		}
 	}
-	listener = newGate(listener, s.connections, s.handshakes, s.metrics.refused.Inc)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// Requests under way are finished when the process is about to end, so they
 	// and their writes don't end with its context.
 	lasting := context.WithoutCancel(ctx)
 	httpServer := s.httpServer(lasting, logger)
+	gate := s.newGate(listener, logger)
 	var group sync.WaitGroup
+	group.Go(func() { gate.run(lasting) })
 	group.Go(func() { s.schedule.run(ctx) })
 	for range workers {
 		group.Go(func() { s.work(lasting) })
 	}
 	failed := make(chan error, 1)
 	group.Go(func() {
-		if err := httpServer.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		if err := httpServer.Serve(gate); !errors.Is(err, http.ErrServerClosed) {
 			failed <- fmt.Errorf("serving agents: %w", err)
 		}
 	})
@@ -255,7 +256,7 @@ func (s *Server) Start(ctx context.Context) error {
 		}
 	}
 	cancel()
-	s.drain(lasting, httpServer)
+	s.drain(lasting, httpServer, gate)
 	group.Wait()
 	s.ledger.running.Wait()
 	return err
@@ -274,8 +275,9 @@ func (s *Server) loadAuthority(ctx context.Context) error {
 
 // drain ends all polls, so that agents look for the next leader, and waits for
 // what is under way.
-func (s *Server) drain(ctx context.Context, httpServer *http.Server) {
+func (s *Server) drain(ctx context.Context, httpServer *http.Server, gate *gate) {
 	close(s.draining)
+	_ = gate.Close()
 	ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
 	defer cancel()
 	if err := httpServer.Shutdown(ctx); err != nil {
@@ -284,6 +286,30 @@ func (s *Server) drain(ctx context.Context, httpServer *http.Server) {
 	s.queue.ShutDown()
 }
 
+func (s *Server) newGate(listener net.Listener, logger logr.Logger) *gate {
+	return &gate{
+		Listener: listener, sources: s.connections, timeout: s.handshakeTimeout, refused: s.metrics.refused.Inc, logger: logger,
+		config: s.tlsConfig(), slots: make(chan struct{}, s.handshakes), ready: make(chan net.Conn), closed: make(chan struct{}),
+		shaking: map[net.Conn]struct{}{},
+	}
+}
+
+func (s *Server) tlsConfig() *tls.Config {
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS13,
+		NextProtos:     []string{"h2", "http/1.1"},
+		ClientAuth:     tls.RequireAnyClientCert,
+		GetCertificate: s.certificates.get,
+		// Every connection proves the key afresh.
+		SessionTicketsDisabled: true,
+		VerifyConnection: func(state tls.ConnectionState) error {
+			_, err := identity.PeerFingerprint(&state)
+			return err
+		},
+	}
+}
+
+// httpServer serves connections whose handshake is made.
 func (s *Server) httpServer(ctx context.Context, logger logr.Logger) *http.Server {
 	protocols := &http.Protocols{}
 	protocols.SetHTTP1(true)
@@ -291,6 +317,7 @@ func (s *Server) httpServer(ctx context.Context, logger logr.Logger) *http.Serve
 	return &http.Server{
 		Handler:           s,
 		Protocols:         protocols,
+		TLSConfig:         s.tlsConfig(), // tells the server which protocols there are
 		ReadHeaderTimeout: s.handshakeTimeout,
 		IdleTimeout:       3 * protocol.PollTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
@@ -300,23 +327,10 @@ func (s *Server) httpServer(ctx context.Context, logger logr.Logger) *http.Serve
 			PingTimeout:          s.pingTimeout,
 			WriteByteTimeout:     writeByteTimeout,
 		},
-		TLSConfig: &tls.Config{
-			MinVersion:     tls.VersionTLS13,
-			ClientAuth:     tls.RequireAnyClientCert,
-			GetCertificate: s.certificates.get,
-			// Every connection proves the key afresh.
-			SessionTicketsDisabled: true,
-			VerifyConnection: func(state tls.ConnectionState) error {
-				_, err := identity.PeerFingerprint(&state)
-				return err
-			},
-		},
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
 			return context.WithValue(ctx, sourceKey{}, conn)
 		},
-		ConnState: leaveGate,
-		// Anybody can make handshakes fail; that is not worth a line each.
 		ErrorLog: log.New(verbose{logger}, "", 0),
 	}
 }
