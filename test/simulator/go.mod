@@ -8,6 +8,7 @@ require (
 	github.com/capi-elemental/cluster-api-provider-elemental v0.0.0-00010101000000-000000000000
 	github.com/go-logr/logr v1.4.4
 	github.com/onsi/gomega v1.42.1
+	go.uber.org/goleak v1.3.0
 	k8s.io/api v0.36.3
 	k8s.io/apimachinery v0.36.3
 	k8s.io/client-go v0.36.3

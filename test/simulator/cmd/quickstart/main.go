@@ -1,0 +1,91 @@
+// Command quickstart shows a cluster on virtual hosts, see package quickstart. "make quickstart" runs it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/fleet/remote"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/simulator/quickstart"
+)
+
+const usage = `Usage: quickstart COMMAND [flags]
+
+  up                 start everything, make a cluster, and show how its endpoint moves
+  down               end everything and remove all traces
+  view               show hosts, Machines and the endpoint until interrupted
+  host ACTION NAME   have something happen to a host: PowerOn, PowerOff, Reboot, Crash, Cut, Join
+  serve              be what runs in the background
+`
+
+func main() {
+	ctrl.SetLogger(logr.Discard())
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	err := run(ctx, os.Args[1:])
+	interrupted := ctx.Err() != nil
+	stop()
+	switch {
+	case err == nil || errors.Is(err, pflag.ErrHelp):
+	case interrupted && errors.Is(err, context.Canceled):
+		os.Exit(130)
+	default:
+		fmt.Fprintln(os.Stderr, "quickstart:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	var folder, checkout, manager string
+	flags := pflag.NewFlagSet("quickstart", pflag.ContinueOnError)
+	flags.StringVar(&folder, "folder", filepath.Join("out", "quickstart"), "holds all traces; who has another folder has another world")
+	flags.StringVar(&checkout, "checkout", ".", "folder of this repository")
+	flags.StringVar(&manager, "manager", "", "file of a manager built with -tags simulation; blank builds it")
+	flags.Usage = func() { fmt.Fprintf(os.Stderr, "%s\n%s", usage, flags.FlagUsages()) }
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	for _, path := range []*string{&folder, &checkout, &manager} {
+		if *path != "" {
+			absolute, err := filepath.Abs(*path)
+			if err != nil {
+				return fmt.Errorf("finding %s: %w", *path, err)
+			}
+			*path = absolute
+		}
+	}
+	f := quickstart.Folder{Path: folder}
+	switch args := flags.Args(); strings.Join(args[:min(len(args), 1)], "") {
+	case "up":
+		program, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("finding this program: %w", err)
+		}
+		return quickstart.Up(ctx, quickstart.Options{
+			Folder: f, Checkout: checkout, Manager: manager, Program: program, Screen: quickstart.NewScreen(os.Stdout),
+		})
+	case "down":
+		return f.Down(ctx)
+	case "view":
+		return quickstart.View(ctx, f, quickstart.NewScreen(os.Stdout))
+	case "host":
+		if len(args) != 3 {
+			return errors.New("host takes an action and the name of a host")
+		}
+		return f.Do(ctx, remote.Action(args[1]), args[2])
+	case "serve":
+		return f.Serve(ctx, checkout, manager, os.Stdout)
+	default:
+		flags.Usage()
+		return errors.New("name one of these commands")
+	}
+}

@@ -1,0 +1,83 @@
+package quickstart
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// lookInterval is how often something is looked at that nobody tells of.
+const lookInterval = 100 * time.Millisecond
+
+// launch starts the program again as a world in the background, says what it says, and returns once it takes orders.
+func (f Folder) launch(ctx context.Context, program string, args []string, say func(line string)) (Status, error) {
+	log, err := os.OpenFile(f.Log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return Status{}, fmt.Errorf("making the log of the quickstart: %w", err)
+	}
+	process := exec.Command(program, args...) //nolint:noctx // it outlives its starter
+	process.Stdout, process.Stderr = log, log
+	// In a session of its own, so that neither the end of a terminal nor an interrupt is for it.
+	process.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := errors.Join(process.Start(), log.Close()); err != nil {
+		return Status{}, fmt.Errorf("starting the world: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- process.Wait() }()
+	said := tail{path: f.Log()}
+	tick := time.NewTicker(lookInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return Status{}, context.Cause(ctx)
+		case err := <-ended:
+			said.each(say)
+			return Status{}, fmt.Errorf("starting the world: it has ended, as its last lines say: %w", errors.Join(err, errEnded))
+		case <-tick.C:
+		}
+		said.each(say)
+		if _, err := os.Lstat(f.Path + "/" + socketName); err == nil {
+			if status, err := f.Status(ctx); err == nil {
+				said.each(say)
+				return status, nil
+			}
+		}
+	}
+}
+
+var errEnded = errors.New("it is not running any more")
+
+// tail reads what is added to a file.
+type tail struct {
+	path string
+	at   int64
+}
+
+// each calls say with each line that has become whole.
+func (t *tail) each(say func(line string)) {
+	file, err := os.Open(t.path)
+	if err != nil {
+		return // it may come yet
+	}
+	defer func() { _ = file.Close() }()
+	text, err := io.ReadAll(io.NewSectionReader(file, t.at, maxCall))
+	if err != nil {
+		return
+	}
+	end := bytes.LastIndexByte(text, '\n')
+	if end < 0 {
+		return
+	}
+	t.at += int64(end + 1)
+	for line := range strings.Lines(string(text[:end+1])) {
+		say(strings.TrimRight(line, "\n"))
+	}
+}

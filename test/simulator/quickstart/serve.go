@@ -1,0 +1,93 @@
+package quickstart
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/fleet"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/simulator/world"
+)
+
+// Hosts is how many there are: one more than the cluster has machines, to take the place of a dead one.
+const Hosts = 6
+
+// Serve is a world, until ctx ends or it is told to end.
+func (f Folder) Serve(ctx context.Context, checkout, manager string, out io.Writer) (err error) {
+	release, err := f.hold()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	o := world.Options{Hosts: Hosts, Progress: out, AgentLog: filepath.Join(f.Path, "agents.log")}
+	o.Management.Checkout, o.Management.Manager, o.Management.Folder = checkout, manager, f.Management()
+	o.Management.ManagerArgs = silence()
+	o.Fleet.Folder, o.Fleet.BootTime = filepath.Join(f.Path, "hosts"), bootTime
+	w, err := world.Start(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	if err := nameHosts(ctx, w.Admin); err != nil {
+		return err
+	}
+	end, err := f.listen(func(what order) (Status, error) { return obey(w, what, cancel) })
+	if err != nil {
+		return err
+	}
+	defer end()
+	if err := w.Fleet.PowerOn(ctx, 0); err != nil && ctx.Err() == nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-w.Management.Done():
+		return w.Management.Err()
+	}
+}
+
+// nameHosts has ElementalHosts called as their machines are.
+func nameHosts(ctx context.Context, admin client.Client) error {
+	registration := &infrav1.ElementalRegistration{}
+	if err := admin.Get(ctx, client.ObjectKey{Namespace: world.Namespace, Name: world.Registration}, registration); err != nil {
+		return fmt.Errorf("getting the registration: %w", err)
+	}
+	before := registration.DeepCopy()
+	registration.Spec.HostTemplate.NamePattern = "{{ .Inventory.SMBIOS.SerialNumber }}"
+	if err := admin.Patch(ctx, registration, client.MergeFrom(before)); err != nil {
+		return fmt.Errorf("changing the registration: %w", err)
+	}
+	return nil
+}
+
+// obey does what a world is told.
+func obey(w *world.World, what order, stop func()) (Status, error) {
+	status := Status{Kubeconfig: w.Management.Kubeconfig, Kubectl: w.Management.Program("kubectl")}
+	hosts := w.Fleet.Hosts()
+	for _, h := range hosts {
+		status.Hosts = append(status.Hosts, h.Status())
+	}
+	switch {
+	case what.Stop:
+		stop()
+	case what.Action != "":
+		if !what.Action.Known() {
+			return Status{}, fmt.Errorf("nothing called %q can happen to a host", what.Action)
+		}
+		i := slices.IndexFunc(hosts, func(h *fleet.Host) bool { return h.Status().ElementalHost == what.Host })
+		if i < 0 {
+			return Status{}, fmt.Errorf("there is no host %q", what.Host)
+		}
+		what.Action.Do(hosts[i])
+	}
+	return status, nil
+}

@@ -1,0 +1,246 @@
+package quickstart
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/fleet/remote"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/simulator/world"
+)
+
+const (
+	// ClusterName is the cluster's.
+	ClusterName   = "demo"
+	controlPlanes = 3
+	workers       = 2
+	// storyTimeout bounds each act: a machine may be slow.
+	storyTimeout = 15 * time.Minute
+	viewInterval = 500 * time.Millisecond
+)
+
+// Options are the settings of a demonstration.
+type Options struct {
+	Folder Folder
+	// Checkout is the folder of this repository, Manager the file of a manager for virtual hosts; blank builds it.
+	Checkout, Manager string
+	// Program is the file of cmd/quickstart.
+	Program string
+	Screen  *Screen
+}
+
+// story is a demonstration that goes on.
+type story struct {
+	Options
+
+	world  *world.World
+	seen   snapshot
+	timing timing
+}
+
+// Up starts a world and shows how a cluster's endpoint moves in it. When it returns nil the world goes on. Otherwise,
+// and when ctx ends, nothing of it is left.
+func Up(ctx context.Context, o Options) (err error) {
+	if err := o.Folder.Prepare(); err != nil {
+		return err
+	}
+	s := &story{Options: o, timing: timing{began: time.Now()}}
+	defer func() {
+		o.Screen.Show()
+		if err == nil {
+			return
+		}
+		o.Screen.Say("Removing everything")
+		err = errors.Join(err, o.Folder.Down(context.WithoutCancel(ctx)))
+	}()
+	status, err := s.start(ctx)
+	if err != nil {
+		return err
+	}
+	if s.world, err = world.Attach(status.Kubeconfig, o.Checkout); err != nil {
+		return err
+	}
+	for _, act := range []func(context.Context) error{s.hosts, s.cluster, s.move, s.replace} {
+		if err := act(ctx); err != nil {
+			return err
+		}
+	}
+	o.Screen.Show()
+	o.Screen.Print(s.seen.table()...)
+	o.Screen.Print(s.timing.table()...)
+	o.Screen.Print(o.next(status)...)
+	return nil
+}
+
+// start starts the world.
+func (s *story) start(ctx context.Context) (Status, error) {
+	s.Screen.Say("Starting a management cluster of plain processes and %d virtual hosts", Hosts)
+	var last []string
+	status, err := s.Folder.launch(ctx, s.Program, []string{
+		"serve", "--folder", s.Folder.Path, "--checkout", s.Checkout, "--manager", s.Manager,
+	}, func(line string) {
+		last = append(last, line)
+		if step, ok := strings.CutSuffix(line, ""); ok && strings.Contains(line, ": took ") {
+			s.timing.step(step)
+		}
+		s.Screen.Print("          " + line)
+	})
+	s.timing.act("Management cluster", "programs that start one after the other; building them comes first, once")
+	return status, err
+}
+
+// await looks at the management cluster until an act is over, and shows what happens.
+func (s *story) await(ctx context.Context, what string, over func(context.Context) error) error {
+	s.Screen.Say("%s", what)
+	ctx, cancel := context.WithTimeout(ctx, storyTimeout)
+	defer cancel()
+	began := time.Now()
+	tick := time.NewTicker(viewInterval)
+	defer tick.Stop()
+	for {
+		// What can't be read now can be later: an API server is busy at times.
+		now, err := look(ctx, s.world.Admin, ClusterName)
+		if err == nil {
+			s.show(what, time.Since(began), now)
+			err = over(ctx)
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting in vain: %s: %w: %w", what, context.Cause(ctx), err)
+		case <-tick.C:
+		}
+	}
+}
+
+// show shows what is, and what has changed.
+func (s *story) show(what string, since time.Duration, now snapshot) {
+	for _, line := range news(s.seen, now) {
+		s.Screen.Say("  %s", line)
+	}
+	s.seen = now
+	s.Screen.Show(append([]string{"", fmt.Sprintf("%s … %.0f s", what, since.Seconds()), ""}, now.table()...)...)
+}
+
+// hosts waits until all hosts may be offered to Machines.
+func (s *story) hosts(ctx context.Context) error {
+	err := s.await(ctx, fmt.Sprintf("Waiting for %d hosts that boot and enrol", Hosts), func(ctx context.Context) error { return s.world.Free(ctx, Hosts) })
+	s.timing.act(fmt.Sprintf("%d hosts enrolled", Hosts), fmt.Sprintf("a boot of %s", bootTime))
+	return err
+}
+
+// cluster makes a cluster and waits until it is whole.
+func (s *story) cluster(ctx context.Context) error {
+	demo := world.Cluster{Name: ClusterName, ControlPlanes: controlPlanes, Workers: workers, Change: shorten, Values: map[string]string{
+		"UNHEALTHY_SECONDS": fmt.Sprint(unhealthySeconds), "RECOVERY_SECONDS": fmt.Sprint(recoverySeconds), "MAX_UNHEALTHY_WORKERS": "100%",
+	}}
+	s.Screen.Say("Applying the default template, with a blank endpoint, and its health checks")
+	if err := errors.Join(s.world.Create(ctx, demo), s.world.Watch(ctx, demo)); err != nil {
+		return err
+	}
+	err := s.await(ctx, "Waiting for the first control plane", func(context.Context) error { return s.seen.running(1) })
+	s.timing.act("First control plane runs", "")
+	if err != nil {
+		return err
+	}
+	const all = controlPlanes + workers
+	err = s.await(ctx, fmt.Sprintf("Waiting for %d control planes and %d workers", controlPlanes, workers), func(ctx context.Context) error {
+		return s.world.Whole(ctx, ClusterName, all)
+	})
+	s.timing.act(fmt.Sprintf("%d control planes and %d workers run", controlPlanes, workers),
+		"KubeadmControlPlane adds one at a time and looks again after preflightFailedRequeueAfter (15 s), ClusterCache after 10 s")
+	return err
+}
+
+// move stops the endpoint's host, and waits until the endpoint is another's address.
+func (s *story) move(ctx context.Context) error {
+	former, dead := s.seen.endpoint, s.seen.serves
+	if dead == "" {
+		return fmt.Errorf("the endpoint %s is no host's address", former)
+	}
+	s.Screen.Say("Cutting the power of %s, whose address is the endpoint", dead)
+	if err := s.Folder.Do(ctx, remote.PowerOff, dead); err != nil {
+		return err
+	}
+	err := s.await(ctx, "Waiting for the endpoint to move", func(context.Context) error {
+		if s.seen.endpoint == former {
+			return errors.New("the endpoint is still " + former)
+		}
+		return nil
+	})
+	s.timing.act("The endpoint has moved", fmt.Sprintf(
+		"failover.afterSeconds (%d here, 300 by default), and until the host counts as silent (15 s here, 170 by default)", failoverSeconds))
+	s.timing.moved = time.Since(s.timing.began)
+	return err
+}
+
+// replace waits until the dead host's Machine was replaced.
+func (s *story) replace(ctx context.Context) error {
+	const all = controlPlanes + workers
+	dead := s.seen.gone()
+	err := s.await(ctx, "Waiting for the dead host's Machine to be replaced", func(ctx context.Context) error {
+		if s.seen.has(dead) {
+			return fmt.Errorf("there is still Machine %s", dead)
+		}
+		return s.world.Whole(ctx, ClusterName, all)
+	})
+	s.timing.act("Its Machine was replaced", fmt.Sprintf("the Node is Unknown after node-monitor-grace-period (40 s), MachineHealthCheck's timeoutSeconds "+
+		"(%d here, 300 in the template), recoverySeconds (%d here, 300), disconnectedTimeoutSeconds (%d here, 300)", unhealthySeconds, recoverySeconds, releaseSeconds))
+	return err
+}
+
+// running returns nil if as many Machines run as asked for.
+func (s snapshot) running(machines int) error {
+	n := 0
+	for _, m := range s.machines {
+		if m.phase == "Running" {
+			n++
+		}
+	}
+	if n < machines {
+		return fmt.Errorf("%d Machines run", n)
+	}
+	return nil
+}
+
+// gone is the Machine of a host that is silent.
+func (s snapshot) gone() string {
+	for _, h := range s.hosts {
+		if !h.connected && h.machine != "" {
+			return h.machine
+		}
+	}
+	return ""
+}
+
+func (s snapshot) has(machine string) bool {
+	for _, m := range s.machines {
+		if m.name == machine {
+			return true
+		}
+	}
+	return false
+}
+
+// next is what to do next.
+func (o Options) next(status Status) []string {
+	kubectl := "kubectl"
+	return []string{
+		"",
+		"Everything goes on in the background. Try next:",
+		"  export KUBECONFIG=" + status.Kubeconfig,
+		"  alias kubectl=" + status.Kubectl,
+		"  " + kubectl + " get elementalhosts,machines,clusters",
+		"  " + kubectl + " get elementalcluster " + ClusterName + " -o yaml       # where the endpoint is, and why it moved",
+		"  " + kubectl + " get secret " + ClusterName + "-kubeconfig -o jsonpath='{.data.value}' | base64 -d > " + o.Folder.Path + "/" + ClusterName + ".kubeconfig",
+		"  " + kubectl + " --kubeconfig " + o.Folder.Path + "/" + ClusterName + ".kubeconfig get nodes",
+		"  " + kubectl + " scale kubeadmcontrolplane " + ClusterName + "-control-plane --replicas 1",
+		"  " + o.Program + " host PowerOn HOST    # the dead one comes back, is reset and offered again; also PowerOff, Reboot, Crash, Cut, Join",
+		"  " + o.Program + " view                 # watch",
+		"Logs are in " + o.Folder.Path + ". End it with: make quickstart-down",
+	}
+}
