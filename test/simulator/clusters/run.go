@@ -1,0 +1,201 @@
+package clusters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/measure"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/embedded"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/simulator/world"
+)
+
+const (
+	// lookEvery is how often Machines are looked at, so that looking costs little, and how exact times are.
+	lookEvery = 2 * time.Second
+	// makers make clusters at the same time.
+	makers = 4
+	// page is how many Machines are read at once.
+	page = 500
+)
+
+// Options are what is measured. The zero value is one cluster without Machines.
+type Options struct {
+	// Count is how many clusters there are, each with so many control planes and workers.
+	Count                  int
+	ControlPlanes, Workers int
+	// Timeout bounds how long all may take from the first request to the last Machine; 0 means an hour.
+	Timeout time.Duration
+	// Management are further settings of the management cluster.
+	Management embedded.Options
+	// AgentLog is the file that gets what agents log; blank: nobody does.
+	AgentLog string
+	// Progress gets a line now and then. Nil: nobody is told.
+	Progress io.Writer
+}
+
+// Run makes clusters and returns the figures when all Machines run; also, with an error, when they don't in time.
+func Run(ctx context.Context, o Options) (_ *Figures, err error) {
+	if o.Timeout == 0 {
+		o.Timeout = time.Hour
+	}
+	if o.Progress == nil {
+		o.Progress = io.Discard
+	}
+	hosts := o.Count * (o.ControlPlanes + o.Workers)
+	management := o.Management
+	management.Args = settings()
+	w, err := world.Start(ctx, world.Options{Hosts: hosts, Management: management, Progress: o.Progress, AgentLog: o.AgentLog})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	r := &run{o: o, w: w, figures: &Figures{Clusters: o.Count, ControlPlanes: o.ControlPlanes, Workers: o.Workers, Hosts: hosts}}
+	if err := w.Fleet.PowerOn(ctx, 0); err != nil {
+		return nil, fmt.Errorf("switching hosts on: %w", err)
+	}
+	if err := r.await(ctx, o.Timeout, func(ctx context.Context) error { return w.Free(ctx, hosts) }); err != nil {
+		return nil, fmt.Errorf("waiting for %d free hosts: %w", hosts, err)
+	}
+	err = r.measure(ctx)
+	return r.figures, err
+}
+
+// run is one measurement.
+type run struct {
+	o       Options
+	w       *world.World
+	figures *Figures
+	// whole is when all Machines of a cluster were seen to run, since began.
+	began time.Time
+	whole map[string]time.Duration
+}
+
+func (r *run) measure(ctx context.Context) error {
+	before, err := r.processes()
+	if err != nil {
+		return err
+	}
+	r.began, r.whole = time.Now(), map[string]time.Duration{}
+	if err := r.create(ctx); err != nil {
+		return err
+	}
+	r.figures.CreateSeconds = time.Since(r.began).Seconds()
+	err = r.await(ctx, r.o.Timeout, r.look)
+	after, failure := r.processes()
+	if failure != nil {
+		return errors.Join(err, failure)
+	}
+	r.figures.fill(r.whole, before, after)
+	return err
+}
+
+// create makes all clusters as fast as the API server takes them.
+func (r *run) create(ctx context.Context) error {
+	next, failures := make(chan int), make(chan error, makers)
+	for range makers {
+		go func() {
+			var err error
+			for number := range next {
+				if err != nil {
+					continue
+				}
+				err = r.w.Create(ctx, world.Cluster{Name: name(number), ControlPlanes: r.o.ControlPlanes, Workers: r.o.Workers})
+			}
+			failures <- err
+		}()
+	}
+	for number := range r.o.Count {
+		next <- number
+	}
+	close(next)
+	var all error
+	for range makers {
+		all = errors.Join(all, <-failures)
+	}
+	return all
+}
+
+func name(number int) string { return fmt.Sprintf("c%03d", number) }
+
+// look counts the clusters that are whole. The error says how many are.
+func (r *run) look(ctx context.Context) error {
+	running, from := map[string]int{}, ""
+	for {
+		list := &clusterv1.MachineList{}
+		if err := r.w.Admin.List(ctx, list, client.InNamespace(world.Namespace), client.Limit(page), client.Continue(from)); err != nil {
+			return fmt.Errorf("listing Machines: %w", err)
+		}
+		for i := range list.Items {
+			if list.Items[i].Status.Phase == string(clusterv1.MachinePhaseRunning) {
+				running[list.Items[i].Spec.ClusterName]++
+			}
+		}
+		if from = list.Continue; from == "" {
+			break
+		}
+	}
+	at := time.Since(r.began)
+	for cluster, count := range running {
+		if _, known := r.whole[cluster]; !known && count == r.o.ControlPlanes+r.o.Workers {
+			r.whole[cluster] = at
+		}
+	}
+	if len(r.whole) < r.o.Count {
+		return fmt.Errorf("%d clusters of %d are provisioned", len(r.whole), r.o.Count)
+	}
+	return nil
+}
+
+// await looks until what is checked is so.
+func (r *run) await(ctx context.Context, timeout time.Duration, check func(context.Context) error) error {
+	const sayEvery = 15
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for looks := 0; ; looks++ {
+		err := check(ctx)
+		if err == nil {
+			return nil
+		}
+		if looks%sayEvery == 0 {
+			_, _ = fmt.Fprintln(r.o.Progress, err)
+		}
+		select {
+		case <-tick.C:
+		case <-r.w.Management.Done():
+			return errors.Join(err, r.w.Management.Err())
+		case <-ctx.Done():
+			return errors.Join(err, context.Cause(ctx))
+		}
+	}
+}
+
+// self is what the simulation itself is called among processes.
+const self = "simulation"
+
+// processes reads what all processes have taken so far.
+func (r *run) processes() (map[string]Process, error) {
+	all := map[string]Process{}
+	pids := r.w.Management.PIDs()
+	pids[self] = os.Getpid()
+	for name, pid := range pids {
+		cpu, err := measure.Process(pid).CPU()
+		if err != nil {
+			return nil, fmt.Errorf("measuring %s: %w", name, err)
+		}
+		memory, err := measure.Process(pid).Memory()
+		if err != nil {
+			return nil, fmt.Errorf("measuring %s: %w", name, err)
+		}
+		all[name] = Process{CPUSeconds: cpu.Seconds(), MemoryBytes: memory}
+	}
+	return all, nil
+}
