@@ -30,14 +30,14 @@ GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 
 CONTROLLER_GEN := go tool -modfile=hack/tools/go.mod controller-gen
 KUSTOMIZE := go tool -modfile=hack/tools/go.mod kustomize
-GOLANGCI_LINT := go tool -modfile=hack/tools/golangci-lint/go.mod golangci-lint
+GOLANGCI_LINT := go tool -modfile=$(CURDIR)/hack/tools/golangci-lint/go.mod golangci-lint
 
 BIN := bin
 RELEASE_DIR := out/release/$(VERSION)
 
 .PHONY: help
 help: ## Show this help.
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build the manager and the agent into bin/.
@@ -79,6 +79,7 @@ verify: ## Check that generated files and go.mod files are up to date and files 
 lint: ## Run golangci-lint.
 	@echo "==> Linting"
 	$(GOLANGCI_LINT) run --timeout 30m ./...
+	cd test/simulator && $(GOLANGCI_LINT) run --timeout 30m ./...
 
 .PHONY: test
 test: ## Run unit tests and tests against a real kube-apiserver. Needs no root.
@@ -88,6 +89,11 @@ test: ## Run unit tests and tests against a real kube-apiserver. Needs no root.
 test-embedded: ## Test the management cluster of plain processes. Needs no root.
 	@echo "==> Testing the embedded management cluster"
 	go test -tags embedded -count 1 -timeout 1h ./test/embedded ./test/bench/...
+
+.PHONY: test-simulator
+test-simulator: ## Test whole clusters on virtual hosts. Needs no root.
+	@echo "==> Testing clusters on virtual hosts"
+	cd test/simulator && go test -tags simulator -count 1 -timeout 1h ./...
 
 .PHONY: embedded
 embedded: ## Run a management cluster of plain processes until interrupted. Needs no root.
@@ -143,5 +149,6 @@ ci: ## Run everything that a change has to pass.
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory test-embedded
+	@$(MAKE) --no-print-directory test-simulator
 	@$(MAKE) --no-print-directory test-e2e E2E_LABELS=smoke
 	@echo "==> Everything passed"

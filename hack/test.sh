@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs all tests of the main module. Run as root they also use loop devices and
+# Runs all tests of the main module and of the simulator's. Run as root they also use loop devices and
 # network namespaces. Arguments go to go test.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -31,3 +31,6 @@ export KUBEBUILDER_ASSETS
 
 echo "==> Testing"
 go test "${race[@]}" -timeout 20m "$@" ./...
+# What only the manager of virtual hosts does.
+go test "${race[@]}" -tags simulation -run '^TestVirtualHosts' "$@" ./internal/address
+(cd test/simulator && go test "${race[@]}" -timeout 20m "$@" ./...)
