@@ -95,6 +95,18 @@ test-simulator: ## Test whole clusters on virtual hosts. Needs no root.
 	@echo "==> Testing clusters on virtual hosts"
 	cd test/simulator && go test -tags simulator -count 1 -timeout 1h ./...
 
+.PHONY: quickstart
+quickstart: ## See a cluster on virtual hosts, and its endpoint move. Needs no root.
+	@echo "==> Building the quickstart"
+	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -tags simulation -o $(BIN)/simulation/manager ./cmd/manager
+	@cd test/simulator && go build -o ../../$(BIN)/quickstart ./cmd/quickstart
+	@$(BIN)/quickstart up --manager $(BIN)/simulation/manager
+
+.PHONY: quickstart-down
+quickstart-down: ## End the quickstart and remove all traces of it.
+	@cd test/simulator && go build -o ../../$(BIN)/quickstart ./cmd/quickstart
+	@$(BIN)/quickstart down
+
 .PHONY: embedded
 embedded: ## Run a management cluster of plain processes until interrupted. Needs no root.
 	go run ./test/embedded/cmd/embedded

@@ -131,8 +131,8 @@ func (s *session) do(ctx context.Context, q request) (response, error) {
 		return response{Status: status}, nil
 	case q.Faults != nil:
 		return response{}, s.fleet.SetFaults(*q.Faults)
-	case q.Action.known():
-		return response{}, s.fleet.Each(ctx, hosts, q.Over, q.Action.do)
+	case q.Action.Known():
+		return response{}, s.fleet.Each(ctx, hosts, q.Over, q.Action.Do)
 	}
 	return response{}, fmt.Errorf("there is no action %q", q.Action)
 }

@@ -19,7 +19,8 @@ const (
 	Join     Action = "Join"
 )
 
-func (a Action) do(h *fleet.Host) {
+// Do has it happen to a host.
+func (a Action) Do(h *fleet.Host) {
 	switch a {
 	case PowerOn:
 		h.PowerOn()
@@ -36,7 +37,8 @@ func (a Action) do(h *fleet.Host) {
 	}
 }
 
-func (a Action) known() bool {
+// Known reports whether it is one of the actions.
+func (a Action) Known() bool {
 	switch a {
 	case PowerOn, PowerOff, Reboot, Crash, Cut, Join:
 		return true

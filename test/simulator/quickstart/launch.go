@@ -40,7 +40,10 @@ func (f Folder) launch(ctx context.Context, program string, args []string, say f
 			return Status{}, context.Cause(ctx)
 		case err := <-ended:
 			said.each(say)
-			return Status{}, fmt.Errorf("starting the world: it has ended, as its last lines say: %w", errors.Join(err, errEnded))
+			if err == nil {
+				err = errEnded
+			}
+			return Status{}, fmt.Errorf("starting the world, whose last line says why it ended: %w", err)
 		case <-tick.C:
 		}
 		said.each(say)
@@ -53,7 +56,7 @@ func (f Folder) launch(ctx context.Context, program string, args []string, say f
 	}
 }
 
-var errEnded = errors.New("it is not running any more")
+var errEnded = errors.New("it was told to end")
 
 // tail reads what is added to a file.
 type tail struct {

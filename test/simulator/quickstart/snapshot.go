@@ -121,10 +121,14 @@ func describeClaimed(h *infrav1.ElementalHost) string {
 	if claim.Role.IsControlPlane() {
 		role = "control plane"
 	}
-	if claim.Phase == infrav1.ClaimReleasing {
+	switch claim.Phase {
+	case infrav1.ClaimReserved:
+		return "reserved: its address is the endpoint"
+	case infrav1.ClaimReleasing:
 		return running(h, infrav1.OperationReset, "was a "+role+", to be reset", "reset", "reset")
+	default:
+		return running(h, infrav1.OperationBootstrap, role+", claimed", role+", bootstrap", role)
 	}
-	return running(h, infrav1.OperationBootstrap, role+", claimed", role+", bootstrap", role)
 }
 
 // running says how far an operation of the claim is: before it, during it, after it.

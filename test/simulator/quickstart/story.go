@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"os/exec"
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/fleet/remote"
@@ -35,8 +35,10 @@ type Options struct {
 type story struct {
 	Options
 
-	world  *world.World
-	seen   snapshot
+	world *world.World
+	seen  snapshot
+	// lost is the Machine of the host that dies.
+	lost   string
 	timing timing
 }
 
@@ -77,14 +79,9 @@ func Up(ctx context.Context, o Options) (err error) {
 // start starts the world.
 func (s *story) start(ctx context.Context) (Status, error) {
 	s.Screen.Say("Starting a management cluster of plain processes and %d virtual hosts", Hosts)
-	var last []string
 	status, err := s.Folder.launch(ctx, s.Program, []string{
 		"serve", "--folder", s.Folder.Path, "--checkout", s.Checkout, "--manager", s.Manager,
 	}, func(line string) {
-		last = append(last, line)
-		if step, ok := strings.CutSuffix(line, ""); ok && strings.Contains(line, ": took ") {
-			s.timing.step(step)
-		}
 		s.Screen.Print("          " + line)
 	})
 	s.timing.act("Management cluster", "programs that start one after the other; building them comes first, once")
@@ -143,7 +140,8 @@ func (s *story) cluster(ctx context.Context) error {
 		return err
 	}
 	err := s.await(ctx, "Waiting for the first control plane", func(context.Context) error { return s.seen.running(1) })
-	s.timing.act("First control plane runs", "")
+	s.timing.act("The first control plane runs",
+		"Machine controller's externalReadyWait (30 s), ClusterCache's ConnectionCreationRetryInterval (30 s), of which it is mostly one")
 	if err != nil {
 		return err
 	}
@@ -152,7 +150,7 @@ func (s *story) cluster(ctx context.Context) error {
 		return s.world.Whole(ctx, ClusterName, all)
 	})
 	s.timing.act(fmt.Sprintf("%d control planes and %d workers run", controlPlanes, workers),
-		"KubeadmControlPlane adds one at a time and looks again after preflightFailedRequeueAfter (15 s), ClusterCache after 10 s")
+		"KubeadmControlPlane adds one at a time; its and MachineSet's preflightFailedRequeueAfter (15 s each)")
 	return err
 }
 
@@ -162,6 +160,7 @@ func (s *story) move(ctx context.Context) error {
 	if dead == "" {
 		return fmt.Errorf("the endpoint %s is no host's address", former)
 	}
+	s.lost = s.seen.machineOn(dead)
 	s.Screen.Say("Cutting the power of %s, whose address is the endpoint", dead)
 	if err := s.Folder.Do(ctx, remote.PowerOff, dead); err != nil {
 		return err
@@ -173,7 +172,7 @@ func (s *story) move(ctx context.Context) error {
 		return nil
 	})
 	s.timing.act("The endpoint has moved", fmt.Sprintf(
-		"failover.afterSeconds (%d here, 300 by default), and until the host counts as silent (15 s here, 170 by default)", failoverSeconds))
+		"ElementalCluster's failover.afterSeconds (%d here, 300 by default); until the host counts as silent (15 s here, 170 by default)", failoverSeconds))
 	s.timing.moved = time.Since(s.timing.began)
 	return err
 }
@@ -181,15 +180,14 @@ func (s *story) move(ctx context.Context) error {
 // replace waits until the dead host's Machine was replaced.
 func (s *story) replace(ctx context.Context) error {
 	const all = controlPlanes + workers
-	dead := s.seen.gone()
 	err := s.await(ctx, "Waiting for the dead host's Machine to be replaced", func(ctx context.Context) error {
-		if s.seen.has(dead) {
-			return fmt.Errorf("there is still Machine %s", dead)
+		if s.seen.has(s.lost) {
+			return fmt.Errorf("there is still Machine %s", s.lost)
 		}
 		return s.world.Whole(ctx, ClusterName, all)
 	})
-	s.timing.act("Its Machine was replaced", fmt.Sprintf("the Node is Unknown after node-monitor-grace-period (40 s), MachineHealthCheck's timeoutSeconds "+
-		"(%d here, 300 in the template), recoverySeconds (%d here, 300), disconnectedTimeoutSeconds (%d here, 300)", unhealthySeconds, recoverySeconds, releaseSeconds))
+	s.timing.act("Its Machine was replaced", fmt.Sprintf("node-monitor-grace-period (40 s) until its Node is Unknown, MachineHealthCheck's timeoutSeconds "+
+		"(%d here, 300 in the template), ElementalRemediation's recoverySeconds (%d here, 300), ElementalMachine's disconnectedTimeoutSeconds (%d here, 300)", unhealthySeconds, recoverySeconds, releaseSeconds))
 	return err
 }
 
@@ -207,10 +205,10 @@ func (s snapshot) running(machines int) error {
 	return nil
 }
 
-// gone is the Machine of a host that is silent.
-func (s snapshot) gone() string {
+// machineOn is the Machine of a host.
+func (s snapshot) machineOn(host string) string {
 	for _, h := range s.hosts {
-		if !h.connected && h.machine != "" {
+		if h.name == host {
 			return h.machine
 		}
 	}
@@ -228,19 +226,19 @@ func (s snapshot) has(machine string) bool {
 
 // next is what to do next.
 func (o Options) next(status Status) []string {
-	kubectl := "kubectl"
-	return []string{
-		"",
-		"Everything goes on in the background. Try next:",
-		"  export KUBECONFIG=" + status.Kubeconfig,
-		"  alias kubectl=" + status.Kubectl,
-		"  " + kubectl + " get elementalhosts,machines,clusters",
-		"  " + kubectl + " get elementalcluster " + ClusterName + " -o yaml       # where the endpoint is, and why it moved",
-		"  " + kubectl + " get secret " + ClusterName + "-kubeconfig -o jsonpath='{.data.value}' | base64 -d > " + o.Folder.Path + "/" + ClusterName + ".kubeconfig",
-		"  " + kubectl + " --kubeconfig " + o.Folder.Path + "/" + ClusterName + ".kubeconfig get nodes",
-		"  " + kubectl + " scale kubeadmcontrolplane " + ClusterName + "-control-plane --replicas 1",
-		"  " + o.Program + " host PowerOn HOST    # the dead one comes back, is reset and offered again; also PowerOff, Reboot, Crash, Cut, Join",
-		"  " + o.Program + " view                 # watch",
-		"Logs are in " + o.Folder.Path + ". End it with: make quickstart-down",
+	lines := []string{"", "Everything goes on in the background. Try next:", "  export KUBECONFIG=" + status.Kubeconfig}
+	if _, err := exec.LookPath("kubectl"); err != nil {
+		lines = append(lines, "  alias kubectl="+status.Kubectl)
 	}
+	demo := o.Folder.Path + "/" + ClusterName + ".kubeconfig"
+	return append(lines,
+		"  kubectl get elementalhosts,machines,clusters",
+		"  kubectl get elementalcluster "+ClusterName+" -o yaml  # where the endpoint is, and where it was",
+		"  kubectl get secret "+ClusterName+"-kubeconfig -o jsonpath='{.data.value}' | base64 -d > "+demo,
+		"  kubectl --kubeconfig "+demo+" get nodes",
+		"  kubectl scale kubeadmcontrolplane "+ClusterName+"-control-plane --replicas 1",
+		"  "+o.Program+" view  # watch",
+		"  "+o.Program+" host PowerOn HOST  # the dead one is reset and offered again; there is PowerOff, Reboot, Crash, Cut and Join as well",
+		"Logs are in "+o.Folder.Path+". This ends it and removes all traces: make quickstart-down",
+	)
 }

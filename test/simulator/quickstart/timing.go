@@ -9,9 +9,8 @@ import (
 type timing struct {
 	began time.Time
 	acts  []act
-	// last is when the last act ended, steps are what there was within it.
-	last  time.Time
-	steps []string
+	// last is when the last act ended.
+	last time.Time
 	// moved is how long it took until the endpoint had moved.
 	moved time.Duration
 }
@@ -21,10 +20,7 @@ type act struct {
 	took time.Duration
 	// waits is what most of it was.
 	waits string
-	steps []string
 }
-
-func (t *timing) step(text string) { t.steps = append(t.steps, text) }
 
 // act ends an act.
 func (t *timing) act(name, waits string) {
@@ -33,8 +29,7 @@ func (t *timing) act(name, waits string) {
 		last = t.began
 	}
 	t.last = time.Now()
-	t.acts = append(t.acts, act{name, t.last.Sub(last), waits, t.steps})
-	t.steps = nil
+	t.acts = append(t.acts, act{name, t.last.Sub(last), waits})
 }
 
 // table says where the time went.

@@ -31,6 +31,8 @@ const usage = `Usage: quickstart COMMAND [flags]
 func main() {
 	ctrl.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	// A second signal ends this process at once; "down" then removes what is left.
+	context.AfterFunc(ctx, stop)
 	err := run(ctx, os.Args[1:])
 	interrupted := ctx.Err() != nil
 	stop()
