@@ -66,6 +66,22 @@ func (s *Selector) Err() error {
 	return s.err
 }
 
+// Required returns labels that every selected host has, with their values. There
+// may be more that it must have.
+func (s *Selector) Required() map[string]string {
+	if s == nil || s.err != nil {
+		return nil
+	}
+	requirements, _ := s.labels.Requirements()
+	required := make(map[string]string, len(requirements))
+	for i := range requirements {
+		if value, ok := s.labels.RequiresExactMatch(requirements[i].Key()); ok {
+			required[requirements[i].Key()] = value
+		}
+	}
+	return required
+}
+
 // Select judges a host, which is not changed.
 func (s *Selector) Select(h *infrav1.ElementalHost) Outcome {
 	switch {

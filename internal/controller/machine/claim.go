@@ -70,6 +70,7 @@ func (r *Reconciler) claim(ctx context.Context, s *scope) (bound bool, _ ctrl.Re
 		}
 		return false, ctrl.Result{}, err
 	}
+	s.waits = false
 	return true, ctrl.Result{}, nil
 }
 
@@ -136,31 +137,6 @@ func (r *Reconciler) chosen(ctx context.Context, s *scope) (bool, error) {
 
 func isBoundTo(host *infrav1.ElementalHost, ref *infrav1.HostReference) bool {
 	return host != nil && host.Spec.Claim != nil && host.Spec.Claim.ID == ref.ClaimID && host.Spec.Claim.Phase == infrav1.ClaimBound
-}
-
-// choose picks a free host and nominates it, so that this manager's other
-// workers look for another. release gives the nomination back. It returns nil
-// where there is none: s.noHost then says why, unless it is only that others
-// are just claiming those that suit.
-func (r *Reconciler) choose(ctx context.Context, s *scope) (_ *infrav1.ElementalHost, release func(), _ error) {
-	request := r.requestFor(ctx, s)
-	candidates, err := r.candidates(ctx, s, request)
-	if err != nil || s.noHost != "" {
-		return nil, nil, err
-	}
-	if host := r.nominations.pick(r.Clock.Now(), request, candidates); host != nil {
-		key := client.ObjectKeyFromObject(host)
-		return host.DeepCopy(), func() { r.nominations.drop(key) }, nil
-	}
-	if request.Pick(candidates) != nil {
-		return nil, nil, nil
-	}
-	all, err := r.list(ctx, s, "")
-	if err != nil {
-		return nil, nil, err
-	}
-	s.noHost = request.Explain(all)
-	return nil, nil, nil
 }
 
 // candidates returns the hosts that the machine may choose from. The first

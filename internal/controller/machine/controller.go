@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
 )
 
@@ -45,8 +46,11 @@ type Reconciler struct {
 	// objects must have; blank for all.
 	WatchFilter string
 
-	nominations nominations
-	woken       wakings
+	// offers are the hosts that may be had; nil: they are listed each time.
+	offers       *placement.Pool
+	nominations  nominations
+	waiting      waitlist
+	explanations explanations
 }
 
 // scope is what one reconcile has read and found out. It has no methods that
@@ -67,12 +71,17 @@ type scope struct {
 	hostLost string
 	// silent is true when a machine was let go without its host being reset.
 	silent bool
+	// waits is true when the machine looks for a host and has none.
+	waits bool
 }
 
 // Reconcile brings one ElementalMachine a step further.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, reterr error) {
 	machine := &infrav1.ElementalMachine{}
 	if err := r.Client.Get(ctx, req.NamespacedName, machine); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.waiting.remove(req.NamespacedName)
+		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if r.WatchFilter != "" && !labels.HasWatchLabel(machine, r.WatchFilter) {
@@ -83,6 +92,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	if err := r.read(ctx, s); err != nil {
 		return ctrl.Result{}, err
 	}
+	defer func() {
+		// It waits on after an error.
+		if !s.waits && reterr == nil {
+			r.waiting.remove(req.NamespacedName)
+		}
+	}()
 	ctx = ctrl.LoggerInto(ctx, logger(ctx, s))
 
 	if paused(s) {

@@ -19,17 +19,21 @@ const nominationTTL = 10 * time.Second
 type nominations struct {
 	mu    sync.Mutex
 	until map[client.ObjectKey]time.Time
+	// ends are the nominations in the order in which they end, also of those that
+	// were dropped.
+	ends []nomination
+}
+
+type nomination struct {
+	host client.ObjectKey
+	end  time.Time
 }
 
 // pick chooses among the hosts that are not nominated and nominates the choice.
 func (n *nominations) pick(now time.Time, request placement.Request, hosts []*infrav1.ElementalHost) *infrav1.ElementalHost {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for key, until := range n.until {
-		if !now.Before(until) {
-			delete(n.until, key)
-		}
-	}
+	n.expire(now)
 	free := make([]*infrav1.ElementalHost, 0, len(hosts))
 	for _, host := range hosts {
 		if _, nominated := n.until[client.ObjectKeyFromObject(host)]; !nominated {
@@ -37,49 +41,46 @@ func (n *nominations) pick(now time.Time, request placement.Request, hosts []*in
 		}
 	}
 	host := request.Pick(free)
-	if host == nil {
-		return nil
+	if host != nil {
+		n.add(now, client.ObjectKeyFromObject(host))
 	}
+	return host
+}
+
+// take nominates a host; false if it is nominated already.
+func (n *nominations) take(now time.Time, host client.ObjectKey) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.expire(now)
+	if _, nominated := n.until[host]; nominated {
+		return false
+	}
+	n.add(now, host)
+	return true
+}
+
+func (n *nominations) add(now time.Time, host client.ObjectKey) {
 	if n.until == nil {
 		n.until = map[client.ObjectKey]time.Time{}
 	}
-	n.until[client.ObjectKeyFromObject(host)] = now.Add(nominationTTL)
-	return host
+	end := now.Add(nominationTTL)
+	n.until[host] = end
+	n.ends = append(n.ends, nomination{host, end})
+}
+
+func (n *nominations) expire(now time.Time) {
+	i := 0
+	for ; i < len(n.ends) && !now.Before(n.ends[i].end); i++ {
+		// It may have been dropped, and made anew.
+		if host := n.ends[i].host; n.until[host].Equal(n.ends[i].end) {
+			delete(n.until, host)
+		}
+	}
+	n.ends = n.ends[i:]
 }
 
 func (n *nominations) drop(key client.ObjectKey) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.until, key)
-}
-
-// wakings remembers for a short time which machine was woken for which host.
-// The zero value is ready to use.
-type wakings struct {
-	mu   sync.Mutex
-	last map[client.ObjectKey]waking
-}
-
-type waking struct {
-	host  string
-	until time.Time
-}
-
-// add reports whether the machine was not just woken for another host.
-func (w *wakings) add(now time.Time, machine client.ObjectKey, host string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for key, k := range w.last {
-		if !now.Before(k.until) {
-			delete(w.last, key)
-		}
-	}
-	if k, ok := w.last[machine]; ok && k.host != host {
-		return false
-	}
-	if w.last == nil {
-		w.last = map[client.ObjectKey]waking{}
-	}
-	w.last[machine] = waking{host, now.Add(nominationTTL)}
-	return true
 }

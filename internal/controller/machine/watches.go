@@ -1,19 +1,18 @@
 package machine
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/predicates"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -22,6 +21,7 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 )
 
 // SetupWithManager registers the reconciler and its watches. The indexes of
@@ -36,14 +36,15 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	if err := addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
+	r.offers = placement.NewPool()
+	// Hosts that are another manager's are heard of too: they may have been ours.
 	err = ctrl.NewControllerManagedBy(mgr).
 		Named("elementalmachine").
-		For(&infrav1.ElementalMachine{}).
-		WithEventFilter(filter).
+		For(&infrav1.ElementalMachine{}, builder.WithPredicates(filter)).
 		WithOptions(options).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(
-			util.MachineToInfrastructureMapFunc(infrav1.GroupVersion.WithKind("ElementalMachine")))).
-		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(ofCluster)).
+			util.MachineToInfrastructureMapFunc(infrav1.GroupVersion.WithKind("ElementalMachine"))), builder.WithPredicates(filter)).
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(ofCluster), builder.WithPredicates(filter)).
 		Watches(&infrav1.ElementalHost{}, r.hostHandler()).
 		Complete(r)
 	if err != nil {
@@ -52,19 +53,12 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	return nil
 }
 
-const (
-	// waitingIndex finds machines that could not be given a host.
-	waitingIndex = "elementalmachine.waiting"
-	isWaiting    = "true"
-	// deletingIndex finds machines that are being deleted, by their Cluster.
-	deletingIndex = "elementalmachine.deleting"
-)
+// deletingIndex finds machines that are being deleted, by their Cluster.
+const deletingIndex = "elementalmachine.deleting"
 
 func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
-	for name, values := range map[string]client.IndexerFunc{waitingIndex: waiting, deletingIndex: deletingOf} {
-		if err := indexer.IndexField(ctx, &infrav1.ElementalMachine{}, name, values); err != nil {
-			return fmt.Errorf("adding index %s: %w", name, err)
-		}
+	if err := indexer.IndexField(ctx, &infrav1.ElementalMachine{}, deletingIndex, deletingOf); err != nil {
+		return fmt.Errorf("adding index %s: %w", deletingIndex, err)
 	}
 	return nil
 }
@@ -76,28 +70,15 @@ func deletingOf(o client.Object) []string {
 	return []string{o.GetLabels()[clusterv1.ClusterNameLabel]}
 }
 
-// waiting indexes the machines that could not be given a host. Those that have a
-// choice on record wait too, if it could not be claimed.
-func waiting(o client.Object) []string {
-	m, ok := o.(*infrav1.ElementalMachine)
-	if !ok || !m.DeletionTimestamp.IsZero() {
-		return nil
-	}
-	c := meta.FindStatusCondition(m.Status.Conditions, infrav1.HostClaimedCondition)
-	if c == nil || c.Reason != infrav1.NoHostReason {
-		return nil
-	}
-	return []string{isWaiting}
-}
-
 type queue = workqueue.TypedRateLimitingInterface[ctrl.Request]
 
-// hostHandler wakes the machine that a host belongs to, and for every host that
-// becomes free one machine that waits for such a host.
+// hostHandler keeps the hosts that may be had, wakes the machine that a host
+// belongs to, and for every host that becomes free one machine that waits for such
+// a host.
 func (r *Reconciler) hostHandler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
-			if host, ok := e.Object.(*infrav1.ElementalHost); ok {
+			if host, ok := e.Object.(*infrav1.ElementalHost); ok && r.offer(host) {
 				r.wakeOwner(ctx, host, q)
 				if offered(host) {
 					r.wakeWaiting(ctx, host, q)
@@ -107,7 +88,7 @@ func (r *Reconciler) hostHandler() handler.EventHandler {
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 			before, ok1 := e.ObjectOld.(*infrav1.ElementalHost)
 			after, ok2 := e.ObjectNew.(*infrav1.ElementalHost)
-			if !ok1 || !ok2 || before.ResourceVersion == after.ResourceVersion {
+			if !ok1 || !ok2 || !r.offer(after) || before.ResourceVersion == after.ResourceVersion {
 				return
 			}
 			r.wakeOwner(ctx, after, q)
@@ -120,10 +101,28 @@ func (r *Reconciler) hostHandler() handler.EventHandler {
 		},
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
 			if host, ok := e.Object.(*infrav1.ElementalHost); ok {
-				r.wakeOwner(ctx, host, q)
+				if r.offers != nil {
+					r.offers.Remove(host.Namespace, host.Name)
+				}
+				if r.watches(host) {
+					r.wakeOwner(ctx, host, q)
+				}
 			}
 		},
 	}
+}
+
+// offer keeps the host if it may be had. It reports whether it is one of ours.
+func (r *Reconciler) offer(host *infrav1.ElementalHost) bool {
+	ours := r.watches(host)
+	switch {
+	case r.offers == nil:
+	case ours:
+		r.offers.Set(host)
+	default:
+		r.offers.Remove(host.Namespace, host.Name)
+	}
+	return ours
 }
 
 // offered reports whether some machine may take the host: it is free, or
@@ -184,52 +183,36 @@ func (r *Reconciler) wakeOwner(ctx context.Context, host *infrav1.ElementalHost,
 	}
 }
 
-// wakeWaiting wakes one waiting machine that the host suits: control planes
-// first, because nothing else of a cluster gets on without them, then the
-// oldest.
+// wakeWaiting wakes one waiting machine that the host suits.
 func (r *Reconciler) wakeWaiting(ctx context.Context, host *infrav1.ElementalHost, q queue) {
-	machines := &infrav1.ElementalMachineList{}
-	err := r.Client.List(ctx, machines, client.InNamespace(host.Namespace), client.MatchingFields{waitingIndex: isWaiting})
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing waiting machines")
-		return
-	}
-	slices.SortFunc(machines.Items, func(a, b infrav1.ElementalMachine) int {
-		return cmp.Or(
-			cmp.Compare(workerRank(&a), workerRank(&b)),
-			a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
-			cmp.Compare(a.Name, b.Name),
-		)
-	})
-	var first *client.ObjectKey
-	for i := range machines.Items {
-		s := &scope{machine: &machines.Items[i]}
+	// Of those that ask for the same, one is looked at for what it asks.
+	matches := map[string]bool{}
+	key, found := r.waiting.wake(r.Clock.Now(), client.ObjectKeyFromObject(host), func(w *waiter) bool {
+		if is, known := matches[w.asks]; known && !is {
+			return false
+		}
+		s := &scope{machine: &infrav1.ElementalMachine{}}
+		if err := r.Client.Get(ctx, w.key, s.machine); err != nil {
+			if !apierrors.IsNotFound(err) {
+				ctrl.LoggerFrom(ctx).Error(err, "Getting waiting machine")
+			}
+			return false
+		}
 		if err := r.read(ctx, s); err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "Reading waiting machine")
-			continue
+			return false
 		}
-		if s.owner == nil || s.cluster == nil || paused(s) || !mayClaim(s) {
-			continue
+		if s.owner == nil || s.cluster == nil || !s.machine.DeletionTimestamp.IsZero() || paused(s) || !mayClaim(s) {
+			return false
 		}
 		request := r.requestFor(ctx, s)
-		if _, ok := request.Matches(host); !ok {
-			continue
-		}
-		if host.Spec.Claim != nil && host.Spec.Claim.ClusterName != request.ReservedFor {
-			continue
-		}
-		key := client.ObjectKeyFromObject(s.machine)
-		if r.woken.add(r.Clock.Now(), key, host.Name) {
-			q.Add(ctrl.Request{NamespacedName: key})
-			return
-		}
-		if first == nil {
-			first = &key
-		}
-	}
-	// All were woken for other hosts a moment ago; better once too often.
-	if first != nil {
-		q.Add(ctrl.Request{NamespacedName: *first})
+		_, suits := request.Matches(host)
+		suits = suits && (host.Spec.Claim == nil || host.Spec.Claim.ClusterName == request.ReservedFor)
+		matches[asks(s, request)] = suits
+		return suits
+	})
+	if found {
+		q.Add(ctrl.Request{NamespacedName: key})
 	}
 }
 
