@@ -84,9 +84,10 @@ func New(ctx context.Context, o Options) (*Clusters, error) {
 		}
 	}
 	c := &Clusters{o: o, manager: inmemory.NewManager(scheme), hosts: map[string]*host{}, clusters: map[string]*cluster{}, addresses: map[netip.Addr]string{}}
-	c.life, c.end = context.WithCancel(ctrl.LoggerInto(context.WithoutCancel(ctx), o.Log))
-	if err := c.manager.Start(c.life); err != nil {
-		c.end()
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	c.life, c.end = life, end
+	if err := c.manager.Start(ctrl.LoggerInto(life, o.Log)); err != nil {
+		end()
 		return nil, fmt.Errorf("starting the objects' store: %w", err)
 	}
 	if err := c.watch(); err != nil {

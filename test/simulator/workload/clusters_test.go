@@ -13,7 +13,6 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/publish"
@@ -97,9 +96,7 @@ func TestJoinRefused(t *testing.T) {
 		"another machine":    {far, r.machine(), "of the loopback"},
 		"name of a live one": {c, namesake, "status Ready already exists"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			r.Expect(tc.c.bootstrap(tc.m, tc.c.joinData(tc.m, false))).To(MatchError(ContainSubstring(tc.want)))
-		})
+		r.Expect(tc.c.bootstrap(tc.m, tc.c.joinData(tc.m, false))).To(MatchError(ContainSubstring(tc.want)), name)
 	}
 	r.Expect(c.bootstrap(first, c.joinData(first, false))).To(MatchError(ContainSubstring("has to be reset first")))
 
@@ -199,7 +196,7 @@ func TestMemberRemoved(t *testing.T) {
 	r.Expect(err).NotTo(HaveOccurred())
 	r.Expect(left).To(BeEmpty())
 	// Its Node is the control plane's business, and it was told that this one is gone.
-	r.Expect(c.admin().Delete(t.Context(), c.node(hosts[1]), &client.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))})).To(Succeed())
+	r.Expect(c.admin().Delete(t.Context(), c.node(hosts[1]), client.GracePeriodSeconds(0))).To(Succeed())
 	c.join(hosts[1], true)
 	r.Expect(c.ready(hosts[1], anybody())).To(Equal(200), "the same host once more")
 }

@@ -277,7 +277,7 @@ func (c *cluster) get(m fleet.Machine, from netip.Addr, path string, certificate
 		DisableKeepAlives: true,
 	}
 	defer transport.CloseIdleConnections()
-	response, err := (&http.Client{Transport: transport, Timeout: 5 * time.Second}).Get(fmt.Sprintf("https://%s:6443%s", m.Address, path))
+	response, err := (&http.Client{Transport: transport, Timeout: 5 * time.Second}).Get("https://" + netip.AddrPortFrom(m.Address, 6443).String() + path)
 	if err != nil {
 		return 0
 	}

@@ -38,7 +38,9 @@ type Cluster struct {
 }
 
 // Create makes a cluster of the default template, as a user does, and does not wait for it.
-func (w *World) Create(ctx context.Context, c Cluster) error { return w.apply(ctx, "cluster-template.yaml", c) }
+func (w *World) Create(ctx context.Context, c Cluster) error {
+	return w.apply(ctx, "cluster-template.yaml", c)
+}
 
 // Watch makes the health checks of a cluster of the default template.
 func (w *World) Watch(ctx context.Context, c Cluster) error {

@@ -45,7 +45,7 @@ func (w *World) Whole(ctx context.Context, cluster string, machines int) error {
 	}
 	for i := range all {
 		if all[i].Status.Phase != string(clusterv1.MachinePhaseRunning) {
-			return fmt.Errorf("Machine %s is %s", all[i].Name, all[i].Status.Phase)
+			return fmt.Errorf("one Machine, %s, is %s", all[i].Name, all[i].Status.Phase)
 		}
 	}
 	c := &clusterv1.Cluster{}
@@ -65,7 +65,7 @@ func (w *World) Whole(ctx context.Context, cluster string, machines int) error {
 		return fmt.Errorf("there are %d Nodes, not %d", len(nodes), machines)
 	}
 	if i := slices.IndexFunc(nodes, func(node corev1.Node) bool { return !objects.IsReady(&node) }); i >= 0 {
-		return fmt.Errorf("Node %s is not Ready", nodes[i].Name)
+		return fmt.Errorf("one Node, %s, is not Ready", nodes[i].Name)
 	}
 	return nil
 }

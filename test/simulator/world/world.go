@@ -75,7 +75,7 @@ func Start(ctx context.Context, o Options) (_ *World, err error) {
 	w := &World{checkout: o.Management.Checkout}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, w.Close())
+			err = errors.Join(err, w.Close()) //nolint:contextcheck // it ends whatever became of ctx
 		}
 	}()
 	if w.checkout == "" {
@@ -178,4 +178,3 @@ func (w *World) register(ctx context.Context) (string, error) {
 	}
 	return plain, nil
 }
-

@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/utils/ptr"
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -116,7 +115,7 @@ func (s *story) scale(controlPlanes int32) {
 	s.t.Helper()
 	kcp := s.controlPlane()
 	before := kcp.DeepCopy()
-	kcp.Spec.Replicas = ptr.To(controlPlanes)
+	kcp.Spec.Replicas = &controlPlanes
 	s.Expect(s.Admin.Patch(s.t.Context(), kcp, client.MergeFrom(before))).To(Succeed())
 }
 
@@ -126,7 +125,7 @@ func (s *story) grow() {
 		workers := &clusterv1.MachineDeployment{}
 		s.Expect(s.Admin.Get(s.t.Context(), client.ObjectKey{Namespace: world.Namespace, Name: name + "-md-0"}, workers)).To(Succeed())
 		before := workers.DeepCopy()
-		workers.Spec.Replicas = ptr.To(int32(2))
+		workers.Spec.Replicas = new(int32(2))
 		s.Expect(s.Admin.Patch(s.t.Context(), workers, client.MergeFrom(before))).To(Succeed())
 		s.eventually(func(ctx context.Context) error { return s.Whole(ctx, name, 5) })
 	})

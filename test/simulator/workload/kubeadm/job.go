@@ -32,10 +32,8 @@ func Read(data []byte, format, id, hostname string) (*Job, error) {
 		return nil, fmt.Errorf("reading the bootstrap data: %w", err)
 	}
 	text := bootstrap.Script(config.Commands)
-	for _, file := range config.Files {
-		if file.Path == script {
-			text += string(file.Content)
-		}
+	if content, ok := find(config.Files, script); ok {
+		text += string(content)
 	}
 	call := command.FindStringSubmatch(text)
 	if call == nil {

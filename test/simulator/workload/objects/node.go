@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -41,9 +42,7 @@ func (k Kubelet) Node(uid types.UID, now time.Time) *corev1.Node {
 			node.Spec.Taints = []corev1.Taint{{Key: ControlPlane, Effect: corev1.TaintEffectNoSchedule}}
 		}
 	}
-	for key, value := range k.Labels {
-		node.Labels[key] = value
-	}
+	maps.Copy(node.Labels, k.Labels)
 	for kind, condition := range map[corev1.NodeConditionType]string{
 		corev1.NodeMemoryPressure: "KubeletHasSufficientMemory", corev1.NodeDiskPressure: "KubeletHasNoDiskPressure",
 		corev1.NodePIDPressure: "KubeletHasSufficientPID",

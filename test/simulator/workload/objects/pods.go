@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,9 +34,7 @@ func StaticPod(component, node string, annotations map[string]string, now time.T
 		Spec:   corev1.PodSpec{NodeName: node, HostNetwork: true, Containers: []corev1.Container{{Name: component, Image: component}}},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning},
 	}
-	for key, value := range annotations {
-		pod.Annotations[key] = value
-	}
+	maps.Copy(pod.Annotations, annotations)
 	SetPodReady(pod, true, now)
 	return pod
 }

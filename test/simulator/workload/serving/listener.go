@@ -1,7 +1,6 @@
 package serving
 
 import (
-	"context"
 	"net"
 	"net/netip"
 	"sync"
@@ -18,11 +17,11 @@ type listener struct {
 }
 
 func listen(at netip.AddrPort) (*listener, error) {
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", at.String())
+	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
 	if err != nil {
 		return nil, err
 	}
-	return &listener{TCPListener: l.(*net.TCPListener), open: map[*connection]struct{}{}}, nil
+	return &listener{TCPListener: l, open: map[*connection]struct{}{}}, nil
 }
 
 // connection leaves its listener's books when it is closed.
