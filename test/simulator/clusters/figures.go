@@ -16,13 +16,13 @@ type Figures struct {
 	Hosts         int `json:"hosts"`
 	// Provisioned are the clusters all of whose Machines ran in time.
 	Provisioned int `json:"provisioned"`
-	// CreateSeconds is how long the requests for all clusters took, Seconds how long from the first of them until all
-	// Machines of all clusters ran; to two seconds.
-	CreateSeconds float64 `json:"createSeconds"`
-	Seconds       float64 `json:"seconds"`
-	// FirstSeconds and MedianSeconds are how long it took until the first cluster was whole, and half of them.
-	FirstSeconds  float64 `json:"firstSeconds"`
-	MedianSeconds float64 `json:"medianSeconds"`
+	// Parallel is how many could be in the making at once; 0: all.
+	Parallel int `json:"parallel"`
+	// Seconds is how long it took from the first request until all Machines of all clusters ran; to two seconds.
+	Seconds float64 `json:"seconds"`
+	// MedianSeconds and LongestSeconds are how long one cluster took from its making on.
+	MedianSeconds  float64 `json:"medianSeconds"`
+	LongestSeconds float64 `json:"longestSeconds"`
 	// Processes are what each took meanwhile. "simulation" is that of the hosts, their agents and their clusters.
 	Processes map[string]Process `json:"processes"`
 	// Share is how much of the processor time of all managers is this provider's, 0 to 1.
@@ -44,12 +44,15 @@ func capi() []string {
 }
 
 // fill computes what follows from what was seen.
-func (f *Figures) fill(whole map[string]time.Duration, before, after map[string]Process) {
-	times := slices.Collect(maps.Values(whole))
+func (f *Figures) fill(made, whole map[string]time.Duration, before, after map[string]Process) {
+	var times []time.Duration
+	for name, at := range whole {
+		times = append(times, at-made[name])
+	}
 	f.Provisioned = len(times)
-	f.FirstSeconds = measure.Quantile(times, 0).Seconds()
 	f.MedianSeconds = measure.Quantile(times, 0.5).Seconds()
-	f.Seconds = measure.Quantile(times, 1).Seconds()
+	f.LongestSeconds = measure.Quantile(times, 1).Seconds()
+	f.Seconds = measure.Quantile(slices.Collect(maps.Values(whole)), 1).Seconds()
 	f.Processes = map[string]Process{}
 	for name, process := range after {
 		process.CPUSeconds -= before[name].CPUSeconds
@@ -62,14 +65,4 @@ func (f *Figures) fill(whole map[string]time.Duration, before, after map[string]
 	if all > 0 {
 		f.Share = f.Processes[manager].CPUSeconds / all
 	}
-}
-
-// settings are those of Cluster API's managers. By default each takes 100 requests per second, which bounds many
-// clusters before two processors do.
-func settings() map[string][]string {
-	args := map[string][]string{}
-	for _, name := range capi() {
-		args[name] = []string{"--kube-api-qps=1000", "--kube-api-burst=2000"}
-	}
-	return args
 }

@@ -19,8 +19,6 @@ import (
 const (
 	// lookEvery is how often Machines are looked at, so that looking costs little, and how exact times are.
 	lookEvery = 2 * time.Second
-	// makers make clusters at the same time.
-	makers = 4
 	// page is how many Machines are read at once.
 	page = 500
 )
@@ -30,6 +28,8 @@ type Options struct {
 	// Count is how many clusters there are, each with so many control planes and workers.
 	Count                  int
 	ControlPlanes, Workers int
+	// Parallel is how many may be in the making at once; 0 means all.
+	Parallel int
 	// Timeout bounds how long all may take from the first request to the last Machine; 0 means an hour.
 	Timeout time.Duration
 	// Management are further settings of the management cluster.
@@ -49,14 +49,12 @@ func Run(ctx context.Context, o Options) (_ *Figures, err error) {
 		o.Progress = io.Discard
 	}
 	hosts := o.Count * (o.ControlPlanes + o.Workers)
-	management := o.Management
-	management.Args = settings()
-	w, err := world.Start(ctx, world.Options{Hosts: hosts, Management: management, Progress: o.Progress, AgentLog: o.AgentLog})
+	w, err := world.Start(ctx, world.Options{Hosts: hosts, Management: o.Management, Progress: o.Progress, AgentLog: o.AgentLog})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }() //nolint:contextcheck // it ends whatever became of ctx
-	r := &run{o: o, w: w, figures: &Figures{Clusters: o.Count, ControlPlanes: o.ControlPlanes, Workers: o.Workers, Hosts: hosts}}
+	r := &run{o: o, w: w, figures: &Figures{Clusters: o.Count, ControlPlanes: o.ControlPlanes, Workers: o.Workers, Hosts: hosts, Parallel: o.Parallel}}
 	if err := w.Fleet.PowerOn(ctx, 0); err != nil {
 		return nil, fmt.Errorf("switching hosts on: %w", err)
 	}
@@ -72,9 +70,9 @@ type run struct {
 	o       Options
 	w       *world.World
 	figures *Figures
-	// whole is when all Machines of a cluster were seen to run, since began.
-	began time.Time
-	whole map[string]time.Duration
+	// made is when a cluster was made, whole when all its Machines were seen to run, both since began.
+	began       time.Time
+	made, whole map[string]time.Duration
 }
 
 func (r *run) measure(ctx context.Context) error {
@@ -82,49 +80,41 @@ func (r *run) measure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.began, r.whole = time.Now(), map[string]time.Duration{}
-	if err := r.create(ctx); err != nil {
-		return err
-	}
-	r.figures.CreateSeconds = time.Since(r.began).Seconds()
-	err = r.await(ctx, r.o.Timeout, r.look)
+	r.began, r.made, r.whole = time.Now(), map[string]time.Duration{}, map[string]time.Duration{}
+	err = r.await(ctx, r.o.Timeout, r.advance)
 	after, failure := r.processes()
 	if failure != nil {
 		return errors.Join(err, failure)
 	}
-	r.figures.fill(r.whole, before, after)
+	r.figures.fill(r.made, r.whole, before, after)
 	return err
 }
 
-// create makes all clusters as fast as the API server takes them.
-func (r *run) create(ctx context.Context) error {
-	next, failures := make(chan int), make(chan error, makers)
-	for range makers {
-		go func() {
-			var err error
-			for number := range next {
-				if err != nil {
-					continue
-				}
-				err = r.w.Create(ctx, world.Cluster{Name: name(number), ControlPlanes: r.o.ControlPlanes, Workers: r.o.Workers})
-			}
-			failures <- err
-		}()
+// advance makes further clusters while not too many are in the making. The error says how far it is.
+func (r *run) advance(ctx context.Context) error {
+	if err := r.look(ctx); err != nil {
+		return err
 	}
-	for number := range r.o.Count {
-		next <- number
+	for len(r.made) < r.o.Count && (r.o.Parallel == 0 || len(r.made)-len(r.whole) < r.o.Parallel) {
+		next := name(len(r.made))
+		at := time.Since(r.began)
+		if err := r.w.Create(ctx, world.Cluster{Name: next, ControlPlanes: r.o.ControlPlanes, Workers: r.o.Workers}); err != nil {
+			return fmt.Errorf("%w: %w", errFatal, err)
+		}
+		r.made[next] = at
 	}
-	close(next)
-	var all error
-	for range makers {
-		all = errors.Join(all, <-failures)
+	if len(r.whole) < r.o.Count {
+		return fmt.Errorf("%d clusters of %d are provisioned, %d in the making", len(r.whole), r.o.Count, len(r.made)-len(r.whole))
 	}
-	return all
+	return nil
 }
+
+// errFatal is nothing to wait for.
+var errFatal = errors.New("making a cluster failed")
 
 func name(number int) string { return fmt.Sprintf("c%03d", number) }
 
-// look counts the clusters that are whole. The error says how many are.
+// look finds the clusters that are whole.
 func (r *run) look(ctx context.Context) error {
 	running, from := map[string]int{}, ""
 	for {
@@ -147,9 +137,6 @@ func (r *run) look(ctx context.Context) error {
 			r.whole[cluster] = at
 		}
 	}
-	if len(r.whole) < r.o.Count {
-		return fmt.Errorf("%d clusters of %d are provisioned", len(r.whole), r.o.Count)
-	}
 	return nil
 }
 
@@ -162,8 +149,8 @@ func (r *run) await(ctx context.Context, timeout time.Duration, check func(conte
 	defer tick.Stop()
 	for looks := 0; ; looks++ {
 		err := check(ctx)
-		if err == nil {
-			return nil
+		if err == nil || errors.Is(err, errFatal) {
+			return err
 		}
 		if looks%sayEvery == 0 {
 			_, _ = fmt.Fprintln(r.o.Progress, err)

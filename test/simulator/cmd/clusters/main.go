@@ -34,9 +34,10 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	o := clusters.Options{Progress: os.Stderr}
 	flags := pflag.NewFlagSet("clusters", pflag.ContinueOnError)
-	flags.IntVar(&o.Count, "count", 200, "clusters to make at once")
+	flags.IntVar(&o.Count, "count", 200, "clusters to make")
 	flags.IntVar(&o.ControlPlanes, "control-planes", 1, "control planes of each")
 	flags.IntVar(&o.Workers, "workers", 1, "workers of each")
+	flags.IntVar(&o.Parallel, "parallel", 20, "clusters that may be in the making at once; 0 for all")
 	flags.DurationVar(&o.Timeout, "timeout", time.Hour, "how long they may take")
 	flags.StringVar(&o.Management.Folder, "folder", "", "folder for data and logs of the management cluster, empty or absent, and left behind; blank for a temporary one")
 	flags.StringVar(&o.Management.Manager, "manager", "", "file of a manager built with -tags simulation; blank builds it")
