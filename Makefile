@@ -104,7 +104,7 @@ quickstart: ## See a cluster on virtual hosts, and its endpoint move. Needs no r
 
 .PHONY: quickstart-down
 quickstart-down: ## End the quickstart and remove all traces of it.
-	@cd test/simulator && go build -o ../../$(BIN)/quickstart ./cmd/quickstart
+	@test -x $(BIN)/quickstart || { cd test/simulator && go build -o ../../$(BIN)/quickstart ./cmd/quickstart; }
 	@$(BIN)/quickstart down
 
 .PHONY: embedded

@@ -34,6 +34,8 @@ type order struct {
 
 // Status is how a world is.
 type Status struct {
+	// PID is the process's.
+	PID        int    `json:"pid"`
 	Kubeconfig string `json:"kubeconfig"`
 	// Kubectl is the file of one that fits.
 	Kubectl string         `json:"kubectl"`

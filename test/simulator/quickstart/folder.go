@@ -121,9 +121,12 @@ func (f Folder) Down(ctx context.Context) error {
 		return err
 	}
 	if runs {
+		err := f.Stop(ctx)
+		if err == nil {
+			err = f.await(ctx, endTimeout)
+		}
 		// One that doesn't listen is killed.
-		_ = f.Stop(ctx)
-		if err := f.await(ctx, endTimeout); err != nil {
+		if err != nil {
 			if err := errors.Join(f.kill(), f.await(ctx, killTimeout)); err != nil {
 				return err
 			}

@@ -40,6 +40,9 @@ func (f Folder) launch(ctx context.Context, program string, args []string, say f
 			return Status{}, context.Cause(ctx)
 		case err := <-ended:
 			said.each(say)
+			if runs, _ := f.runs(); runs {
+				return Status{}, ErrRuns // it was quicker
+			}
 			if err == nil {
 				err = errEnded
 			}
@@ -48,7 +51,7 @@ func (f Folder) launch(ctx context.Context, program string, args []string, say f
 		}
 		said.each(say)
 		if _, err := os.Lstat(f.Path + "/" + socketName); err == nil {
-			if status, err := f.Status(ctx); err == nil {
+			if status, err := f.Status(ctx); err == nil && status.PID == process.Process.Pid {
 				said.each(say)
 				return status, nil
 			}

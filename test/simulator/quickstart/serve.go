@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -71,7 +72,7 @@ func nameHosts(ctx context.Context, admin client.Client) error {
 
 // obey does what a world is told.
 func obey(w *world.World, what order, stop func()) (Status, error) {
-	status := Status{Kubeconfig: w.Management.Kubeconfig, Kubectl: w.Management.Program("kubectl")}
+	status := Status{PID: os.Getpid(), Kubeconfig: w.Management.Kubeconfig, Kubectl: w.Management.Program("kubectl")}
 	hosts := w.Fleet.Hosts()
 	for _, h := range hosts {
 		status.Hosts = append(status.Hosts, h.Status())

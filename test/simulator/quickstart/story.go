@@ -51,7 +51,7 @@ func Up(ctx context.Context, o Options) (err error) {
 	s := &story{Options: o, timing: timing{began: time.Now()}}
 	defer func() {
 		o.Screen.Show()
-		if err == nil {
+		if err == nil || errors.Is(err, ErrRuns) {
 			return
 		}
 		o.Screen.Say("Removing everything")
