@@ -108,6 +108,9 @@ func (s *Server) enrolmentFailed(r *http.Request, who caller, err error) error {
 // one of the registration that its token is of, else, to a host that was enrolled
 // before, a pending one.
 func (s *Server) admitNew(ctx context.Context, who enrolee) (*infrav1.ElementalHost, error) {
+	if attempt := s.attempts.take(who.fingerprint); attempt != nil {
+		return s.settle(ctx, who, attempt)
+	}
 	declared, err := s.declaredByKey(ctx, who.fingerprint)
 	if err != nil {
 		return nil, err
@@ -123,6 +126,17 @@ func (s *Server) admitNew(ctx context.Context, who enrolee) (*infrav1.ElementalH
 		return s.readopt(ctx, who, err)
 	}
 	return nil, err
+}
+
+// settle finds out about an earlier attempt to create the key's host, or repeats
+// it. The token that it was invited by has been counted then.
+func (s *Server) settle(ctx context.Context, who enrolee, attempt *infrav1.ElementalHost) (*infrav1.ElementalHost, error) {
+	created, err := s.create(ctx, attempt)
+	if err != nil {
+		return nil, err
+	}
+	s.audit(ctx, decidedEnrolled, created, "keyFingerprint", who.fingerprint, "approval", created.Spec.Approval, "pendingReason", created.Spec.PendingReason)
+	return created, nil
 }
 
 // admitInvited lets in who has a good token.
@@ -164,6 +178,9 @@ func (s *Server) usingToken(ctx context.Context, who enrolee, invited *invitatio
 		return nil, err
 	}
 	host, err := admit()
+	if errors.Is(err, errUndecided) {
+		return nil, err // the use is for that host, should it be there
+	}
 	if err != nil {
 		if err := s.ledger.giveBack(ctx, invited.secret, invited.token.Hash); err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "A token use is lost")
@@ -225,9 +242,10 @@ func templateLabels(registration *infrav1.ElementalRegistration) map[string]stri
 	return labels
 }
 
-// create creates the host, under another name if its own is taken.
+// create creates the host, under another name if its own is taken. After
+// errUndecided it is found or created when the key asks again.
 func (s *Server) create(ctx context.Context, host *infrav1.ElementalHost) (*infrav1.ElementalHost, error) {
-	if _, err := s.hosts.get(ctx, client.ObjectKeyFromObject(host)); err == nil {
+	if taken, err := s.hosts.get(ctx, client.ObjectKeyFromObject(host)); err == nil && taken.Spec.HostID != host.Spec.HostID {
 		host.Name = hostname.WithSuffix(host.Name, host.Spec.HostID)
 	}
 	var err error
@@ -239,21 +257,26 @@ func (s *Server) create(ctx context.Context, host *infrav1.ElementalHost) (*infr
 		}
 		if !apierrors.IsAlreadyExists(err) {
 			if definite(err) {
-				break
+				return nil, fmt.Errorf("creating host: %w", err)
 			}
 			continue
 		}
-		taken, readErr := s.hosts.read(ctx, client.ObjectKeyFromObject(host))
-		if readErr == nil && taken.Spec.HostID == host.Spec.HostID {
+		var taken *infrav1.ElementalHost
+		if taken, err = s.hosts.read(ctx, client.ObjectKeyFromObject(host)); err != nil {
+			continue // it may be the host itself that is there
+		}
+		if taken.Spec.HostID == host.Spec.HostID {
 			// An attempt that seemed to go wrong had worked.
 			s.hosts.remember(taken)
 			return taken, nil
 		}
+		err = errors.New("its name is taken")
 		if !strings.HasSuffix(host.Name, host.Spec.HostID) {
 			host.Name = hostname.WithSuffix(host.Name, host.Spec.HostID)
 		}
 	}
-	return nil, fmt.Errorf("creating host: %w", err)
+	s.attempts.keep(host)
+	return nil, fmt.Errorf("creating host: %w: %w", errUndecided, err)
 }
 
 // definite tells whether the API server refused a write, rather than something

@@ -135,6 +135,7 @@ type Server struct {
 	metrics          *metrics
 	label            *podLabel
 	enrolling        locks
+	attempts         *attempts
 	queue            workqueue.TypedRateLimitingInterface[types.NamespacedName]
 	// draining is closed when the server is about to end.
 	draining chan struct{}
@@ -169,6 +170,7 @@ func New(o Options) (*Server, error) {
 		client: o.Client, live: o.APIReader, clock: o.Clock, schedule: s.schedule, recorder: o.Recorder,
 		own: map[types.NamespacedName]*infrav1.ElementalHost{},
 	}
+	s.attempts = &attempts{clock: o.Clock, schedule: s.schedule, hosts: map[string]*infrav1.ElementalHost{}}
 	s.pending = &pendingHosts{hosts: s.hosts, underway: map[pendingKey]int{}}
 	s.rotated = &rotations{clock: o.Clock, schedule: s.schedule, at: map[types.NamespacedName]time.Time{}}
 	s.presence = newPresence(o.Clock, withDefault(o.DisconnectGrace, DefaultDisconnectGrace), s.schedule, s.queue.Add)

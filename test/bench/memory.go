@@ -21,6 +21,9 @@ const (
 // baseline is how long a process without connections is watched.
 const baseline = 5 * time.Second
 
+// soon is more than enough for what ought to be so already.
+const soon = 10 * time.Second
+
 // atOnce is how many connections, or writes, are made at a time where nothing sets another pace. More make an API server
 // no faster.
 const atOnce = 32
@@ -61,8 +64,9 @@ func measureMemory(ctx context.Context, r *run) (err error) {
 	if err != nil {
 		return err
 	}
-	if n := g.connected(ctx); n != r.options.Hosts {
-		return fmt.Errorf("%d of %d hosts are connected at the end of their rest", n, r.options.Hosts)
+	// Each is away for a moment between two polls.
+	if n, err := g.awaitConnected(ctx, 0, soon); err != nil || n < r.options.Hosts {
+		return errors.Join(err, fmt.Errorf("%d of %d hosts are connected at the end of their rest", n, r.options.Hosts))
 	}
 	if err := g.closeFleets(); err != nil {
 		return err
