@@ -11,6 +11,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	mathrand "math/rand/v2"
@@ -22,13 +23,16 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/cluster-api/controlplane/kubeadm/pkg/etcd"
-	"sigs.k8s.io/cluster-api/controlplane/kubeadm/pkg/proxy"
+	"sigs.k8s.io/cluster-api/test/infrastructure/inmemory/pkg/server/proxy"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/fleet"
@@ -50,6 +54,8 @@ const (
 	soon  = 30 * time.Second
 	often = 10 * time.Millisecond
 	token = "abcdef.0123456789abcdef"
+	// patience is what an etcd client has.
+	patience = 2 * time.Second
 )
 
 // rig has clusters without a fleet.
@@ -253,12 +259,23 @@ func (c *cluster) etcd(ctx context.Context, m fleet.Machine) (*etcd.Client, erro
 	c.Expect(err).NotTo(HaveOccurred())
 	certificate, err := pair.TLS()
 	c.Expect(err).NotTo(HaveOccurred())
-	return etcd.NewClient(ctx, etcd.ClientConfiguration{
-		Endpoint:  "etcd-" + m.Hostname,
-		Proxy:     proxy.Proxy{Kind: "pods", Namespace: "kube-system", KubeConfig: c.config(), Port: 2379},
-		TLSConfig: &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}, DialTimeout: 2 * time.Second,
-		CallTimeout: 2 * time.Second,
+	// The dialer that the control-plane provider has shares what is not to be shared when it tries again.
+	dialer, err := proxy.NewDialer(proxy.Proxy{Kind: "pods", Namespace: "kube-system", KubeConfig: c.config(), Port: 2379})
+	c.Expect(err).NotTo(HaveOccurred())
+	name := "etcd-" + m.Hostname
+	member, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{name}, DialTimeout: patience, Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(dialer.DialContextWithAddr)},
+		TLS:         &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
 	})
+	c.Expect(err).NotTo(HaveOccurred())
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	status, err := member.Status(ctx, name)
+	if err != nil {
+		return nil, errors.Join(err, member.Close())
+	}
+	return &etcd.Client{EtcdClient: member, Endpoint: name, LeaderID: status.Leader, CallTimeout: patience}, nil
 }
 
 // ready asks a host's API server, from an address, whether it is ready; 0 means that it can't be reached.
