@@ -3,6 +3,7 @@
 package index
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -37,12 +38,21 @@ const (
 	MachineByClaim = "spec.hostRef.claimID"
 	// ClusterByName finds ElementalClusters by the Cluster that they belong to.
 	ClusterByName = "metadata.labels.cluster-name"
+	// ClusterByEndpointHost finds ElementalClusters by the ElementalHost whose address
+	// is their endpoint; those that look for one also have the value Seeking.
+	ClusterByEndpointHost = "spec.controlPlaneEndpointPolicy.hostRef.name"
+	// ClusterByDomainLabel finds ElementalClusters by the label of hosts that names
+	// their failure domains.
+	ClusterByDomainLabel = "spec.failureDomains.hostLabel"
 	// TokenByHash finds token Secrets by the hash of the token.
 	TokenByHash = "data.token-sha256"
 
 	// Free is the value of HostByCluster for unclaimed hosts. It is not a valid
 	// name of an object.
 	Free = "/free"
+	// Seeking is the value of ClusterByEndpointHost for clusters that look for a host.
+	// It is not a valid name of an object.
+	Seeking = "/seeking"
 	// ReadoptedHosts is a value of PendingHost. It is not a valid name of an object.
 	ReadoptedHosts = "/readopted"
 	// TokenHashKey is the key of a token Secret that holds the hash.
@@ -64,6 +74,8 @@ func Register(ctx context.Context, indexer client.FieldIndexer) error {
 		{&infrav1.ElementalHost{}, HostByMachine, hostMachine},
 		{&infrav1.ElementalMachine{}, MachineByClaim, machineClaim},
 		{&infrav1.ElementalCluster{}, ClusterByName, clusterName},
+		{&infrav1.ElementalCluster{}, ClusterByEndpointHost, endpointHost},
+		{&infrav1.ElementalCluster{}, ClusterByDomainLabel, domainLabel},
 		{&corev1.Secret{}, TokenByHash, tokenHash},
 	} {
 		if err := indexer.IndexField(ctx, i.object, i.name, i.value); err != nil {
@@ -163,6 +175,40 @@ func clusterName(o client.Object) []string {
 		return []string{c.Labels[clusterv1.ClusterNameLabel]}
 	}
 	return nil
+}
+
+// endpointHost takes a cluster for one that looks for a host if its endpoint is not
+// ready and was in no use yet: hosts that are free are of no use to one that is.
+func endpointHost(o client.Object) []string {
+	c, ok := o.(*infrav1.ElementalCluster)
+	if !ok {
+		return nil
+	}
+	var values []string
+	if ref := c.Spec.ControlPlaneEndpointPolicy.HostRef; ref != nil {
+		values = append(values, ref.Name)
+	}
+	ready, inUse := true, false
+	for i := range c.Status.Conditions {
+		switch is := &c.Status.Conditions[i]; is.Type {
+		case infrav1.ControlPlaneEndpointReadyCondition:
+			ready = is.Status != "False"
+		case infrav1.ControlPlaneEndpointFollowedCondition:
+			inUse = true
+		}
+	}
+	if !ready && !inUse {
+		values = append(values, Seeking)
+	}
+	return values
+}
+
+func domainLabel(o client.Object) []string {
+	c, ok := o.(*infrav1.ElementalCluster)
+	if !ok {
+		return nil
+	}
+	return []string{cmp.Or(c.Spec.FailureDomains.HostLabel, infrav1.DefaultFailureDomainLabel)}
 }
 
 func tokenHash(o client.Object) []string {

@@ -7,6 +7,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -57,6 +58,19 @@ func TestRegister(t *testing.T) {
 	bound := host(&infrav1.HostClaim{ID: "1", ClusterName: "c", MachineName: "m", Phase: infrav1.ClaimBound})
 	ofCluster := &infrav1.ElementalCluster{}
 	ofCluster.Labels = map[string]string{clusterv1.ClusterNameLabel: "c"}
+	cluster := func(host string, conditions ...metav1.Condition) *infrav1.ElementalCluster {
+		c := &infrav1.ElementalCluster{Status: infrav1.ElementalClusterStatus{Conditions: conditions}}
+		if host != "" {
+			c.Spec.ControlPlaneEndpointPolicy.HostRef = &infrav1.EndpointHostReference{Name: host}
+		}
+		return c
+	}
+	ready := func(status metav1.ConditionStatus) metav1.Condition {
+		return metav1.Condition{Type: infrav1.ControlPlaneEndpointReadyCondition, Status: status}
+	}
+	followed := metav1.Condition{Type: infrav1.ControlPlaneEndpointFollowedCondition, Status: metav1.ConditionFalse}
+	racks := cluster("")
+	racks.Spec.FailureDomains.HostLabel = "rack"
 	machine := &infrav1.ElementalMachine{Spec: infrav1.ElementalMachineSpec{HostRef: &infrav1.HostReference{Name: "h", ClaimID: "1"}}}
 	for _, tc := range []struct {
 		index  string
@@ -86,6 +100,14 @@ func TestRegister(t *testing.T) {
 		{index.MachineByClaim, machine, []string{"1"}},
 		{index.ClusterByName, &infrav1.ElementalCluster{}, nil},
 		{index.ClusterByName, ofCluster, []string{"c"}},
+		{index.ClusterByEndpointHost, cluster(""), nil},
+		{index.ClusterByEndpointHost, cluster("", ready("False")), []string{index.Seeking}},
+		{index.ClusterByEndpointHost, cluster("h", ready("False")), []string{"h", index.Seeking}},
+		{index.ClusterByEndpointHost, cluster("h", ready("True")), []string{"h"}},
+		{index.ClusterByEndpointHost, cluster("h", ready("Unknown")), []string{"h"}},
+		{index.ClusterByEndpointHost, cluster("h", ready("False"), followed), []string{"h"}},
+		{index.ClusterByDomainLabel, cluster(""), []string{infrav1.DefaultFailureDomainLabel}},
+		{index.ClusterByDomainLabel, racks, []string{"rack"}},
 		{index.TokenByHash, &corev1.Secret{}, nil},
 		{index.TokenByHash, &corev1.Secret{Data: map[string][]byte{index.TokenHashKey: []byte("h")}}, []string{"h"}},
 	} {

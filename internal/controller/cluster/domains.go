@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubevip"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 )
@@ -208,13 +209,7 @@ func (r *Reconciler) wake(ctx context.Context, q queue, before, after client.Obj
 	if one == nil || (was != nil && is != nil && sameForClusters(was, is)) {
 		return
 	}
-	clusters := &infrav1.ElementalClusterList{}
-	if err := r.Client.List(ctx, clusters, client.InNamespace(one.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing clusters of host")
-		return
-	}
-	for i := range clusters.Items {
-		c := &clusters.Items[i]
+	for _, c := range r.concerned(ctx, was, is) {
 		request := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(c)}
 		switch concern(c, was, is) {
 		case urgent:
@@ -224,6 +219,29 @@ func (r *Reconciler) wake(ctx context.Context, q queue, before, after client.Obj
 		case none:
 		}
 	}
+}
+
+// concerned returns the clusters that a host's change may concern: the host's own,
+// and those whose failure domains its labels name.
+func (r *Reconciler) concerned(ctx context.Context, was, is *infrav1.ElementalHost) []*infrav1.ElementalCluster {
+	var clusters []*infrav1.ElementalCluster
+	names := map[string]struct{}{}
+	for _, host := range []*infrav1.ElementalHost{was, is} {
+		if host == nil {
+			continue
+		}
+		for label := range host.Labels {
+			names[label] = struct{}{}
+		}
+	}
+	one := cmp.Or(is, was)
+	for label := range names {
+		clusters = append(clusters, r.indexed(ctx, one.Namespace, index.ClusterByDomainLabel, label)...)
+	}
+	if is != nil && is.Spec.Claim != nil {
+		clusters = append(clusters, r.indexed(ctx, is.Namespace, index.ClusterByName, is.Spec.Claim.ClusterName)...)
+	}
+	return clusters
 }
 
 // sameForClusters tells without looking at any cluster that none is concerned.

@@ -28,3 +28,6 @@ func woken(h handler.EventHandler, e event.UpdateEvent) []ctrl.Request {
 	}
 	return out
 }
+
+// HostHandler is what wakes clusters when hosts change what endpoints depend on.
+func HostHandler(r *Reconciler) handler.EventHandler { return r.hostHandler() }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
@@ -111,42 +109,38 @@ func (r *Reconciler) wakeClaimant(ctx context.Context, host *infrav1.ElementalHo
 }
 
 func (r *Reconciler) wakeCluster(ctx context.Context, namespace, name string, q queue) {
-	clusters := &infrav1.ElementalClusterList{}
-	err := r.Client.List(ctx, clusters, client.InNamespace(namespace), client.MatchingFields{index.ClusterByName: name}, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing the ElementalClusters of a Cluster")
-		return
-	}
-	for i := range clusters.Items {
-		q.Add(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&clusters.Items[i])})
+	for _, c := range r.indexed(ctx, namespace, index.ClusterByName, name) {
+		q.Add(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(c)})
 	}
 }
 
-// wakeSeeking wakes the clusters that look for a host to reserve, if this one is
-// nobody's.
+// indexed returns the ElementalClusters that an index has under the value. They are
+// the cache's own and must not be changed.
+func (r *Reconciler) indexed(ctx context.Context, namespace, field, value string) []*infrav1.ElementalCluster {
+	list := &infrav1.ElementalClusterList{}
+	err := r.Client.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{field: value}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing ElementalClusters", "index", field)
+		return nil
+	}
+	clusters := make([]*infrav1.ElementalCluster, len(list.Items))
+	for i := range list.Items {
+		clusters[i] = &list.Items[i]
+	}
+	return clusters
+}
+
+// wakeSeeking wakes the clusters that look for a host to reserve, and the one whose
+// choice this is, if the host is nobody's.
 func (r *Reconciler) wakeSeeking(ctx context.Context, host *infrav1.ElementalHost, q queue) {
 	if host.Spec.Claim != nil {
 		return
 	}
-	clusters := &infrav1.ElementalClusterList{}
-	if err := r.Client.List(ctx, clusters, client.InNamespace(host.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing clusters that look for a host")
-		return
-	}
-	for i := range clusters.Items {
-		c := &clusters.Items[i]
-		ref := c.Spec.ControlPlaneEndpointPolicy.HostRef
-		is := meta.FindStatusCondition(c.Status.Conditions, infrav1.ControlPlaneEndpointReadyCondition)
-		seeking := is != nil && is.Status == metav1.ConditionFalse && !isInUse(c)
-		if seeking || (ref != nil && ref.Name == host.Name) {
+	for _, value := range []string{index.Seeking, host.Name} {
+		for _, c := range r.indexed(ctx, host.Namespace, index.ClusterByEndpointHost, value) {
 			q.Add(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(c)})
 		}
 	}
-}
-
-// isInUse reports whether hosts that are free are of no use to the endpoint.
-func isInUse(c *infrav1.ElementalCluster) bool {
-	return meta.FindStatusCondition(c.Status.Conditions, infrav1.ControlPlaneEndpointFollowedCondition) != nil
 }
 
 // machineHandler wakes the cluster of a Machine that begins to go, is gone, or

@@ -1,0 +1,67 @@
+package cluster_test
+
+import (
+	"fmt"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
+)
+
+// BenchmarkHostChanged measures what a change of a host costs beside so many
+// clusters that have all that they need: a report, a claim, and a claim of a host
+// in a failure domain, which concerns all of them.
+func BenchmarkHostChanged(b *testing.B) {
+	for _, clusters := range []int{20, 200, 2000} {
+		memory := controllertest.NewMemory(b, env.Scheme, cache.TransformStripManagedFields(), index.Register)
+		r := &cluster.Reconciler{Client: memory, APIReader: memory.Live(), Clock: clock.RealClock{}}
+		for i := range clusters {
+			c := &infrav1.ElementalCluster{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "fleet", Name: fmt.Sprintf("c-%04d", i), Labels: map[string]string{clusterv1.ClusterNameLabel: fmt.Sprintf("c-%04d", i)},
+			}}
+			c.Spec.ControlPlaneEndpointPolicy.HostRef = &infrav1.EndpointHostReference{Name: fmt.Sprintf("endpoint-%d", i)}
+			c.Status.Conditions = []metav1.Condition{{Type: infrav1.ControlPlaneEndpointReadyCondition, Status: metav1.ConditionTrue}}
+			c.Status.FailureDomains = []clusterv1.FailureDomain{{Name: "a", ControlPlane: new(true)}}
+			if err := memory.Create(b.Context(), c); err != nil {
+				b.Fatal(err)
+			}
+			memory.Await(b, c)
+		}
+		for name, change := range map[string]func(*infrav1.ElementalHost){
+			"report": func(h *infrav1.ElementalHost) { h.Status.Agent.Version = "v2" },
+			"claim": func(h *infrav1.ElementalHost) {
+				h.Spec.Claim = &infrav1.HostClaim{ID: "x", ClusterName: "c-0001", MachineName: "m", Phase: infrav1.ClaimBound, Role: infrav1.RoleWorker}
+			},
+			"claim-in-domain": func(h *infrav1.ElementalHost) {
+				h.Labels[infrav1.DefaultFailureDomainLabel] = "a"
+				h.Spec.Claim = &infrav1.HostClaim{ID: "x", ClusterName: "c-0001", MachineName: "m", Phase: infrav1.ClaimBound, Role: infrav1.RoleWorker}
+			},
+		} {
+			b.Run(fmt.Sprintf("%s/clusters=%d", name, clusters), func(b *testing.B) {
+				before := controllertest.FleetHost(b, "fleet", 1)
+				after := controllertest.FleetHost(b, "fleet", 1)
+				change(after)
+				after.ResourceVersion = "2"
+				q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
+				defer q.ShutDown()
+				b.ReportAllocs()
+				for b.Loop() {
+					for _, h := range []handler.EventHandler{cluster.HostHandler(r), r.HostChanges()} {
+						h.Update(b.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: after}, q)
+					}
+				}
+			})
+		}
+	}
+}
