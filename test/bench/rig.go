@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -80,15 +79,6 @@ func (r *run) newRig(ctx context.Context, managers int) (_ *rig, err error) {
 	if g.api, err = measure.NewAPIServer(g.cluster.Config); err != nil {
 		return nil, err
 	}
-	discovery, err := kubernetes.NewForConfig(g.cluster.Config)
-	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
-	}
-	version, err := discovery.Discovery().ServerVersion()
-	if err != nil {
-		return nil, fmt.Errorf("reading the version of the API server: %w", err)
-	}
-	g.kubernetes = version.GitVersion
 	for _, name := range []string{namespace, bareNamespace} {
 		if err := g.admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 			return nil, fmt.Errorf("creating namespace %s: %w", name, err)

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
+	"path/filepath"
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/measure"
@@ -81,12 +81,13 @@ func Scenarios() []Scenario {
 
 // run is one run of a scenario.
 type run struct {
-	options    Options
-	scenario   string
-	progress   *shell.Progress
-	kubernetes string
-	rows       []table.Row
-	notes      []string
+	options  Options
+	scenario string
+	progress *shell.Progress
+	// kubernetes and commit are versions.
+	kubernetes, commit string
+	rows               []table.Row
+	notes              []string
 }
 
 // Run measures and returns the figures. Nothing of it runs any more when it returns.
@@ -96,22 +97,44 @@ func (s Scenario) Run(ctx context.Context, options Options) (table.Section, erro
 		return table.Section{}, errors.New("measuring: Options.Self is missing")
 	}
 	r := &run{options: options, scenario: s.Name, progress: shell.NewProgress(options.Progress)}
+	if err := r.findVersions(ctx); err != nil {
+		return table.Section{}, err
+	}
 	r.progress.Say("Scenario %s, %s hosts", s.Name, table.Count(options.Hosts))
 	machine, err := measure.ThisMachine()
 	if err != nil {
 		return table.Section{}, err
-	}
-	commit, err := shell.Command{Args: []string{"git", "describe", "--always", "--dirty", "--abbrev=12"}, Dir: options.Checkout}.Run(ctx)
-	if err != nil {
-		commit = "unknown" // the sources may have come without git
 	}
 	if err := s.measure(ctx, r); err != nil {
 		return table.Section{}, fmt.Errorf("scenario %s: %w", s.Name, err)
 	}
 	return table.Section{
 		Scenario: s.Name, Title: s.Title, Command: "make bench-" + s.Name, Rows: r.rows, Notes: r.notes,
-		Machine: r.describe(machine), Commit: strings.TrimSpace(commit), Date: time.Now(),
+		Machine: r.describe(machine), Commit: r.commit, Date: time.Now(),
 	}, nil
+}
+
+// findVersions finds out what is measured.
+func (r *run) findVersions(ctx context.Context) error {
+	if r.options.Checkout == "" {
+		folder, err := shell.Run(ctx, "go", "list", "-m", "-f", "{{.Dir}}")
+		if err != nil {
+			return fmt.Errorf("finding this repository: %w", err)
+		}
+		r.options.Checkout = folder
+	}
+	var err error
+	r.kubernetes, err = shell.Command{
+		Args: []string{"go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes"}, Dir: filepath.Join(r.options.Checkout, "test", "tools", "kubernetes"),
+	}.Run(ctx)
+	if err != nil {
+		return fmt.Errorf("finding the version of Kubernetes: %w", err)
+	}
+	r.commit, err = shell.Command{Args: []string{"git", "describe", "--always", "--dirty", "--abbrev=12"}, Dir: r.options.Checkout}.Run(ctx)
+	if err != nil {
+		r.commit = "unknown" // the sources may have come without git
+	}
+	return nil
 }
 
 // describe says what the figures were measured on.

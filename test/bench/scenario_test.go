@@ -82,9 +82,7 @@ func find(g Gomega, name string) Scenario {
 func TestScenarioFails(t *testing.T) {
 	g := NewWithT(t)
 	t.Setenv("TMPDIR", t.TempDir())
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	_, err := find(g, "memory").Run(ctx, Options{Hosts: 1, Self: []string{"none"}})
+	_, err := find(g, "memory").Run(t.Context(), Options{Hosts: 1, Self: []string{"none"}, Manager: filepath.Join(t.TempDir(), "none")})
 	g.Expect(err).To(MatchError(HavePrefix("scenario memory: starting a management cluster: ")))
 	_, err = find(g, "memory").Run(t.Context(), Options{Hosts: 1})
 	g.Expect(err).To(MatchError(ContainSubstring("Options.Self")))
