@@ -248,6 +248,21 @@ func TestPowerCutEndsWatches(t *testing.T) {
 	r.Eventually(watch.ResultChan()).Should(BeClosed())
 }
 
+// Nor is a way through the host to another one's Pod.
+func TestPowerCutEndsForwarding(t *testing.T) {
+	r := newRig(t, workload.Options{})
+	c, hosts := r.of(3)
+	member, err := c.etcd(t.Context(), hosts[1])
+	r.Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = member.Close() }()
+	_, err = member.Members(t.Context())
+	r.Expect(err).NotTo(HaveOccurred())
+	r.Halt(hosts[0])
+	_, err = member.Members(t.Context())
+	r.Expect(err).To(HaveOccurred())
+	r.Expect(c.ready(hosts[1], anybody())).To(Equal(200), "the member is well")
+}
+
 // A bootstrap that a power cut has ended leaves nothing that serves.
 func TestPowerCutInBootstrap(t *testing.T) {
 	r := newRig(t, workload.Options{})
