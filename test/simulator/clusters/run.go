@@ -19,6 +19,8 @@ import (
 const (
 	// lookEvery is how often Machines are looked at, so that looking costs little, and how exact times are.
 	lookEvery = 2 * time.Second
+	// sayEvery is how often progress is told.
+	sayEvery = 30 * time.Second
 	// page is how many Machines are read at once.
 	page = 500
 )
@@ -142,17 +144,18 @@ func (r *run) look(ctx context.Context) error {
 
 // await looks until what is checked is so.
 func (r *run) await(ctx context.Context, timeout time.Duration, check func(context.Context) error) error {
-	const sayEvery = 15
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	for looks := 0; ; looks++ {
+	var said time.Time
+	for {
 		err := check(ctx)
 		if err == nil || errors.Is(err, errFatal) {
 			return err
 		}
-		if looks%sayEvery == 0 {
+		if time.Since(said) >= sayEvery {
+			said = time.Now()
 			_, _ = fmt.Fprintln(r.o.Progress, err)
 		}
 		select {
