@@ -36,6 +36,8 @@ type Options struct {
 	Timeout time.Duration
 	// Management are further settings of the management cluster.
 	Management embedded.Options
+	// Args are further arguments of each of Cluster API's managers.
+	Args []string
 	// AgentLog is the file that gets what agents log; blank: nobody does.
 	AgentLog string
 	// Progress gets a line now and then. Nil: nobody is told.
@@ -51,6 +53,10 @@ func Run(ctx context.Context, o Options) (_ *Figures, err error) {
 		o.Progress = io.Discard
 	}
 	hosts := o.Count * (o.ControlPlanes + o.Workers)
+	o.Management.Args = map[string][]string{}
+	for _, name := range capi() {
+		o.Management.Args[name] = o.Args
+	}
 	w, err := world.Start(ctx, world.Options{Hosts: hosts, Management: o.Management, Progress: o.Progress, AgentLog: o.AgentLog})
 	if err != nil {
 		return nil, err
