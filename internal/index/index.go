@@ -59,17 +59,29 @@ const (
 	TokenHashKey = "token-sha256"
 )
 
+// OfHosts returns the indexes of ElementalHosts that do not depend on who has claimed
+// them, with what tells a host's values.
+func OfHosts() map[string]client.IndexerFunc {
+	return map[string]client.IndexerFunc{
+		HostByKey:           hostKeys,
+		HostByMatchedKey:    matchedKey,
+		HostByMatchedSerial: matchedSerial,
+		PendingHost:         PendingHosts,
+	}
+}
+
 // Register adds all indexes. It must be called before the cache starts.
 func Register(ctx context.Context, indexer client.FieldIndexer) error {
+	for name, values := range OfHosts() {
+		if err := indexer.IndexField(ctx, &infrav1.ElementalHost{}, name, values); err != nil {
+			return fmt.Errorf("adding index %s: %w", name, err)
+		}
+	}
 	for _, i := range []struct {
 		object client.Object
 		name   string
 		value  func(client.Object) []string
 	}{
-		{&infrav1.ElementalHost{}, HostByKey, hostKeys},
-		{&infrav1.ElementalHost{}, HostByMatchedKey, matchedKey},
-		{&infrav1.ElementalHost{}, HostByMatchedSerial, matchedSerial},
-		{&infrav1.ElementalHost{}, PendingHost, PendingHosts},
 		{&infrav1.ElementalHost{}, HostByCluster, hostCluster},
 		{&infrav1.ElementalHost{}, HostByMachine, hostMachine},
 		{&infrav1.ElementalMachine{}, MachineByClaim, machineClaim},

@@ -38,7 +38,7 @@ func bindable(host *infrav1.ElementalHost) bool {
 // proves itself, so it needs neither token nor namespace; but it must be said of
 // one host only.
 func (s *Server) declaredByKey(ctx context.Context, fingerprint string) (*infrav1.ElementalHost, error) {
-	found, err := s.hosts.find(ctx, client.MatchingFields{index.HostByMatchedKey: fingerprint}, func(host *infrav1.ElementalHost) bool {
+	found, err := s.hosts.find(ctx, index.HostByMatchedKey, fingerprint, func(host *infrav1.ElementalHost) bool {
 		id := host.Spec.Identity
 		return id != nil && id.Match != nil && id.Match.KeyFingerprint == fingerprint && id.KeyFingerprint == ""
 	})
@@ -64,7 +64,7 @@ func (s *Server) declaredBySerial(ctx context.Context, namespace, serial string)
 	if meaningless(serial) {
 		return nil, false, nil
 	}
-	found, err := s.hosts.find(ctx, client.MatchingFields{index.HostByMatchedSerial: serial}, func(host *infrav1.ElementalHost) bool {
+	found, err := s.hosts.find(ctx, index.HostByMatchedSerial, serial, func(host *infrav1.ElementalHost) bool {
 		id := host.Spec.Identity
 		return host.Namespace == namespace && id != nil && id.Match != nil && strings.TrimSpace(id.Match.SerialNumber) == serial
 	})

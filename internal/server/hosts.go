@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -43,17 +42,14 @@ type hosts struct {
 	schedule *schedule
 	recorder events.EventRecorder
 
-	mu  sync.Mutex
-	own map[types.NamespacedName]*infrav1.ElementalHost
+	own ownWrites
 }
 
 // get returns the newest known state of a host, not to be changed; errGone if
 // there is none.
 func (h *hosts) get(ctx context.Context, key types.NamespacedName) (*infrav1.ElementalHost, error) {
 	// First the own writes: what is no longer among them is in the cache.
-	h.mu.Lock()
-	own := h.own[key]
-	h.mu.Unlock()
+	own := h.own.get(key)
 	cached, err := h.cached(ctx, key)
 	switch {
 	case err != nil:
@@ -82,31 +78,18 @@ func (h *hosts) cached(ctx context.Context, key types.NamespacedName) (*infrav1.
 
 // remember keeps an own write until the cache has it.
 func (h *hosts) remember(host *infrav1.ElementalHost) {
-	key := client.ObjectKeyFromObject(host)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if before := h.own[key]; before != nil && newer(before, host) {
+	if !h.own.add(host) {
 		return
 	}
-	h.own[key] = host
-	version := host.ResourceVersion // rather than the host, which would be kept that long
+	key, version := client.ObjectKeyFromObject(host), host.ResourceVersion // rather than the host, which would be kept that long
 	h.schedule.at(h.clock.Now().Add(ownWriteLifetime), func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if own := h.own[key]; own != nil && own.ResourceVersion == version {
-			delete(h.own, key)
-		}
+		h.own.drop(key, func(own *infrav1.ElementalHost) bool { return own.ResourceVersion == version })
 	})
 }
 
 // seen takes note of what the cache has.
 func (h *hosts) seen(host *infrav1.ElementalHost, deleted bool) {
-	key := client.ObjectKeyFromObject(host)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if own := h.own[key]; own != nil && (deleted || !newer(own, host)) {
-		delete(h.own, key)
-	}
+	h.own.drop(client.ObjectKeyFromObject(host), func(own *infrav1.ElementalHost) bool { return deleted || !newer(own, host) })
 }
 
 // update changes facts in a host's status, derives the conditions and writes

@@ -154,7 +154,7 @@ type pollers struct {
 
 func startPollers(b *testing.B) *pollers {
 	b.Helper()
-	command := exec.Command(os.Args[0], "-test.run=^$") //nolint:noctx // this program; it ends with its input
+	command := exec.Command(os.Args[0], "-test.run=^$")
 	command.Env, command.Stderr = append(os.Environ(), pollersVariable+"=1"), os.Stderr
 	in, err := command.StdinPipe()
 	if err != nil {

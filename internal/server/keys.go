@@ -3,9 +3,8 @@ package server
 import (
 	"context"
 	"fmt"
-	"maps"
+	"slices"
 
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
@@ -47,7 +46,7 @@ func roleOf(host *infrav1.ElementalHost, fingerprint string) keyRole {
 // to it; nil if there is none. If a key is in two hosts, which only a person can
 // have done, it is nobody's.
 func (h *hosts) byKey(ctx context.Context, fingerprint string) (*infrav1.ElementalHost, keyRole, error) {
-	found, err := h.find(ctx, client.MatchingFields{index.HostByKey: fingerprint}, func(host *infrav1.ElementalHost) bool {
+	found, err := h.find(ctx, index.HostByKey, fingerprint, func(host *infrav1.ElementalHost) bool {
 		return roleOf(host, fingerprint) != keyUnknown
 	})
 	if err != nil {
@@ -64,34 +63,34 @@ func (h *hosts) byKey(ctx context.Context, fingerprint string) (*infrav1.Element
 	return found[0], roleOf(found[0], fingerprint), nil
 }
 
-// find returns the hosts, not to be changed, that an index has and that are, as
-// far as is known now, what is looked for.
-func (h *hosts) find(ctx context.Context, fields client.MatchingFields, wanted func(*infrav1.ElementalHost) bool) ([]*infrav1.ElementalHost, error) {
+// find returns the hosts, not to be changed, that an index has under the value and
+// that are, as far as is known now, what is looked for.
+func (h *hosts) find(ctx context.Context, field, value string, wanted func(*infrav1.ElementalHost) bool) ([]*infrav1.ElementalHost, error) {
 	// First the own writes: what is no longer among them is in the cache.
-	h.mu.Lock()
-	owns := maps.Clone(h.own)
-	h.mu.Unlock()
+	owns := h.own.find(field, value)
 	var list infrav1.ElementalHostList
-	if err := h.client.List(ctx, &list, fields, client.UnsafeDisableDeepCopy); err != nil {
+	if err := h.client.List(ctx, &list, client.MatchingFields{field: value}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("looking up host: %w", err)
 	}
 	var found []*infrav1.ElementalHost
-	seen := map[types.NamespacedName]bool{}
-	for i := range list.Items {
-		cached := &list.Items[i]
-		key := client.ObjectKeyFromObject(cached)
-		if own := owns[key]; own != nil && newer(own, cached) {
-			continue
-		}
-		seen[key] = true
-		if wanted(cached) {
-			found = append(found, cached)
+	consider := func(host *infrav1.ElementalHost) {
+		if wanted(host) {
+			found = append(found, host)
 		}
 	}
-	for key, own := range owns {
-		if !seen[key] && wanted(own) {
-			found = append(found, own)
+	for i := range list.Items {
+		newest := &list.Items[i]
+		// By now there may be a write that was not among the first.
+		if own := h.own.get(client.ObjectKeyFromObject(newest)); own != nil && newer(own, newest) {
+			newest = own
 		}
+		owns = slices.DeleteFunc(owns, func(own *infrav1.ElementalHost) bool {
+			return own.Name == newest.Name && own.Namespace == newest.Namespace
+		})
+		consider(newest)
+	}
+	for _, own := range owns {
+		consider(own)
 	}
 	return found, nil
 }

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
@@ -39,7 +38,7 @@ type pendingKey struct{ namespace, value string }
 func (p *pendingHosts) add(ctx context.Context, key pendingKey, limit int32) (release func(), ok bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	found, err := p.hosts.find(ctx, client.MatchingFields{index.PendingHost: key.value}, func(host *infrav1.ElementalHost) bool {
+	found, err := p.hosts.find(ctx, index.PendingHost, key.value, func(host *infrav1.ElementalHost) bool {
 		return host.Namespace == key.namespace && slices.Contains(index.PendingHosts(host), key.value)
 	})
 	if err != nil {

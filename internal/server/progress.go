@@ -21,6 +21,9 @@ type progress struct {
 	due time.Time
 	// waiting is true while the newest is not written.
 	waiting bool
+	// writing is true from when progress that was due is about to be written until it
+	// is: what comes in between is not due at once.
+	writing bool
 }
 
 // deferProgress tells whether progress has to wait; if so it will be written
@@ -37,15 +40,15 @@ func (p *presence) deferProgress(host types.NamespacedName, op infrav1.HostOpera
 		s.progress = is
 	}
 	is.newest = op
-	if !now.Before(is.due) {
+	if !now.Before(is.due) && !is.writing {
 		is.due = now.Add(progressInterval)
 		is.waiting = false
 		return false
 	}
-	if !is.waiting {
-		is.waiting = true
+	if !is.waiting && !is.writing {
 		p.schedule.at(is.due, func() { p.changed(host) })
 	}
+	is.waiting = true
 	return true
 }
 
@@ -57,6 +60,7 @@ func (p *presence) dueProgress(host types.NamespacedName) (infrav1.HostOperation
 	if s == nil || s.progress == nil || !s.progress.waiting || p.clock.Now().Before(s.progress.due) {
 		return infrav1.HostOperation{}, false
 	}
+	s.progress.writing = true
 	return s.progress.newest, true
 }
 
@@ -72,6 +76,7 @@ func (p *presence) progressWritten(host types.NamespacedName, op infrav1.HostOpe
 		s.progress = nil
 		return
 	}
+	s.progress.writing = false
 	if s.progress.newest == op {
 		s.progress.waiting = false
 	}

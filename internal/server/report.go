@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -89,15 +90,15 @@ func setFacts(host *infrav1.ElementalHost, in *protocol.Report, now time.Time) {
 func (s *Server) setOperations(host *infrav1.ElementalHost, key types.NamespacedName, ops []reported) ([]infrav1.HostOperation, error) {
 	var recorded []infrav1.HostOperation
 	for _, op := range ops {
-		before := host.DeepCopy()
+		before := slices.Clone(host.Status.Operations)
 		if err := record(host, op.HostOperation, s.clock.Now()); err != nil {
 			return nil, err
 		}
-		if equality.Semantic.DeepEqual(before.Status.Operations, host.Status.Operations) {
+		if equality.Semantic.DeepEqual(before, host.Status.Operations) {
 			continue
 		}
 		if op.State == infrav1.OperationRunning && s.presence.deferProgress(key, op.HostOperation) {
-			host.Status.Operations = before.Status.Operations
+			host.Status.Operations = before
 			continue
 		}
 		if len(op.erased) > 0 {

@@ -168,7 +168,7 @@ func New(o Options) (*Server, error) {
 	}
 	s.hosts = &hosts{
 		client: o.Client, live: o.APIReader, clock: o.Clock, schedule: s.schedule, recorder: o.Recorder,
-		own: map[types.NamespacedName]*infrav1.ElementalHost{},
+		own: newOwnWrites(),
 	}
 	s.attempts = &attempts{clock: o.Clock, schedule: s.schedule, hosts: map[string]*infrav1.ElementalHost{}}
 	s.pending = &pendingHosts{hosts: s.hosts, underway: map[pendingKey]int{}}
