@@ -22,6 +22,10 @@ type Options struct {
 	// Simulation has the manager built for virtual hosts: one that takes addresses of the loopback for endpoints, which no
 	// released manager does.
 	Simulation bool
+	// OneVersion has every kind in the version alone that its objects are stored in. Cluster API's are otherwise in two, and
+	// every change of an object is converted by a call of its manager: with many clusters that is a good part of what all
+	// processes do.
+	OneVersion bool
 	// Args are further arguments for Cluster API's managers, by their names: capi-core, capi-kubeadm-bootstrap,
 	// capi-kubeadm-control-plane.
 	Args map[string][]string

@@ -89,6 +89,11 @@ func (c *Cluster) install(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("preparing %s: %w", p.name, err)
 		}
+		if c.options.OneVersion {
+			if err := p.installed.KeepStored(); err != nil {
+				return fmt.Errorf("preparing %s: %w", p.name, err)
+			}
+		}
 		if err := create(ctx, admin, p.installed.Objects); err != nil {
 			return fmt.Errorf("installing %s: %w", p.name, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -53,6 +54,30 @@ func Read(components []byte, webhook Webhook) (*Provider, error) {
 		return nil, errors.New("reading components: there is no ServiceAccount for the manager")
 	}
 	return p, nil
+}
+
+// KeepStored takes all versions of all kinds away but those that objects are stored in, and with them the conversion.
+// kube-apiserver keeps every object in each of a kind's versions, whether anybody asks for it or not, and has the manager
+// convert it whenever it changes.
+func (p *Provider) KeepStored() error {
+	for _, obj := range p.Objects {
+		if obj.GetKind() != "CustomResourceDefinition" {
+			continue
+		}
+		versions, _, err := unstructured.NestedSlice(obj.Object, "spec", "versions")
+		if err != nil {
+			return fmt.Errorf("reading the versions of %s: %w", obj.GetName(), err)
+		}
+		versions = slices.DeleteFunc(versions, func(version any) bool {
+			v, ok := version.(map[string]any)
+			return ok && v["storage"] != true
+		})
+		if err := unstructured.SetNestedSlice(obj.Object, versions, "spec", "versions"); err != nil {
+			return fmt.Errorf("writing the versions of %s: %w", obj.GetName(), err)
+		}
+		unstructured.RemoveNestedField(obj.Object, "spec", "conversion")
+	}
+	return nil
 }
 
 // add sorts an object in.

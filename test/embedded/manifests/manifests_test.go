@@ -75,6 +75,16 @@ func TestRead(t *testing.T) {
 	}))
 }
 
+func TestKeepStored(t *testing.T) {
+	g := NewWithT(t)
+	two := strings.Replace(components, "spec: {group: g}", "spec: {versions: [{name: v1, storage: false}, {name: v2, storage: true}]}", 1)
+	p, err := Read([]byte(two), Webhook{})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(p.KeepStored()).To(Succeed())
+	g.Expect(p.Objects[1].Object["spec"]).NotTo(HaveKey("conversion"))
+	g.Expect(p.Objects[2].Object["spec"]).To(Equal(map[string]any{"versions": []any{map[string]any{"name": "v2", "storage": true}}}))
+}
+
 func TestReadRefuses(t *testing.T) {
 	account := components[strings.Index(components, "apiVersion: v1\nkind: ServiceAccount"):strings.Index(components, "apiVersion: apps/v1")]
 	for name, tc := range map[string]struct{ components, want string }{

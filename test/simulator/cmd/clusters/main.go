@@ -42,6 +42,7 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.Management.Folder, "folder", "", "folder for data and logs of the management cluster, empty or absent, and left behind; blank for a temporary one")
 	flags.StringVar(&o.Management.Manager, "manager", "", "file of a manager built with -tags simulation; blank builds it")
 	flags.StringVar(&o.Management.Checkout, "checkout", "", "folder of the repository; blank to find it from the working directory")
+	flags.BoolVar(&o.Management.OneVersion, "one-version", false, "have Cluster API's kinds in their newest version only, without conversions")
 	flags.StringArrayVar(&o.Args, "capi-arg", nil, "further argument of each of Cluster API's managers, such as --kube-api-qps=200; may be given several times")
 	flags.StringVar(&o.AgentLog, "agent-log", "", "file for what agents log; blank for nowhere")
 	if err := flags.Parse(args); err != nil {
