@@ -185,6 +185,14 @@ func (f *Fleet) PowerOn(ctx context.Context, over time.Duration) error {
 // Each does something to some of the hosts, in random order and spread evenly over a
 // time. It returns when the last is done, or with the cause of ctx's end.
 func (f *Fleet) Each(ctx context.Context, hosts []*Host, over time.Duration, do func(*Host)) error {
+	if !f.each(ctx.Done(), hosts, over, do) {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// each is Each, and false if it was stopped before the last.
+func (f *Fleet) each(stop <-chan struct{}, hosts []*Host, over time.Duration, do func(*Host)) bool {
 	f.randomMu.Lock()
 	order := f.random.Perm(len(hosts))
 	f.randomMu.Unlock()
@@ -205,19 +213,19 @@ func (f *Fleet) Each(ctx context.Context, hosts []*Host, over time.Duration, do 
 		if due > 0 {
 			timer := time.NewTimer(due)
 			select {
-			case <-ctx.Done():
+			case <-stop:
 				timer.Stop()
-				return context.Cause(ctx)
+				return false
 			case <-timer.C:
 			}
 		}
 		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		case <-stop:
+			return false
 		case next <- hosts[number]:
 		}
 	}
-	return nil
+	return true
 }
 
 // Close switches all hosts off and returns when nothing of them is left, but for what
@@ -235,10 +243,10 @@ func (f *Fleet) Close() error {
 		return nil
 	}
 	f.end()
-	err := f.Each(context.WithoutCancel(f.life), f.hosts, 0, func(h *Host) { h.powerOff(true) })
+	f.each(nil, f.hosts, 0, func(h *Host) { h.powerOff(true) })
 	f.running.Wait()
 	f.limbo.close()
-	err = errors.Join(err, f.block.release())
+	err := f.block.release()
 	if f.temporary {
 		if failure := os.RemoveAll(f.folder); failure != nil {
 			err = errors.Join(err, fmt.Errorf("removing the file systems of hosts: %w", failure))

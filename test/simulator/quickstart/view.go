@@ -23,7 +23,7 @@ func View(ctx context.Context, f Folder, screen *Screen) error {
 	for seen := (snapshot{}); ; {
 		now, err := look(ctx, w.Admin, ClusterName)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // it was asked to end
+			return nil
 		}
 		if err != nil {
 			return err

@@ -62,7 +62,11 @@ func TestWhatAHostIs(t *testing.T) {
 		g.Expect(line.is).To(Equal(want))
 		g.Expect(line.address).To(Equal("127.9.0.1"))
 		g.Expect(line.connected).To(BeTrue())
-		g.Expect(line.machine == "m").To(Equal(h.Spec.Claim != nil))
+		machine := ""
+		if h.Spec.Claim != nil {
+			machine = "m"
+		}
+		g.Expect(line.machine).To(Equal(machine))
 	}
 	g.Expect(describeHost(elementalHost(func(h *infrav1.ElementalHost) { h.Status.Conditions = nil })).connection()).To(Equal("silent"))
 }

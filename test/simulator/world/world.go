@@ -75,7 +75,7 @@ func Start(ctx context.Context, o Options) (_ *World, err error) {
 	w := &World{checkout: o.Management.Checkout}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, w.Close()) //nolint:contextcheck // it ends whatever became of ctx
+			err = errors.Join(err, w.Close())
 		}
 	}()
 	if w.checkout == "" {
