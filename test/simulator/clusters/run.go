@@ -61,7 +61,7 @@ func Run(ctx context.Context, o Options) (_ *Figures, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, w.Close()) }() //nolint:contextcheck // it ends whatever became of ctx
+	defer func() { err = errors.Join(err, w.Close()) }()
 	r := &run{o: o, w: w, figures: &Figures{Clusters: o.Count, ControlPlanes: o.ControlPlanes, Workers: o.Workers, Hosts: hosts, Parallel: o.Parallel}}
 	if err := w.Fleet.PowerOn(ctx, 0); err != nil {
 		return nil, fmt.Errorf("switching hosts on: %w", err)
