@@ -56,6 +56,11 @@ func (s *Server) enrol(w http.ResponseWriter, r *http.Request, who caller) error
 	if err != nil {
 		return err
 	}
+	leave, err := s.turns.wait(r.Context())
+	if err != nil {
+		return err
+	}
+	defer leave()
 	// A host that hangs up half-way would else waste the use of its token.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), enrolTimeout)
 	defer cancel()

@@ -34,6 +34,8 @@ const (
 	DefaultPingTimeout     = 20 * time.Second
 	DefaultEnrolRate       = 200
 	DefaultEnrolBurst      = 1000
+	// More at once only wait for each other at the API server.
+	DefaultMaxEnrolments = 64
 	// 10,000 hosts behind one NAT are back within 20 seconds.
 	DefaultConnectionRate   = 1000
 	DefaultConnectionBurst  = 12000
@@ -95,6 +97,9 @@ type Options struct {
 	// key, and those that fail for want of one.
 	EnrolRate  float64
 	EnrolBurst int
+	// MaxEnrolments bounds the enrolments under way; further hosts wait, and are
+	// asked to come back when that takes long.
+	MaxEnrolments int
 	// ConnectionRate and ConnectionBurst limit new connections of one source,
 	// before anything is computed for them.
 	ConnectionRate  float64
@@ -136,6 +141,7 @@ type Server struct {
 	label            *podLabel
 	enrolling        locks
 	attempts         *attempts
+	turns            *turns
 	queue            workqueue.TypedRateLimitingInterface[types.NamespacedName]
 	// draining is closed when the server is about to end.
 	draining chan struct{}
@@ -170,6 +176,7 @@ func New(o Options) (*Server, error) {
 		client: o.Client, live: o.APIReader, clock: o.Clock, schedule: s.schedule, recorder: o.Recorder,
 		own: newOwnWrites(),
 	}
+	s.turns = newTurns(o.Clock, withDefault(o.MaxEnrolments, DefaultMaxEnrolments))
 	s.attempts = &attempts{clock: o.Clock, schedule: s.schedule, hosts: map[string]*infrav1.ElementalHost{}}
 	s.pending = &pendingHosts{hosts: s.hosts, underway: map[pendingKey]int{}}
 	s.rotated = &rotations{clock: o.Clock, schedule: s.schedule, at: map[types.NamespacedName]time.Time{}}

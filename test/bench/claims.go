@@ -110,7 +110,7 @@ func (g *rig) grow(ctx context.Context, free int) error {
 		return err
 	}
 	g.progress.Say("Adding hosts until %s are free", table.Count(free))
-	if err := g.addHosts(ctx, free-now, 0); err != nil {
+	if err := g.addHosts(ctx, free-now, ramp(free-now)); err != nil {
 		return err
 	}
 	if err := g.mustConnect(ctx); err != nil {

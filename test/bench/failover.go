@@ -18,7 +18,7 @@ func measureFailover(ctx context.Context, r *run) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, g.close()) }()
-	if err := g.addHosts(ctx, r.options.Hosts, 0); err != nil {
+	if err := g.addHosts(ctx, r.options.Hosts, ramp(r.options.Hosts)); err != nil {
 		return err
 	}
 	if err := g.mustConnect(ctx); err != nil {

@@ -41,7 +41,7 @@ func measureMemory(ctx context.Context, r *run) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := g.addHosts(ctx, r.options.Hosts, 0); err != nil {
+	if err := g.addHosts(ctx, r.options.Hosts, ramp(r.options.Hosts)); err != nil {
 		return err
 	}
 	if err := g.mustConnect(ctx); err != nil {

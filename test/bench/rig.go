@@ -29,7 +29,9 @@ const (
 	// often is how often something is looked at that is about to happen.
 	often = 100 * time.Millisecond
 	// patience is how long anything may take that has no target.
-	patience = 10 * time.Minute
+	patience = 15 * time.Minute
+	// rampRate is how many hosts a second are switched on where it does not matter how they come.
+	rampRate = 200
 	// connectedHosts is the manager's metric of hosts that wait for a plan.
 	connectedHosts = "elemental_agent_api_connected_hosts"
 )
@@ -115,6 +117,9 @@ func (g *rig) register(ctx context.Context) error {
 	return nil
 }
 
+// ramp is how long so many hosts are switched on where it does not matter how they come.
+func ramp(count int) time.Duration { return time.Duration(count) * time.Second / rampRate }
+
 // addHosts switches further hosts on, evenly over a time.
 func (g *rig) addHosts(ctx context.Context, count int, over time.Duration) error {
 	f, err := fleet.New(fleet.Settings{
@@ -155,6 +160,8 @@ func (g *rig) close() error { return errors.Join(g.closeFleets(), g.cluster.Stop
 
 // connected is how many hosts wait for a plan at the manager that leads; none while no manager answers.
 func (g *rig) connected(ctx context.Context) int {
+	ctx, cancel := context.WithTimeout(ctx, soon)
+	defer cancel()
 	most := 0.0
 	for _, m := range g.cluster.Managers() {
 		if n, err := measure.Gauge(ctx, m.Metrics, connectedHosts); err == nil {

@@ -31,7 +31,7 @@ func measureStorm(ctx context.Context, r *run) (err error) {
 	defer func() { err = errors.Join(err, g.close()) }()
 	// Claims during the storm are to find a host.
 	early := min(r.options.Hosts/10, 100)
-	if err := g.addHosts(ctx, early, 0); err != nil {
+	if err := g.addHosts(ctx, early, ramp(early)); err != nil {
 		return err
 	}
 	if err := g.mustConnect(ctx); err != nil {

@@ -1,0 +1,84 @@
+package server_test
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/enrolment"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
+)
+
+// A storm of enrolments does not all reach the API server at once: some do, others
+// wait, and who waits long is sent away for a while.
+func TestThreat15_EnrolmentsTakeTurns(t *testing.T) {
+	const atOnce, more = 2, 3
+	g := NewWithT(t)
+	creating, goOn := atomic.Int32{}, make(chan struct{})
+	h := start(t, func(o *server.Options) {
+		o.MaxEnrolments = atOnce
+		o.Client = interceptor.NewClient(o.Client.(client.WithWatch), interceptor.Funcs{
+			Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+				if _, isHost := obj.(*infrav1.ElementalHost); isHost {
+					creating.Add(1)
+					<-goOn
+				}
+				return c.Create(ctx, obj, opts...)
+			},
+		})
+	})
+	release := sync.OnceFunc(func() { close(goOn) })
+	t.Cleanup(release)
+	h.registration("edge")
+	token, _ := h.token("edge", func(t *enrolment.Token) { t.MaxUses = atOnce + more })
+	answers := make(chan answer, atOnce+more)
+	enrol := func() {
+		a := h.agent()
+		go func() {
+			got, err := a.do(context.Background(), http.MethodPost, protocol.PathEnrol, token, enrolRequest())
+			if err == nil {
+				answers <- got
+			}
+		}()
+	}
+	for range atOnce {
+		enrol()
+	}
+	g.Eventually(creating.Load, eventually, often).Should(BeEquivalentTo(atOnce))
+	enrol()
+	var got answer
+	g.Eventually(func() bool {
+		h.clock.Step(time.Second)
+		select {
+		case got = <-answers:
+			return true
+		default:
+			return false
+		}
+	}, eventually, often).Should(BeTrue())
+	g.Expect(got.status).To(Equal(http.StatusServiceUnavailable))
+	after, err := strconv.Atoi(got.header.Get("Retry-After"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(after).To(And(BeNumerically(">=", 5), BeNumerically("<=", 10)))
+
+	// Who waits is let in when others have left.
+	for range more - 1 {
+		enrol()
+	}
+	g.Consistently(creating.Load, 200*time.Millisecond).Should(BeEquivalentTo(atOnce))
+	release()
+	for range atOnce + more - 1 {
+		g.Eventually(answers, eventually).Should(Receive(&got))
+		g.Expect(got.status).To(Equal(http.StatusOK))
+	}
+}
