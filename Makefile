@@ -125,6 +125,15 @@ $(BENCHES:%=bench-%): bench-%:
 	@echo "==> Measuring $*"
 	$(BENCH) $*
 
+# GOBENCH names Go benchmarks of the hot paths; GOBENCHFLAGS are further flags for go test. benchstat reads what is printed.
+GOBENCH ?= .
+GOBENCHFLAGS ?= -count 6
+
+.PHONY: bench-go
+bench-go: ## Measure the hot paths of the manager, for benchstat. Needs no root.
+	@go test -p 1 -run '^$$' -bench '$(GOBENCH)' -benchmem $(GOBENCHFLAGS) -timeout 2h \
+		$$(grep -rl --include='*_test.go' '^func Benchmark' internal | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+
 # FUZZTIME is how long each fuzz target runs.
 FUZZTIME ?= 60s
 

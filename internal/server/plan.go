@@ -86,7 +86,12 @@ func (s *Server) changedPlan(ctx context.Context, fingerprint string, key types.
 	if err != nil {
 		return nil, err
 	}
+	from := plannedFrom(host, site, cluster)
+	if after != "" && s.presence.revision(key, from) == after {
+		return nil, nil //nolint:nilnil // documented
+	}
 	p := plan.For(host, site, cluster)
+	s.presence.planMade(key, from, p.Revision)
 	if p.Revision == after {
 		return nil, nil //nolint:nilnil // documented
 	}

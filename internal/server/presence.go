@@ -45,6 +45,8 @@ type session struct {
 	evidence evidence
 	reports  *rate.Limiter
 	boots    boots
+	// planned is the last plan that was made.
+	planned planned
 }
 
 // poll is one open plan request.
