@@ -70,7 +70,8 @@ func (p *Provider) KeepStored() error {
 		}
 		versions = slices.DeleteFunc(versions, func(version any) bool {
 			v, ok := version.(map[string]any)
-			return ok && v["storage"] != true
+			stored, _ := v["storage"].(bool)
+			return ok && !stored
 		})
 		if err := unstructured.SetNestedSlice(obj.Object, versions, "spec", "versions"); err != nil {
 			return fmt.Errorf("writing the versions of %s: %w", obj.GetName(), err)
