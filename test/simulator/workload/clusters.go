@@ -20,6 +20,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/fleet"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/simulator/workload/kubeadm"
 )
 
 // Options are the settings of Clusters. The zero value is kubeadm's and Kubernetes' defaults.
@@ -76,6 +77,9 @@ func New(ctx context.Context, o Options) (*Clusters, error) {
 	}
 	if o.Log.GetSink() == nil {
 		o.Log = logr.Discard()
+	}
+	if err := checkPorts(kubeadm.DefaultPort, etcdPort); err != nil {
+		return nil, err
 	}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, rbacv1.AddToScheme} {
