@@ -9,10 +9,20 @@ import (
 	"strings"
 )
 
-// Gauge returns the value of a metric without labels at an URL.
-func Gauge(ctx context.Context, url, name string) (float64, error) {
+// Gauges reads metrics of servers that are measured.
+type Gauges struct {
+	http *http.Client
+}
+
+// NewGauges returns a reader that costs the servers as little as may be: they need not compress what they say.
+func NewGauges() *Gauges {
+	return &Gauges{http: &http.Client{Transport: &http.Transport{DisableCompression: true}}}
+}
+
+// Read returns the value of a metric without labels at an URL.
+func (g *Gauges) Read(ctx context.Context, url, name string) (float64, error) {
 	value, found := 0.0, false
-	err := scrape(ctx, http.DefaultClient, url, func(body io.Reader) error {
+	err := scrape(ctx, g.http, url, func(body io.Reader) error {
 		lines := newScanner(body)
 		for lines.Scan() {
 			text, ok := strings.CutPrefix(lines.Text(), name+" ")

@@ -101,8 +101,8 @@ func TestWrites(t *testing.T) {
 	g.Expect(w.Since(before).Only(Write.Object).Total()).To(Equal(13))
 	g.Expect(w.Since(w)).To(BeEmpty())
 
-	g.Expect(Gauge(t.Context(), server.URL+"/metrics", "elemental_hosts")).To(Equal(41.5))
-	_, err = Gauge(t.Context(), server.URL+"/metrics", "elemental")
+	g.Expect(NewGauges().Read(t.Context(), server.URL+"/metrics", "elemental_hosts")).To(Equal(41.5))
+	_, err = NewGauges().Read(t.Context(), server.URL+"/metrics", "elemental")
 	g.Expect(err).To(MatchError("there is no metric elemental"))
 
 	body = strings.Replace(metrics, `verb="POST",version="v1beta2"} 12`, `verb="POST"} twelve`, 1)
