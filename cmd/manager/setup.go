@@ -86,6 +86,7 @@ func newManager(ctx context.Context, o *options) (ctrl.Manager, error) {
 	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:           scheme,
+		MapperProvider:   newMapper,
 		Cache:            cacheOptions,
 		LeaderElection:   o.leaderElection.enabled,
 		LeaderElectionID: "elemental-manager-leader-election",

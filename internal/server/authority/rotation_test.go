@@ -125,6 +125,9 @@ func TestSwitchWaitsForHosts(t *testing.T) {
 	r.Expect(gauge(r.WithT, metrics, "elemental_agent_api_ca_not_after_seconds")).To(BeNumerically(">", float64(r.clock.Now().Unix())))
 
 	r.acknowledge(slow, both)
+	r.Expect(gauge(r.WithT, metrics, "elemental_agent_api_ca_hosts_unacknowledged")).To(Equal(2.0), "hosts are not counted each time")
+	r.clock.Step(10 * time.Second)
+	r.Expect(gauge(r.WithT, metrics, "elemental_agent_api_ca_hosts_unacknowledged")).To(Equal(1.0))
 	r.acknowledge(locked, both)
 	r.Expect(r.reconcile()).To(BeZero())
 	r.Expect(r.event()).To(HavePrefix("Normal CARotated "))
