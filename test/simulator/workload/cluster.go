@@ -131,7 +131,7 @@ func (c *cluster) register(ctx context.Context, kubelet objects.Kubelet, now tim
 	if err := c.updateNode(ctx, kubelet.Name, func(is *corev1.Node) bool {
 		taken = objects.IsReady(is)
 		if !taken {
-			is.Labels, is.Status, is.Spec.Taints = node.Labels, node.Status, node.Spec.Taints
+			objects.Renew(is, node)
 		}
 		return !taken
 	}); err != nil {

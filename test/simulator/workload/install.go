@@ -76,6 +76,11 @@ func (c *Clusters) initialize(ctx context.Context, h *host, job *kubeadm.Job) er
 	one := c.found(all)
 	one.mu.Lock()
 	defer one.mu.Unlock()
+	defer func() {
+		if len(one.hosts) == 0 {
+			one.end()
+		}
+	}()
 	endpoint := "https://" + init.Cluster.ControlPlaneEndpoint
 	info, err := certs.Info(endpoint, all.cluster.Certificate)
 	if err != nil {
@@ -283,6 +288,11 @@ func (c *cluster) leave(h *host) {
 		c.inspect()
 		return
 	}
+	c.end()
+}
+
+// end drops a cluster without hosts. c.mu is held.
+func (c *cluster) end() {
 	if c.next != nil {
 		c.next.Stop()
 	}

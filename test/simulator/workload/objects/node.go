@@ -53,6 +53,21 @@ func (k Kubelet) Node(uid types.UID, now time.Time) *corev1.Node {
 	return node
 }
 
+// Renew is what becomes of a Node that was there when a kubelet registered: what others have added stays.
+func Renew(is, registered *corev1.Node) {
+	if is.Labels == nil {
+		is.Labels = map[string]string{}
+	}
+	maps.Copy(is.Labels, registered.Labels)
+	is.Status = registered.Status
+	is.Spec.Taints = slices.DeleteFunc(is.Spec.Taints, unreachable)
+	for _, taint := range registered.Spec.Taints {
+		if !slices.ContainsFunc(is.Spec.Taints, func(has corev1.Taint) bool { return has.MatchTaint(&taint) }) {
+			is.Spec.Taints = append(is.Spec.Taints, taint)
+		}
+	}
+}
+
 // SetReady is what a kubelet does that reaches the API server. changed is false where all is so already.
 func SetReady(node *corev1.Node, now time.Time) (changed bool) {
 	if IsReady(node) && !slices.ContainsFunc(node.Spec.Taints, unreachable) {
