@@ -26,8 +26,9 @@ type Options struct {
 	Folder Folder
 	// Checkout is the folder of this repository, Manager the file of a manager for virtual hosts; blank builds it.
 	Checkout, Manager string
-	// Program is the file of cmd/quickstart.
-	Program string
+	// Program is the file of cmd/quickstart, Flags are what it is told beside commands, and End is the command line that
+	// ends the world; for people.
+	Program, Flags, End string
 	Screen  *Screen
 }
 
@@ -237,8 +238,8 @@ func (o Options) next(status Status) []string {
 		"  kubectl get secret "+ClusterName+"-kubeconfig -o jsonpath='{.data.value}' | base64 -d > "+demo,
 		"  kubectl --kubeconfig "+demo+" get nodes",
 		"  kubectl scale kubeadmcontrolplane "+ClusterName+"-control-plane --replicas 1",
-		"  "+o.Program+" view  # watch",
-		"  "+o.Program+" host PowerOn HOST  # the dead one is reset and offered again; there is PowerOff, Reboot, Crash, Cut and Join as well",
-		"Logs are in "+o.Folder.Path+". This ends it and removes all traces: make quickstart-down",
+		"  "+o.Program+o.Flags+" view  # watch",
+		"  "+o.Program+o.Flags+" host PowerOn HOST  # the dead one is reset and offered again; there is PowerOff, Reboot, Crash, Cut and Join as well",
+		"Logs are in "+o.Folder.Path+". This ends it and removes all traces: "+o.End,
 	)
 }

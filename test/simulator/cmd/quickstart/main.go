@@ -72,9 +72,14 @@ func run(ctx context.Context, args []string) error {
 		if err != nil {
 			return fmt.Errorf("finding this program: %w", err)
 		}
-		return quickstart.Up(ctx, quickstart.Options{
-			Folder: f, Checkout: checkout, Manager: manager, Program: program, Screen: quickstart.NewScreen(os.Stdout),
-		})
+		o := quickstart.Options{
+			Folder: f, Checkout: checkout, Manager: manager, Program: program, End: "make quickstart-down", Screen: quickstart.NewScreen(os.Stdout),
+		}
+		if flags.Changed("folder") {
+			o.Flags = " --folder " + folder
+			o.End = program + o.Flags + " down"
+		}
+		return quickstart.Up(ctx, o)
 	case "down":
 		return f.Down(ctx)
 	case "view":

@@ -75,7 +75,7 @@ func TestQuickstart(t *testing.T) {
 	for _, line := range []string{
 		"Waiting for 6 hosts", "connected, free", "with a blank endpoint", "Endpoint: 127.", "Waiting for 3 control planes and 2 workers",
 		"Cutting the power of host-", "Endpoint: 127.", "Waiting for the dead host's Machine to be replaced", " is gone", "Running on host-",
-		"From nothing to a moved endpoint: ", "export KUBECONFIG=" + q.folder, "make quickstart-down",
+		"From nothing to a moved endpoint: ", "export KUBECONFIG=" + q.folder, q.program + " --folder " + q.folder + " down",
 	} {
 		var found bool
 		_, rest, found = strings.Cut(rest, line)
