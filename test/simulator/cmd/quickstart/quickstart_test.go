@@ -96,7 +96,7 @@ func TestQuickstart(t *testing.T) {
 	q.Expect(view.Start()).To(Succeed())
 	defer time.AfterFunc(5*time.Minute, func() { _ = view.Process.Kill() }).Stop()
 	reset := false
-	for scanner := bufio.NewScanner(lines); scanner.Scan() && !reset; {
+	for scanner := bufio.NewScanner(lines); !reset && scanner.Scan(); {
 		reset = strings.Contains(scanner.Text(), "Host "+dead+": connected, free")
 	}
 	q.Expect(reset).To(BeTrue(), "the dead host is back, was reset, and is offered again")
