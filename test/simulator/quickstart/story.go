@@ -105,6 +105,10 @@ func (s *story) await(ctx context.Context, what string, over func(context.Contex
 			err = over(ctx)
 		}
 		if err == nil {
+			// What ended it may have come after the look.
+			if now, err := look(ctx, s.world.Admin, ClusterName); err == nil {
+				s.show(what, time.Since(began), now)
+			}
 			return nil
 		}
 		select {
