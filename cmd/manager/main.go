@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 
 	"github.com/spf13/pflag"
 	cliflag "k8s.io/component-base/cli/flag"
@@ -47,6 +48,7 @@ func run(ctx context.Context, args []string) error {
 	if err := logsv1.ValidateAndApply(o.logs, nil); err != nil {
 		return fmt.Errorf("setting up logs: %w", err)
 	}
+	debug.SetGCPercent(o.gcPercent)
 	ctrl.SetLogger(klog.Background())
 	mgr, err := newManager(ctx, o)
 	if err != nil {

@@ -28,6 +28,7 @@ type options struct {
 	syncPeriod     time.Duration
 	profiler       string
 	contention     bool
+	gcPercent      int
 	healthAddr     string
 	qps            float32
 	burst          int
@@ -83,6 +84,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 
 	fs.StringVar(&o.profiler, "profiler-address", "", "Address of a pprof server, such as localhost:6060; none when blank.")
 	fs.BoolVar(&o.contention, "contention-profiling", false, "Record blocking for the profiler.")
+	fs.IntVar(&o.gcPercent, "gc-percent", 40, "How much the memory in use may grow, in percent, before garbage is collected; Go's own default is 100. Connected hosts hold memory and make little garbage.")
 	fs.StringVar(&o.healthAddr, "health-addr", ":9440", "Address of /healthz and /readyz.")
 
 	fs.Float32Var(&o.qps, "kube-api-qps", 500, "Requests per second to the kube-apiserver. The default is for thousands of hosts; API priority and fairness protects the server.")
@@ -122,6 +124,7 @@ func (o *options) validate() error {
 		"elementalregistration-concurrency": o.concurrency.registration,
 		"elementalremediation-concurrency":  o.concurrency.remediation,
 		"kube-api-burst":                    o.burst,
+		"gc-percent":                        o.gcPercent,
 		"agent-enrol-burst":                 o.agentAPI.enrolBurst,
 		"agent-api-connection-burst":        o.agentAPI.connectionBurst,
 		"agent-api-max-handshakes":          o.agentAPI.maxHandshakes,
