@@ -25,7 +25,7 @@ const (
 
 // measureClaims has machines claim hosts of ever larger fleets, and in the end half of all hosts at once.
 func measureClaims(ctx context.Context, r *run) (err error) {
-	g, err := r.newRig(ctx, 1)
+	g, err := r.newRig(ctx, 1, "--namespace="+namespace)
 	if err != nil {
 		return err
 	}

@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	// namespace is the fleet's, and all that the manager looks after.
+	// namespace is the fleet's.
 	namespace = "fleet"
-	// bareNamespace has objects that nobody looks after.
+	// bareNamespace has objects that nobody looks after: the manager is told not to, or has ended.
 	bareNamespace = "bare"
 	// often is how often something is looked at that is about to happen. Reading the manager's metrics ten times a second
 	// would take as much of its time as an eighth of a storm does.
@@ -56,12 +56,12 @@ type hosts struct {
 	count int
 }
 
-// newRig starts a management cluster with so many managers of ours, which waits for hosts.
-func (r *run) newRig(ctx context.Context, managers int) (_ *rig, err error) {
+// newRig starts a management cluster with so many managers of ours, with further arguments, which waits for hosts.
+func (r *run) newRig(ctx context.Context, managers int, args ...string) (_ *rig, err error) {
 	g := &rig{run: r, gauges: measure.NewGauges()}
 	g.cluster, err = embedded.Start(ctx, embedded.Options{
 		Checkout: r.options.Checkout, Manager: r.options.Manager, Alone: true, Managers: managers, Diagnostics: true,
-		ManagerArgs: []string{"--namespace=" + namespace}, Progress: r.options.Progress,
+		ManagerArgs: args, Progress: r.options.Progress,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("starting a management cluster: %w", err)
