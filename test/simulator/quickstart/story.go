@@ -146,7 +146,7 @@ func (s *story) cluster(ctx context.Context) error {
 	}
 	err := s.await(ctx, "Waiting for the first control plane", func(context.Context) error { return s.seen.running(1) })
 	s.timing.act("The first control plane runs",
-		"Machine controller's externalReadyWait (30 s), ClusterCache's ConnectionCreationRetryInterval (30 s), of which it is mostly one")
+		"ClusterCache's ConnectionCreationRetryInterval (30 s), as its first attempt comes before there is a kubeconfig")
 	if err != nil {
 		return err
 	}
