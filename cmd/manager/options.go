@@ -87,8 +87,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.gcPercent, "gc-percent", 40, "How much the memory in use may grow, in percent, before garbage is collected; Go's own default is 100. Connected hosts hold memory and make little garbage.")
 	fs.StringVar(&o.healthAddr, "health-addr", ":9440", "Address of /healthz and /readyz.")
 
-	fs.Float32Var(&o.qps, "kube-api-qps", 500, "Requests per second to the kube-apiserver. The default is for thousands of hosts; API priority and fairness protects the server.")
-	fs.IntVar(&o.burst, "kube-api-burst", 1000, "Requests in one burst to the kube-apiserver.")
+	fs.Float32Var(&o.qps, "kube-api-qps", 1000, "Requests per second to the kube-apiserver, for each kind. The default is for thousands of hosts; API priority and fairness protects the server.")
+	fs.IntVar(&o.burst, "kube-api-burst", 2000, "Requests in one burst to the kube-apiserver.")
 
 	fs.IntVar(&o.webhook.port, "webhook-port", 9443, "Port of the webhook server; 0 for none.")
 	fs.StringVar(&o.webhook.certDir, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs/", "Folder of the webhook server's certificate; read again when it changes.")

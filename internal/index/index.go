@@ -44,6 +44,8 @@ const (
 	// ClusterByDomainLabel finds ElementalClusters by the label of hosts that names
 	// their failure domains.
 	ClusterByDomainLabel = "spec.failureDomains.hostLabel"
+	// MachineByCluster finds Machines by the Cluster that they belong to.
+	MachineByCluster = "machine.metadata.labels.cluster-name"
 	// TokenByHash finds token Secrets by the hash of the token.
 	TokenByHash = "data.token-sha256"
 
@@ -88,6 +90,7 @@ func Register(ctx context.Context, indexer client.FieldIndexer) error {
 		{&infrav1.ElementalCluster{}, ClusterByName, clusterName},
 		{&infrav1.ElementalCluster{}, ClusterByEndpointHost, endpointHost},
 		{&infrav1.ElementalCluster{}, ClusterByDomainLabel, domainLabel},
+		{&clusterv1.Machine{}, MachineByCluster, machineCluster},
 		{&corev1.Secret{}, TokenByHash, tokenHash},
 	} {
 		if err := indexer.IndexField(ctx, i.object, i.name, i.value); err != nil {
@@ -185,6 +188,13 @@ func machineClaim(o client.Object) []string {
 func clusterName(o client.Object) []string {
 	if c, ok := o.(*infrav1.ElementalCluster); ok && c.Labels[clusterv1.ClusterNameLabel] != "" {
 		return []string{c.Labels[clusterv1.ClusterNameLabel]}
+	}
+	return nil
+}
+
+func machineCluster(o client.Object) []string {
+	if m, ok := o.(*clusterv1.Machine); ok && m.Labels[clusterv1.ClusterNameLabel] != "" {
+		return []string{m.Labels[clusterv1.ClusterNameLabel]}
 	}
 	return nil
 }

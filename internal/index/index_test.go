@@ -108,6 +108,8 @@ func TestRegister(t *testing.T) {
 		{index.ClusterByEndpointHost, cluster("h", ready("False"), followed), []string{"h"}},
 		{index.ClusterByDomainLabel, cluster(""), []string{infrav1.DefaultFailureDomainLabel}},
 		{index.ClusterByDomainLabel, racks, []string{"rack"}},
+		{index.MachineByCluster, &clusterv1.Machine{}, nil},
+		{index.MachineByCluster, &clusterv1.Machine{ObjectMeta: ofCluster.ObjectMeta}, []string{"c"}},
 		{index.TokenByHash, &corev1.Secret{}, nil},
 		{index.TokenByHash, &corev1.Secret{Data: map[string][]byte{index.TokenHashKey: []byte("h")}}, []string{"h"}},
 	} {

@@ -115,7 +115,7 @@ func reservation(s *scope) (name string, only bool) {
 func (r *Reconciler) domainsInUse(ctx context.Context, s *scope) ([]string, error) {
 	machines := &clusterv1.MachineList{}
 	err := r.Client.List(ctx, machines, client.InNamespace(s.cluster.Namespace), client.UnsafeDisableDeepCopy,
-		client.MatchingLabels{clusterv1.ClusterNameLabel: s.cluster.Name}, client.HasLabels{clusterv1.MachineControlPlaneLabel})
+		client.MatchingFields{index.MachineByCluster: s.cluster.Name}, client.HasLabels{clusterv1.MachineControlPlaneLabel})
 	if err != nil {
 		return nil, fmt.Errorf("listing control-plane Machines: %w", err)
 	}

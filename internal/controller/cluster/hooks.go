@@ -14,6 +14,7 @@ import (
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/failover"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 )
 
 // The hook is a pre-terminate hook of Cluster API (proposal 20200602-machine-
@@ -67,7 +68,7 @@ func (r *Reconciler) reconcileHooks(ctx context.Context, s *scope) (ctrl.Result,
 func (r *Reconciler) setHooks(ctx context.Context, s *scope, clusterName string) error {
 	machines := &clusterv1.MachineList{}
 	err := r.Client.List(ctx, machines, client.InNamespace(s.infraCluster.Namespace), client.UnsafeDisableDeepCopy,
-		client.MatchingLabels{clusterv1.ClusterNameLabel: clusterName})
+		client.MatchingFields{index.MachineByCluster: clusterName})
 	if err != nil {
 		return fmt.Errorf("listing Machines of the cluster: %w", err)
 	}

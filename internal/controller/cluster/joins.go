@@ -19,6 +19,7 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/address"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/failover"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 )
 
 const (
@@ -36,7 +37,7 @@ const (
 func (r *Reconciler) deleteOldJoins(ctx context.Context, s *scope, c failover.Cluster) (pending []string, _ error) {
 	machines := &clusterv1.MachineList{}
 	err := r.Client.List(ctx, machines, client.InNamespace(s.cluster.Namespace), client.UnsafeDisableDeepCopy,
-		client.MatchingLabels{clusterv1.ClusterNameLabel: s.cluster.Name})
+		client.MatchingFields{index.MachineByCluster: s.cluster.Name})
 	if err != nil {
 		return nil, fmt.Errorf("listing Machines of the cluster: %w", err)
 	}

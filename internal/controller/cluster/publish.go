@@ -38,7 +38,7 @@ func (r *Reconciler) publish(ctx context.Context, s *scope) error {
 func (r *Reconciler) deleteOutdated(ctx context.Context, s *scope) error {
 	machines := &clusterv1.MachineList{}
 	err := r.Client.List(ctx, machines, client.InNamespace(s.cluster.Namespace),
-		client.MatchingLabels{clusterv1.ClusterNameLabel: s.cluster.Name}, client.HasLabels{clusterv1.MachineControlPlaneLabel})
+		client.MatchingFields{index.MachineByCluster: s.cluster.Name}, client.HasLabels{clusterv1.MachineControlPlaneLabel})
 	if err != nil {
 		return fmt.Errorf("listing control-plane Machines: %w", err)
 	}
