@@ -29,7 +29,7 @@ type Options struct {
 	// Program is the file of cmd/quickstart, Flags are what it is told beside commands, and End is the command line that
 	// ends the world; for people.
 	Program, Flags, End string
-	Screen  *Screen
+	Screen              *Screen
 }
 
 // story is a demonstration that goes on.
