@@ -63,6 +63,7 @@ func beWorld(kind string, f Folder) error {
 func start(t *testing.T, f Folder, kind string) (Status, []string, error) {
 	t.Helper()
 	t.Setenv(asWorld, kind)
+	t.Cleanup(func() { _ = f.Down(context.Background()) })
 	var said []string
 	status, err := f.launch(t.Context(), os.Args[0], []string{f.Path}, func(line string) { said = append(said, line) })
 	return status, said, err
