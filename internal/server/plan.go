@@ -34,6 +34,8 @@ func (s *Server) plan(w http.ResponseWriter, r *http.Request, who caller) error 
 		return err
 	}
 	key := client.ObjectKeyFromObject(who.host)
+	// Before the poll shows, so that it ends in time however long that takes.
+	end := s.clock.Now().Add(protocol.PollTimeout)
 	open, verdict := s.presence.open(key, boot)
 	switch verdict {
 	case bootOverlaps:
@@ -45,7 +47,7 @@ func (s *Server) plan(w http.ResponseWriter, r *http.Request, who caller) error 
 	}
 	who.host = nil
 	defer s.presence.close(key, open)
-	s.schedule.at(s.clock.Now().Add(protocol.PollTimeout), open.expire)
+	s.schedule.at(end, open.expire)
 	for {
 		p, err := s.changedPlan(r.Context(), who.fingerprint, key, after)
 		if err != nil {
