@@ -17,7 +17,7 @@ import (
 func TestThreat38_FilesElsewhere(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
-		"/etc/cron.d/x", "/root/.ssh/authorized_keys", "/etc/kubernetes/admin.conf", "/etc/kubernetes/manifests",
+		"/etc/cron.d/x", "/home/admin/.ssh/authorized_keys", "/etc/kubernetes/admin.conf", "/etc/kubernetes/manifests",
 		"/etc/kubernetes/manifests/../x.yaml", "/etc/kubernetes/manifests/x/../../../cron.d/x", "/etc/kubernetes/manifests/x/y.yaml",
 		"/etc/kubernetes//manifests/x.yaml", "/etc/kubernetes/manifests/.x.yaml", "/etc/kubernetes/manifests/",
 		"etc/kubernetes/manifests/x.yaml", "/etc/kubernetes/manifests-x/x.yaml", "",
