@@ -299,7 +299,7 @@ func (r *rig) agent() (*agent.Agent, error) {
 }
 
 // start runs the agent; the returned function stops it, as SIGTERM does, and
-// returns how it ended.
+// returns how it ended. The manager hears nothing more of it then.
 func (r *rig) start() (stop func() error) {
 	r.t.Helper()
 	a, err := r.agent()
@@ -311,15 +311,19 @@ func (r *rig) start() (stop func() error) {
 	go func() { result <- a.Run(ctx) }()
 	var once sync.Once
 	var ended error
-	stop = func() error {
+	end := func() error {
 		once.Do(func() {
 			cancel()
 			ended = <-result
 		})
 		return ended
 	}
-	r.t.Cleanup(func() { _ = stop() })
-	return stop
+	r.t.Cleanup(func() { _ = end() })
+	return func() error {
+		err := end()
+		r.manager.hangUp(r.t)
+		return err
+	}
 }
 
 // clock is the host's clock. Waiting takes no time, but for the pauses between
