@@ -133,7 +133,7 @@ func cacheOptions(o *options) (cache.Options, error) {
 	}
 	options := cache.Options{
 		SyncPeriod:       &o.syncPeriod,
-		DefaultTransform: cache.TransformStripManagedFields(),
+		DefaultTransform: trim,
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Secret{}: {Label: labels.NewSelector().Add(*tokens)},
 		},

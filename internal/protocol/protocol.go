@@ -16,7 +16,7 @@ const (
 	// already known: enrolling twice with one key is the same as once.
 	PathEnrol = "/v1/enrol"
 	// PathPlan (GET ?after=REVISION&boot=BOOTID -> Plan) is the long-poll. It answers as
-	// soon as the plan's revision differs from the given one, else 204 after
+	// soon as the plan's revision differs from the given one, else 204 within
 	// PollTimeout. A boot ID that polls again after another has polled is that
 	// of a copy: it locks the host.
 	PathPlan = "/v1/plan"
@@ -48,8 +48,10 @@ const (
 
 // Limits that both sides keep to.
 const (
-	// PollTimeout is how long the server holds a plan request.
-	PollTimeout = 55 * time.Second
+	// PollTimeout is how long the server holds a plan request at most. Pings of
+	// HTTP/2 (RFC 9113 section 6.7) tell in far less time whether the connection is
+	// alive, and keep it so behind NAT.
+	PollTimeout = 10 * time.Minute
 	// MaxRequestBytes bounds the body of any request.
 	MaxRequestBytes = 256 << 10
 	// MaxBootstrapBytes bounds bootstrap data; a Secret holds at most 1 MiB.

@@ -21,6 +21,10 @@ import (
 // maxDrainDelay spreads the return of all hosts after an orderly end.
 const maxDrainDelay = 5 * time.Second
 
+// minPoll is how long polls last at least. Those of a fleet that came within seconds
+// end within two minutes.
+const minPoll = protocol.PollTimeout - 2*time.Minute
+
 // plan is the long-poll: it answers as soon as the plan's revision is not the
 // one the host has. While it waits it holds next to nothing, and it looks at the
 // host, and at whether the key still is the host's, after every event.
@@ -35,7 +39,7 @@ func (s *Server) plan(w http.ResponseWriter, r *http.Request, who caller) error 
 	}
 	key := client.ObjectKeyFromObject(who.host)
 	// Before the poll shows, so that it ends in time however long that takes.
-	end := s.clock.Now().Add(protocol.PollTimeout)
+	end := s.clock.Now().Add(minPoll + rand.N(protocol.PollTimeout-minPoll)) //nolint:gosec // no secret
 	open, verdict := s.presence.open(key, boot)
 	switch verdict {
 	case bootOverlaps:

@@ -24,14 +24,15 @@ import (
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
 // Defaults of Options.
 const (
 	DefaultDisconnectGrace = 120 * time.Second
-	DefaultPingAfter       = 30 * time.Second
-	DefaultPingTimeout     = 20 * time.Second
+	// Load balancers that have no other setting end connections that are silent for
+	// 50 s or more.
+	DefaultPingAfter       = 45 * time.Second
+	DefaultPingTimeout     = 15 * time.Second
 	DefaultEnrolRate       = 200
 	DefaultEnrolBurst      = 1000
 	// More at once only wait for each other at the API server.
@@ -47,10 +48,15 @@ const (
 const (
 	writeByteTimeout = 30 * time.Second
 	shutdownTimeout  = 10 * time.Second
-	maxHeaderBytes   = 16 << 10
-	maxStreams       = 16
-	workers          = 8
-	retryAuthority   = 2 * time.Second
+	// idleTimeout ends connections without a request. Hosts are without one for a
+	// moment.
+	idleTimeout    = 3 * time.Minute
+	maxHeaderBytes = 16 << 10
+	maxStreams     = 16
+	// noHeaderTable is the smallest size that means itself: nothing fits in.
+	noHeaderTable  = 1
+	workers        = 8
+	retryAuthority = 2 * time.Second
 )
 
 // Options of a Server.
@@ -328,13 +334,16 @@ func (s *Server) httpServer(ctx context.Context, logger logr.Logger) *http.Serve
 		Protocols:         protocols,
 		TLSConfig:         s.tlsConfig(), // tells the server which protocols there are
 		ReadHeaderTimeout: s.handshakeTimeout,
-		IdleTimeout:       3 * protocol.PollTimeout,
+		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams,
 			SendPingTimeout:      s.pingAfter,
 			PingTimeout:          s.pingTimeout,
 			WriteByteTimeout:     writeByteTimeout,
+			// Headers are not worth being remembered for compression at both ends, as
+			// agents' are not either.
+			MaxEncoderHeaderTableSize: noHeaderTable,
 		},
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {

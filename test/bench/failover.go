@@ -51,7 +51,7 @@ func measureFailover(ctx context.Context, r *run) (err error) {
 	}
 	last := time.Since(start)
 	// Hosts that are missing are said to be after the grace time.
-	watched := r.options.Rest * 5 / 4
+	watched := r.options.Rest / 4
 	g.progress.Say("Watching conditions until %s after the death", watched)
 	if err := pause(ctx, time.Until(start.Add(watched))); err != nil {
 		return err

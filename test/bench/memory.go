@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/measure"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/table"
 )
@@ -23,6 +24,10 @@ const baseline = 5 * time.Second
 
 // soon is more than enough for what ought to be so already.
 const soon = 10 * time.Second
+
+// aloneShare is the share of Options.Rest for which a fleet is left alone before it is watched; for as long again bare
+// connections are. It is not less than the two minutes after which the Go runtime collects garbage in any case.
+const aloneShare = 5
 
 // atOnce is how many connections, or writes, are made at a time where nothing sets another pace. More make an API server
 // no faster.
@@ -47,8 +52,8 @@ func measureMemory(ctx context.Context, r *run) (err error) {
 	if err := g.mustConnect(ctx); err != nil {
 		return err
 	}
-	g.progress.Say("All hosts are connected. Leaving them alone for %s and watching them for %s.", r.options.Rest/2, r.options.Rest)
-	if err := pause(ctx, r.options.Rest/2); err != nil {
+	g.progress.Say("All hosts are connected. Leaving them alone for %s and watching them for %s.", r.options.Rest/aloneShare, r.options.Rest)
+	if err := pause(ctx, r.options.Rest/aloneShare); err != nil {
 		return err
 	}
 	if _, err := g.quiet(ctx); err != nil {
@@ -91,9 +96,9 @@ func measureMemory(ctx context.Context, r *run) (err error) {
 	n := writes.Only(measure.Write.Object).Total() + writes.Only(measure.Write.Event).Total()
 	r.row(table.Row{Figure: "Writes to the API server", Value: table.Count(n), Target: "0", Missed: n > 0})
 	r.note("%s hosts have enrolled and wait for a plan; %s later they are watched for %s. Memory is the RSS of the process (%s without hosts), "+
-		"the median of one look a second; what the kernel keeps for sockets is not in it. Each host asks again every 55 s, which is most of the CPU time. "+
-		"Bare is a Go HTTP/2 server with the same TLS settings and as many requests that wait, watched for as long after as long a rest. Writes are the API server's own count, "+
-		"without leases.%s", table.Count(r.options.Hosts), r.options.Rest/2, r.options.Rest, table.MiB(float64(middle(empty))), listed(writes))
+		"the median of one look a second; what the kernel keeps for sockets is not in it. Each host asks again within that time, and each is asked every %s whether it is there. "+
+		"Bare is a Go HTTP/2 server with the same TLS settings and as many requests that wait, watched for %s after as long a rest. Writes are the API server's own count, "+
+		"without leases.%s", table.Count(r.options.Hosts), r.options.Rest/aloneShare, r.options.Rest, table.MiB(float64(middle(empty))), server.DefaultPingAfter, r.options.Rest/aloneShare, listed(writes))
 	return nil
 }
 
@@ -165,10 +170,10 @@ func (g *rig) bareMemory(ctx context.Context) (_ float64, err error) {
 	if err := s.connect(ctx, g.options.Hosts, atOnce, func(context.Context, int) error { return nil }); err != nil {
 		return 0, err
 	}
-	if err := pause(ctx, g.options.Rest/2); err != nil {
+	if err := pause(ctx, g.options.Rest/aloneShare); err != nil {
 		return 0, err
 	}
-	full, err := g.watchMemory(ctx, s.measured(), g.options.Rest)
+	full, err := g.watchMemory(ctx, s.measured(), g.options.Rest/aloneShare)
 	if err != nil {
 		return 0, err
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/measure"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/table"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/shell"
@@ -18,8 +19,8 @@ const (
 	// DefaultHosts and DefaultClusters are the numbers that targets are set for.
 	DefaultHosts    = 10000
 	DefaultClusters = 200
-	// DefaultRest is longer than the Go runtime goes without collecting garbage.
-	DefaultRest = 2 * time.Minute
+	// DefaultRest has each host ask for its plan anew once, and is longer than the Go runtime goes without collecting garbage.
+	DefaultRest = protocol.PollTimeout
 )
 
 // Options say how to run scenarios. The zero value is not enough: Self is needed.
@@ -28,7 +29,7 @@ type Options struct {
 	Hosts int
 	// Clusters is how many workload clusters the scenario clusters makes; 0 means DefaultClusters.
 	Clusters int
-	// Rest is how long a fleet at rest is watched; 0 means DefaultRest. It is left alone for half as long before.
+	// Rest is how long a fleet at rest is watched; 0 means DefaultRest. It is left alone for a fifth of that before.
 	Rest time.Duration
 	// Self is the command line that runs this program as a bare server: ServeBare's arguments follow.
 	Self []string

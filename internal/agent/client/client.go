@@ -33,11 +33,15 @@ const (
 	// settleTime is how long a request that was given up may be on its way.
 	settleTime = 2 * sendTimeout
 	pollSlack  = 15 * time.Second
+	// idleTimeout ends connections without a request.
+	idleTimeout = 2 * time.Minute
 	// pingAfter is longer than a server waits before it asks: each hears from the other
 	// by one exchange.
-	pingAfter        = 35 * time.Second
-	pingTimeout      = 20 * time.Second
+	pingAfter        = 50 * time.Second
+	pingTimeout      = 15 * time.Second
 	maxResponseBytes = 1 << 20
+	// noHeaderTable is the smallest size that means itself: nothing fits in.
+	noHeaderTable = 1
 	maxHeaderBytes   = 32 << 10
 )
 
@@ -106,9 +110,14 @@ func New(o Options) (*Client, error) {
 		TLSHandshakeTimeout:    handshakeTimeout,
 		MaxResponseHeaderBytes: maxHeaderBytes,
 		Protocols:              protocols,
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout: pingAfter, PingTimeout: pingTimeout,
+			// Each end would remember headers for compression: some KiB for each of the
+			// manager's hosts, for a few requests an hour.
+			MaxEncoderHeaderTableSize: noHeaderTable,
+		},
 		// A new server on a kept connection would never be noticed otherwise.
-		IdleConnTimeout: 2 * protocol.PollTimeout,
+		IdleConnTimeout: idleTimeout,
 	}
 	c.http = &http.Client{
 		Transport: c.transport,
@@ -181,7 +190,7 @@ func (c *Client) Enrol(ctx context.Context, token string, request protocol.Enrol
 }
 
 // Plan waits for a plan whose revision is not the given one. boot names the
-// host's boot. It returns nil when the server had no other plan in
+// host's boot. It returns nil when the server had no other plan in, at most,
 // protocol.PollTimeout.
 func (c *Client) Plan(ctx context.Context, after, boot string) (*protocol.Plan, error) {
 	var plan *protocol.Plan
