@@ -31,8 +31,11 @@ type gate struct {
 	refused func()
 	logger  logr.Logger
 
-	// slots holds one entry for each handshake under way.
-	slots  chan struct{}
+	// slots holds one entry for each handshake under way, computing one for each that
+	// is not waiting for its peer.
+	slots     chan struct{}
+	computing chan struct{}
+
 	ready  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
@@ -115,10 +118,11 @@ func (g *gate) shake(ctx context.Context, conn net.Conn) net.Conn {
 		return nil
 	}
 	defer g.done(conn)
-	shaken := tls.Server(conn, g.config)
+	paced := &pacedConn{Conn: conn, computing: g.computing}
+	shaken := tls.Server(paced, g.config)
 	err := conn.SetDeadline(time.Now().Add(g.timeout))
 	if err == nil {
-		err = shaken.HandshakeContext(ctx)
+		err = paced.pace(func() error { return shaken.HandshakeContext(ctx) }) //nolint:wrapcheck // nothing to add
 	}
 	if err == nil {
 		err = conn.SetDeadline(time.Time{})
@@ -133,6 +137,34 @@ func (g *gate) shake(ctx context.Context, conn net.Conn) net.Conn {
 	g.logger.V(4).Info("TLS handshake failed", "source", conn.RemoteAddr().String(), "reason", err.Error())
 	_ = conn.Close()
 	return nil
+}
+
+// pacedConn has few handshakes compute at a time: thousands that are ready to would
+// have everything else in the process wait for a processor. One that waits for its
+// peer keeps none of the places.
+type pacedConn struct {
+	net.Conn
+	// computing has room for those who may compute; nil means that this is over.
+	computing chan struct{}
+}
+
+// pace makes the handshake.
+func (c *pacedConn) pace(handshake func() error) error {
+	computing := c.computing
+	computing <- struct{}{}
+	err := handshake()
+	c.computing = nil
+	<-computing
+	return err
+}
+
+// Read implements net.Conn.
+func (c *pacedConn) Read(p []byte) (int, error) {
+	if c.computing != nil {
+		<-c.computing
+		defer func() { c.computing <- struct{}{} }()
+	}
+	return c.Conn.Read(p) //nolint:wrapcheck // nothing to add
 }
 
 func (g *gate) begin(conn net.Conn) bool {

@@ -8,6 +8,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"runtime"
 	"sync"
 	"time"
 
@@ -31,12 +32,12 @@ const (
 	DefaultDisconnectGrace = 120 * time.Second
 	// Load balancers that have no other setting end connections that are silent for
 	// 50 s or more.
-	DefaultPingAfter       = 45 * time.Second
-	DefaultPingTimeout     = 15 * time.Second
-	DefaultEnrolRate       = 200
-	DefaultEnrolBurst      = 1000
+	DefaultPingAfter   = 45 * time.Second
+	DefaultPingTimeout = 15 * time.Second
+	DefaultEnrolRate   = 200
+	DefaultEnrolBurst  = 1000
 	// More at once only wait for each other at the API server.
-	DefaultMaxEnrolments = 64
+	DefaultMaxEnrolments = 16
 	// 10,000 hosts behind one NAT are back within 20 seconds.
 	DefaultConnectionRate   = 1000
 	DefaultConnectionBurst  = 12000
@@ -304,7 +305,8 @@ func (s *Server) drain(ctx context.Context, httpServer *http.Server, gate *gate)
 func (s *Server) newGate(listener net.Listener, logger logr.Logger) *gate {
 	return &gate{
 		Listener: listener, sources: s.connections, timeout: s.handshakeTimeout, refused: s.metrics.refused.Inc, logger: logger,
-		config: s.tlsConfig(), slots: make(chan struct{}, s.handshakes), ready: make(chan net.Conn), closed: make(chan struct{}),
+		config: s.tlsConfig(), slots: make(chan struct{}, s.handshakes),
+		computing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), ready: make(chan net.Conn), closed: make(chan struct{}),
 		shaking: map[net.Conn]struct{}{},
 	}
 }

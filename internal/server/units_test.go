@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -154,4 +155,39 @@ func TestRecordOfOperations(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Handshakes that are ready to go on wait for each other, not for those whose peers
+// say nothing.
+func TestHandshakesTakeTurnsToCompute(t *testing.T) {
+	g := NewWithT(t)
+	turns := make(chan struct{}, 1)
+	first, firstPeer := net.Pipe()
+	second, secondPeer := net.Pipe()
+	defer func() { _, _ = first.Close(), second.Close() }()
+	reached, leave := make(chan string, 2), make(chan struct{})
+	var group sync.WaitGroup
+	shake := func(name string, conn net.Conn) {
+		group.Go(func() {
+			c := &pacedConn{Conn: conn, computing: turns}
+			_ = c.pace(func() error {
+				_, err := c.Read(make([]byte, 1))
+				reached <- name
+				<-leave
+				return err
+			})
+		})
+	}
+	shake("first", first)
+	shake("second", second)
+	_, err := secondPeer.Write([]byte("x"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(<-reached).To(Equal("second"), "it does not wait for a peer that is silent")
+	_, err = firstPeer.Write([]byte("x"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Consistently(reached, 50*time.Millisecond).ShouldNot(Receive(), "the other one computes")
+	close(leave)
+	g.Expect(<-reached).To(Equal("first"))
+	group.Wait()
+	g.Expect(turns).To(BeEmpty())
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/embedded/process"
 )
 
-// ServeBare runs a bare server until ctx ends: in a process of its own, as its memory is to be told from others'. Its
+// serveBare runs a bare server until ctx ends: in a process of its own, as its memory is to be told from others'. Its
 // arguments are an address and the files of a certificate and of its key.
-func ServeBare(ctx context.Context, args []string) error {
+func serveBare(ctx context.Context, args []string) error {
 	const arguments = 3
 	if len(args) != arguments {
 		return errors.New("serving bare connections takes an address, a certificate and a key")
@@ -71,8 +71,9 @@ func (g *rig) startBare(ctx context.Context) (_ *bareServer, err error) {
 		return nil, err
 	}
 	address := fmt.Sprintf("127.0.0.1:%d", port)
+	command := g.options.role(roleBare, address, certificate, key)
 	s.process, err = process.Start(process.Spec{
-		Name: "bare server", Path: g.options.Self[0], Args: append(append([]string{}, g.options.Self[1:]...), address, certificate, key),
+		Name: "bare server", Path: command[0], Args: command[1:],
 		Dir: s.folder, Log: filepath.Join(s.folder, "log"),
 	})
 	if err != nil {

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -24,15 +23,10 @@ const (
 )
 
 // measureClaims has machines claim hosts of ever larger fleets, and in the end half of all hosts at once.
-func measureClaims(ctx context.Context, r *run) (err error) {
-	g, err := r.newRig(ctx, 1, "--namespace="+namespace)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, g.close()) }()
-	batch := min(stageMachines, max(r.options.Hosts/50, 1))
+func measureClaims(ctx context.Context, g *rig) error {
+	batch := min(stageMachines, max(g.options.Hosts/50, 1))
 	var costs []float64
-	for _, free := range []int{r.options.Hosts / 10, r.options.Hosts * 3 / 10, r.options.Hosts} {
+	for _, free := range []int{g.options.Hosts / 10, g.options.Hosts * 3 / 10, g.options.Hosts} {
 		if err := g.grow(ctx, free); err != nil {
 			return err
 		}
@@ -41,12 +35,12 @@ func measureClaims(ctx context.Context, r *run) (err error) {
 			return err
 		}
 		costs = append(costs, b.cpu.Seconds()/float64(batch))
-		r.row(table.Row{
+		g.row(table.Row{
 			Figure: fmt.Sprintf("CPU of the manager a machine, %s free hosts", table.Count(free)), Value: table.Duration(b.cpu / time.Duration(batch)),
 		})
 	}
 	growth := costs[len(costs)-1] / costs[0]
-	r.row(table.Row{
+	g.row(table.Row{
 		Figure: "Growth of that with ten times as many hosts", Value: table.Ratio(growth, 1), Target: fmt.Sprintf("%.1fx", noGrowth), Missed: growth > noGrowth,
 	})
 	return g.measureRush(ctx)
@@ -110,10 +104,7 @@ func (g *rig) grow(ctx context.Context, free int) error {
 		return err
 	}
 	g.progress.Say("Adding hosts until %s are free", table.Count(free))
-	if err := g.addHosts(ctx, free-now, ramp(free-now)); err != nil {
-		return err
-	}
-	if err := g.mustConnect(ctx); err != nil {
+	if err := g.gather(ctx, free-now); err != nil {
 		return err
 	}
 	if _, err := g.quiet(ctx); err != nil {

@@ -14,28 +14,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/figures"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/table"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/shell"
 )
-
-// clusterFigures is what the command clusters of module test/simulator prints, as far as it is shown. It is a module of
-// its own, whose types can't be imported.
-type clusterFigures struct {
-	Clusters       int     `json:"clusters"`
-	ControlPlanes  int     `json:"controlPlanes"`
-	Workers        int     `json:"workers"`
-	Hosts          int     `json:"hosts"`
-	Provisioned    int     `json:"provisioned"`
-	Parallel       int     `json:"parallel"`
-	Seconds        float64 `json:"seconds"`
-	MedianSeconds  float64 `json:"medianSeconds"`
-	LongestSeconds float64 `json:"longestSeconds"`
-	Share          float64 `json:"share"`
-	Processes      map[string]struct {
-		CPUSeconds  float64 `json:"cpuSeconds"`
-		MemoryBytes float64 `json:"memoryBytes"`
-	} `json:"processes"`
-}
 
 // measureClusters makes whole clusters, with Cluster API's own controllers.
 func measureClusters(ctx context.Context, r *run) error {
@@ -60,7 +42,7 @@ func measureClusters(ctx context.Context, r *run) error {
 		}
 		r.progress.Say("Not all clusters came about: %v", err)
 	}
-	f := &clusterFigures{}
+	f := &figures.Clusters{}
 	if err := json.Unmarshal(out.Bytes(), f); err != nil {
 		return fmt.Errorf("reading figures of clusters: %w", err)
 	}
@@ -71,7 +53,7 @@ func measureClusters(ctx context.Context, r *run) error {
 	return nil
 }
 
-func (r *run) showClusters(f *clusterFigures) {
+func (r *run) showClusters(f *figures.Clusters) {
 	missing := f.Clusters - f.Provisioned
 	r.row(table.Row{
 		Figure: fmt.Sprintf("%s clusters of %d control plane and %d worker: all run after", table.Count(f.Clusters), f.ControlPlanes, f.Workers),
@@ -84,7 +66,7 @@ func (r *run) showClusters(f *clusterFigures) {
 	var processes []string
 	for _, name := range slices.Sorted(maps.Keys(f.Processes)) {
 		p := f.Processes[name]
-		processes = append(processes, fmt.Sprintf("%s %s (%s)", name, seconds(p.CPUSeconds), table.MiB(p.MemoryBytes)))
+		processes = append(processes, fmt.Sprintf("%s %s (%s)", name, seconds(p.CPUSeconds), table.MiB(float64(p.MemoryBytes))))
 	}
 	atOnce := "all at once"
 	if f.Parallel > 0 {

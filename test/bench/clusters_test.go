@@ -7,13 +7,14 @@ import (
 
 	. "github.com/onsi/gomega"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/figures"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/table"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/shell"
 )
 
 func TestShowClusters(t *testing.T) {
 	g := NewWithT(t)
-	f := &clusterFigures{}
+	f := &figures.Clusters{}
 	g.Expect(json.Unmarshal([]byte(`{"clusters": 200, "controlPlanes": 1, "workers": 1, "hosts": 420, "provisioned": 199, "parallel": 20,
 		"seconds": 612, "medianSeconds": 50.5, "longestSeconds": 90, "share": 0.125, "other": 1,
 		"processes": {"manager": {"cpuSeconds": 12, "memoryBytes": 104857600}, "etcd": {"cpuSeconds": 0.5, "memoryBytes": 1048576}}}`), f)).To(Succeed())

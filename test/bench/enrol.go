@@ -20,12 +20,7 @@ const (
 )
 
 // measureEnrolment has all hosts enrol as fast as they can.
-func measureEnrolment(ctx context.Context, r *run) (err error) {
-	g, err := r.newRig(ctx, 1)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, g.close()) }()
+func measureEnrolment(ctx context.Context, g *rig) error {
 	manager := g.cluster.Managers()[0]
 	before, err := g.quiet(ctx)
 	if err != nil {
@@ -39,7 +34,7 @@ func measureEnrolment(ctx context.Context, r *run) (err error) {
 	var took time.Duration
 	if err := g.profiled(ctx, "enrol", manager, func() error {
 		start := time.Now()
-		if err := g.addHosts(ctx, r.options.Hosts, 0); err != nil {
+		if err := g.addHosts(ctx, g.options.Hosts, 0); err != nil {
 			return err
 		}
 		err := g.mustConnect(ctx)
@@ -72,17 +67,17 @@ func measureEnrolment(ctx context.Context, r *run) (err error) {
 	if err != nil {
 		return err
 	}
-	hosts := float64(r.options.Hosts)
+	hosts := float64(g.options.Hosts)
 	writes := float64(cost.Only(measure.Write.Object).Total()) / hosts
-	r.row(table.Row{
-		Figure: fmt.Sprintf("%s enrolments", table.Count(r.options.Hosts)), Value: table.Duration(took), Bare: table.Duration(bareTook),
+	g.row(table.Row{
+		Figure: fmt.Sprintf("%s enrolments", table.Count(g.options.Hosts)), Value: table.Duration(took), Bare: table.Duration(bareTook),
 		Ratio: table.Ratio(took.Seconds(), bareTook.Seconds()), Target: fmt.Sprintf("%.1fx", bareRatio), Missed: took.Seconds() > bareRatio*bareTook.Seconds(),
 	})
-	r.row(table.Row{
+	g.row(table.Row{
 		Figure: "Writes to the API server an enrolment", Value: table.Number(writes), Target: fmt.Sprintf("at most %d", enrolmentWrites), Missed: writes > enrolmentWrites,
 	})
-	r.row(table.Row{Figure: "CPU of the manager an enrolment", Value: table.Duration((after - cpu) / time.Duration(r.options.Hosts))})
-	r.note("All hosts are switched on at once, and the time is over when all wait for a plan. Bare are as many handshakes and requests with a bare server, and the same writes "+
+	g.row(table.Row{Figure: "CPU of the manager an enrolment", Value: table.Duration((after - cpu) / time.Duration(g.options.Hosts))})
+	g.note("All hosts are switched on at once, and the time is over when all wait for a plan. Bare are as many handshakes and requests with a bare server, and the same writes "+
 		"by a plain client, for %d hosts at a time. Writes are the API server's own count until %s after the last host, without Events and leases; uses of a token that come together "+
 		"share one. All: %s.", atOnce, aftermath, cost.Only(notLease))
 	return nil

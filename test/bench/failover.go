@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/table"
@@ -12,16 +11,8 @@ import (
 const backLimit = time.Minute
 
 // measureFailover kills the leader of two managers.
-func measureFailover(ctx context.Context, r *run) (err error) {
-	g, err := r.newRig(ctx, 2)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, g.close()) }()
-	if err := g.addHosts(ctx, r.options.Hosts, ramp(r.options.Hosts)); err != nil {
-		return err
-	}
-	if err := g.mustConnect(ctx); err != nil {
+func measureFailover(ctx context.Context, g *rig) error {
+	if err := g.gather(ctx, g.options.Hosts); err != nil {
 		return err
 	}
 	if err := pause(ctx, aftermath); err != nil {
@@ -51,7 +42,7 @@ func measureFailover(ctx context.Context, r *run) (err error) {
 	}
 	last := time.Since(start)
 	// Hosts that are missing are said to be after the grace time.
-	watched := r.options.Rest / 4
+	watched := g.options.Rest / 4
 	g.progress.Say("Watching conditions until %s after the death", watched)
 	if err := pause(ctx, time.Until(start.Add(watched))); err != nil {
 		return err
@@ -62,15 +53,15 @@ func measureFailover(ctx context.Context, r *run) (err error) {
 	for _, change := range v.changes[:min(len(v.changes), 10)] {
 		g.progress.Say("%s", change)
 	}
-	missing := r.options.Hosts - back
-	r.row(table.Row{Figure: "First host back after", Value: table.Duration(first)})
-	r.row(table.Row{
-		Figure: "Last of " + table.Count(r.options.Hosts) + " hosts back after", Value: table.Duration(last),
+	missing := g.options.Hosts - back
+	g.row(table.Row{Figure: "First host back after", Value: table.Duration(first)})
+	g.row(table.Row{
+		Figure: "Last of " + table.Count(g.options.Hosts) + " hosts back after", Value: table.Duration(last),
 		Target: "below " + table.Duration(backLimit), Missed: missing > 0 || last >= backLimit,
 	})
-	r.row(table.Row{Figure: "Hosts that did not come back", Value: table.Count(missing), Target: "0", Missed: missing > 0})
-	r.row(table.Row{Figure: "Conditions of hosts that changed", Value: table.Count(len(v.changes)), Target: "0", Missed: len(v.changes) > 0})
-	r.note("Two managers elect a leader with a lease of 15 s, and share an address at which the leader alone listens, as behind the Service. The leader is killed. "+
+	g.row(table.Row{Figure: "Hosts that did not come back", Value: table.Count(missing), Target: "0", Missed: missing > 0})
+	g.row(table.Row{Figure: "Conditions of hosts that changed", Value: table.Count(len(v.changes)), Target: "0", Missed: len(v.changes) > 0})
+	g.note("Two managers elect a leader with a lease of 15 s, and share an address at which the leader alone listens, as behind the Service. The leader is killed. "+
 		"A host is back when it waits for its plan at the other one. Nothing happens to hosts meanwhile, so each condition that changes its status or reason is a wrong one; "+
 		"all hosts are watched until %s after the death, and a missing one is said to be after 2 minutes. "+
 		"Hosts were written %s times.", watched, table.Count(v.written))

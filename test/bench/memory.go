@@ -34,26 +34,18 @@ const aloneShare = 5
 const atOnce = 32
 
 // measureMemory looks at hosts that are connected and have nothing to do.
-func measureMemory(ctx context.Context, r *run) (err error) {
-	g, err := r.newRig(ctx, 1)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, g.close()) }()
+func measureMemory(ctx context.Context, g *rig) error {
 	manager := g.cluster.Managers()[0]
 	p := measure.Process(manager.PID())
 	empty, err := g.watchMemory(ctx, p, baseline)
 	if err != nil {
 		return err
 	}
-	if err := g.addHosts(ctx, r.options.Hosts, ramp(r.options.Hosts)); err != nil {
+	if err := g.gather(ctx, g.options.Hosts); err != nil {
 		return err
 	}
-	if err := g.mustConnect(ctx); err != nil {
-		return err
-	}
-	g.progress.Say("All hosts are connected. Leaving them alone for %s and watching them for %s.", r.options.Rest/aloneShare, r.options.Rest)
-	if err := pause(ctx, r.options.Rest/aloneShare); err != nil {
+	g.progress.Say("All hosts are connected. Leaving them alone for %s and watching them for %s.", g.options.Rest/aloneShare, g.options.Rest)
+	if err := pause(ctx, g.options.Rest/aloneShare); err != nil {
 		return err
 	}
 	if _, err := g.quiet(ctx); err != nil {
@@ -62,7 +54,7 @@ func measureMemory(ctx context.Context, r *run) (err error) {
 	var full []uint64
 	cpu, writes, err := g.atRest(ctx, p, func() error {
 		return g.profiled(ctx, "rest", manager, func() (err error) {
-			full, err = g.watchMemory(ctx, p, r.options.Rest)
+			full, err = g.watchMemory(ctx, p, g.options.Rest)
 			return err
 		})
 	})
@@ -70,8 +62,8 @@ func measureMemory(ctx context.Context, r *run) (err error) {
 		return err
 	}
 	// Each is away for a moment between two polls.
-	if n, err := g.awaitConnected(ctx, 0, soon); err != nil || n < r.options.Hosts {
-		return errors.Join(err, fmt.Errorf("%d of %d hosts are connected at the end of their rest", n, r.options.Hosts))
+	if n, err := g.awaitConnected(ctx, 0, soon); err != nil || n < g.options.Hosts {
+		return errors.Join(err, fmt.Errorf("%d of %d hosts are connected at the end of their rest", n, g.options.Hosts))
 	}
 	if err := g.closeFleets(); err != nil {
 		return err
@@ -81,24 +73,24 @@ func measureMemory(ctx context.Context, r *run) (err error) {
 	if err != nil {
 		return err
 	}
-	host := float64(middle(full)-middle(empty)) / float64(r.options.Hosts)
+	host := float64(middle(full)-middle(empty)) / float64(g.options.Hosts)
 	most := float64(slices.Max(full))
-	r.row(table.Row{
+	g.row(table.Row{
 		Figure: "Memory of the manager a host", Value: table.KiB(host), Bare: table.KiB(bareHost), Ratio: table.Ratio(host, bareHost),
 		Target: fmt.Sprintf("%.1fx", memoryRatio), Missed: host > memoryRatio*bareHost,
 	})
-	r.row(table.Row{
+	g.row(table.Row{
 		Figure: "Memory of the manager, at most", Value: table.MiB(most), Target: "below " + table.MiB(memoryLimit), Missed: most >= memoryLimit,
 	})
-	r.row(table.Row{
+	g.row(table.Row{
 		Figure: "CPU of the manager, of one core", Value: table.Percent(cpu), Target: "below " + table.Percent(restingCPU), Missed: cpu >= restingCPU,
 	})
 	n := writes.Only(measure.Write.Object).Total() + writes.Only(measure.Write.Event).Total()
-	r.row(table.Row{Figure: "Writes to the API server", Value: table.Count(n), Target: "0", Missed: n > 0})
-	r.note("%s hosts have enrolled and wait for a plan; %s later they are watched for %s. Memory is the RSS of the process (%s without hosts), "+
+	g.row(table.Row{Figure: "Writes to the API server", Value: table.Count(n), Target: "0", Missed: n > 0})
+	g.note("%s hosts have enrolled and wait for a plan; %s later they are watched for %s. Memory is the RSS of the process (%s without hosts), "+
 		"the median of one look a second; what the kernel keeps for sockets is not in it. Each host asks again within that time, and each is asked every %s whether it is there. "+
 		"Bare is a Go HTTP/2 server with the same TLS settings and as many requests that wait, watched for %s after as long a rest. Writes are the API server's own count, "+
-		"without leases.%s", table.Count(r.options.Hosts), r.options.Rest/aloneShare, r.options.Rest, table.MiB(float64(middle(empty))), server.DefaultPingAfter, r.options.Rest/aloneShare, listed(writes))
+		"without leases.%s", table.Count(g.options.Hosts), g.options.Rest/aloneShare, g.options.Rest, table.MiB(float64(middle(empty))), server.DefaultPingAfter, g.options.Rest/aloneShare, listed(writes))
 	return nil
 }
 

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -30,22 +29,14 @@ const (
 )
 
 // measurePlan changes plans of hosts that wait.
-func measurePlan(ctx context.Context, r *run) (err error) {
-	g, err := r.newRig(ctx, 1)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, g.close()) }()
-	if err := g.addHosts(ctx, r.options.Hosts, ramp(r.options.Hosts)); err != nil {
-		return err
-	}
-	if err := g.mustConnect(ctx); err != nil {
+func measurePlan(ctx context.Context, g *rig) error {
+	if err := g.gather(ctx, g.options.Hosts); err != nil {
 		return err
 	}
 	polling, stop := context.WithCancel(ctx)
 	defer stop()
 	var all []*probe
-	for range min(probes, r.options.Hosts) {
+	for range min(probes, g.options.Hosts) {
 		p, err := g.newProbe(ctx)
 		if err != nil {
 			return err
@@ -82,11 +73,11 @@ func measurePlan(ctx context.Context, r *run) (err error) {
 		return err
 	}
 	p50, p99 := measure.Quantile(samples, 0.5), measure.Quantile(samples, 0.99)
-	r.row(table.Row{Figure: "Change to agent, median", Value: table.Duration(p50), Target: "below " + table.Duration(planMedian), Missed: p50 >= planMedian})
-	r.row(table.Row{Figure: "Change to agent, 99th percentile", Value: table.Duration(p99), Target: "below " + table.Duration(planP99), Missed: p99 >= planP99})
-	r.row(table.Row{Figure: "Change to agent, longest", Value: table.Duration(measure.Quantile(samples, 1))})
-	r.note("%s hosts wait for a plan, and %d further ones that have the agent's real client and carry nothing out. One of these after the other is asked to reboot, %s changes in all. "+
-		"The time begins before the change is sent to the API server and ends when the client has the plan.", table.Count(r.options.Hosts), len(all), table.Count(len(samples)))
+	g.row(table.Row{Figure: "Change to agent, median", Value: table.Duration(p50), Target: "below " + table.Duration(planMedian), Missed: p50 >= planMedian})
+	g.row(table.Row{Figure: "Change to agent, 99th percentile", Value: table.Duration(p99), Target: "below " + table.Duration(planP99), Missed: p99 >= planP99})
+	g.row(table.Row{Figure: "Change to agent, longest", Value: table.Duration(measure.Quantile(samples, 1))})
+	g.note("%s hosts wait for a plan, and %d further ones that have the agent's real client and carry nothing out. One of these after the other is asked to reboot, %s changes in all. "+
+		"The time begins before the change is sent to the API server and ends when the client has the plan.", table.Count(g.options.Hosts), len(all), table.Count(len(samples)))
 	return nil
 }
 

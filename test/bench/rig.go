@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/measure"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/embedded"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/fleet"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/fleet/remote"
 )
 
 const (
@@ -54,6 +56,18 @@ type hosts struct {
 	io.Closer
 
 	count int
+}
+
+// onRig has something measured on a rig that is made by newRig.
+func onRig(measure func(context.Context, *rig) error, managers int, args ...string) func(context.Context, *run) error {
+	return func(ctx context.Context, r *run) (err error) {
+		g, err := r.newRig(ctx, managers, args...)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, g.close()) }()
+		return measure(ctx, g)
+	}
 }
 
 // newRig starts a management cluster with so many managers of ours, with further arguments, which waits for hosts.
@@ -119,23 +133,26 @@ func (g *rig) register(ctx context.Context) error {
 	return nil
 }
 
-// ramp is how long so many hosts are switched on where it does not matter how they come.
-func ramp(count int) time.Duration { return time.Duration(count) * time.Second / rampRate }
+// gather switches further hosts on, where it does not matter how they come, and waits until all are connected.
+func (g *rig) gather(ctx context.Context, count int) error {
+	if err := g.addHosts(ctx, count, time.Duration(count)*time.Second/rampRate); err != nil {
+		return err
+	}
+	return g.mustConnect(ctx)
+}
 
-// addHosts switches further hosts on, evenly over a time.
+// addHosts switches further hosts on, evenly over a time. They have a process of their own: here, ten thousand that shake
+// hands would have those wait who look at a clock.
 func (g *rig) addHosts(ctx context.Context, count int, over time.Duration) error {
-	f, err := fleet.New(fleet.Settings{
+	f, err := remote.Start(ctx, g.options.role(roleHosts), fleet.Settings{
 		Count: count, Prefix: fmt.Sprintf("host-%d", len(g.fleets)), Seed: uint64(len(g.fleets)),
 		Servers: []string{g.cluster.AgentURL}, TrustBundle: g.cluster.CABundle, Token: g.token,
-	})
+	}, os.Stderr)
 	if err != nil {
 		return fmt.Errorf("making hosts: %w", err)
 	}
 	g.fleets = append(g.fleets, hosts{Closer: f, count: count})
-	if err := f.PowerOn(ctx, over); err != nil {
-		return fmt.Errorf("switching hosts on: %w", err)
-	}
-	return nil
+	return f.Do(ctx, remote.PowerOn, over)
 }
 
 // hosts is how many there are.

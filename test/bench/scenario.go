@@ -31,7 +31,7 @@ type Options struct {
 	Clusters int
 	// Rest is how long a fleet at rest is watched; 0 means DefaultRest. It is left alone for a fifth of that before.
 	Rest time.Duration
-	// Self is the command line that runs this program as a bare server: ServeBare's arguments follow.
+	// Self is the command line that has this program call Play with what follows.
 	Self []string
 	// Checkout is the folder of this repository; empty: go finds it from the working directory.
 	Checkout string
@@ -70,12 +70,12 @@ type Scenario struct {
 // Scenarios returns all, in the order in which they are shown.
 func Scenarios() []Scenario {
 	return []Scenario{
-		{"memory", "A fleet at rest", measureMemory},
-		{"enrol", "Enrolment", measureEnrolment},
-		{"storm", "Boot storm", measureStorm},
-		{"claims", "Claims", measureClaims},
-		{"plan", "A new plan", measurePlan},
-		{"failover", "A manager dies", measureFailover},
+		{"memory", "A fleet at rest", onRig(measureMemory, 1)},
+		{"enrol", "Enrolment", onRig(measureEnrolment, 1)},
+		{"storm", "Boot storm", onRig(measureStorm, 1)},
+		{"claims", "Claims", onRig(measureClaims, 1, "--namespace="+namespace)},
+		{"plan", "A new plan", onRig(measurePlan, 1)},
+		{"failover", "A manager dies", onRig(measureFailover, 2)},
 		{"clusters", "Whole clusters", measureClusters},
 	}
 }

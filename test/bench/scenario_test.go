@@ -16,12 +16,12 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/table"
 )
 
-// bareVariable makes the test program a bare server.
-const bareVariable = "bare-server"
+// play has the test program be something else.
+const play = "play"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == bareVariable {
-		if err := ServeBare(context.Background(), os.Args[2:]); err != nil {
+	if len(os.Args) > 1 && os.Args[1] == play {
+		if err := Play(context.Background(), os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 
 // Each scenario runs with a few hosts, and what does not depend on the machine has the value that it must have.
 func TestScenarios(t *testing.T) {
-	options := Options{Hosts: 50, Rest: 2 * time.Second, Self: []string{os.Args[0], bareVariable}, Progress: os.Stderr, Profiles: t.TempDir()}
+	options := Options{Hosts: 50, Rest: 2 * time.Second, Self: []string{os.Args[0], play}, Progress: os.Stderr, Profiles: t.TempDir()}
 	for name, exact := range map[string]map[string]string{
 		"memory":   {"Writes to the API server": "0"},
 		"enrol":    {},

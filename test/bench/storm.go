@@ -23,18 +23,10 @@ const (
 )
 
 // measureStorm has all hosts come at once: first new ones, then those that have lost their manager.
-func measureStorm(ctx context.Context, r *run) (err error) {
-	g, err := r.newRig(ctx, 1)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, g.close()) }()
+func measureStorm(ctx context.Context, g *rig) error {
 	// Claims during the storm are to find a host.
-	early := min(r.options.Hosts/10, 100)
-	if err := g.addHosts(ctx, early, ramp(early)); err != nil {
-		return err
-	}
-	if err := g.mustConnect(ctx); err != nil {
+	early := min(g.options.Hosts/10, 100)
+	if err := g.gather(ctx, early); err != nil {
 		return err
 	}
 	const cluster = "storm"
@@ -49,7 +41,7 @@ func measureStorm(ctx context.Context, r *run) (err error) {
 	if err := g.profiled(ctx, "enrol", manager, func() error {
 		return g.storm(ctx, cluster, "new", "enrol", func(claim func()) error {
 			claim()
-			return g.addHosts(ctx, r.options.Hosts-early, stormTime)
+			return g.addHosts(ctx, g.options.Hosts-early, stormTime)
 		})
 	}); err != nil {
 		return err
@@ -64,7 +56,7 @@ func measureStorm(ctx context.Context, r *run) (err error) {
 	}); err != nil {
 		return err
 	}
-	r.note("In the first storm hosts that were never there are switched on within %s. In the second one the manager is killed and started at once, and each host tries again on its own. "+
+	g.note("In the first storm hosts that were never there are switched on within %s. In the second one the manager is killed and started at once, and each host tries again on its own. "+
 		"Meanwhile one machine after the other is created, %s after the one before had its host; a claim takes from before the Machine is created until its host is bound. "+
 		"A host has failed that is not connected after %s.", stormTime, claimEvery, stormLimit)
 	return nil

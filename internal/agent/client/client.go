@@ -41,8 +41,8 @@ const (
 	pingTimeout      = 15 * time.Second
 	maxResponseBytes = 1 << 20
 	// noHeaderTable is the smallest size that means itself: nothing fits in.
-	noHeaderTable = 1
-	maxHeaderBytes   = 32 << 10
+	noHeaderTable  = 1
+	maxHeaderBytes = 32 << 10
 )
 
 // Options say where the manager is and who the host is.

@@ -32,10 +32,11 @@ type Fleet struct {
 	ended chan struct{}
 }
 
-// Start starts a process that runs test/fleet/cmd/fleet, and makes a fleet there. Its
-// error output goes to log. The fleet lives until Close, not only as long as ctx.
-func Start(ctx context.Context, program string, settings fleet.Settings, log io.Writer) (*Fleet, error) {
-	f := &Fleet{process: exec.Command(program), pending: map[int]chan response{}, ended: make(chan struct{})} //nolint:noctx // Close ends it
+// Start starts a process that runs Serve, as test/fleet/cmd/fleet does, by a program
+// and its arguments, and makes a fleet there. Its error output goes to log. The fleet
+// lives until Close, not only as long as ctx.
+func Start(ctx context.Context, command []string, settings fleet.Settings, log io.Writer) (*Fleet, error) {
+	f := &Fleet{process: exec.Command(command[0], command[1:]...), pending: map[int]chan response{}, ended: make(chan struct{})} //nolint:noctx // Close ends it
 	f.process.Stderr = log
 	var err error
 	if f.in, err = f.process.StdinPipe(); err != nil {

@@ -42,7 +42,7 @@ MIIBNDCB26ADAgECAgEBMAoGCCqGSM49BAMCMA8xDTALBgNVBAMTBHRlc3QwIBcN
 func start(t *testing.T, settings fleet.Settings) (*remote.Fleet, error) {
 	t.Helper()
 	t.Setenv(asFleet, "yes")
-	return remote.Start(t.Context(), os.Args[0], settings, t.Output())
+	return remote.Start(t.Context(), os.Args[:1], settings, t.Output())
 }
 
 func TestFleetOfAnotherProcess(t *testing.T) {

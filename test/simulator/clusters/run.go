@@ -11,6 +11,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/figures"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/measure"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/embedded"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/simulator/world"
@@ -45,7 +46,7 @@ type Options struct {
 }
 
 // Run makes clusters and returns the figures when all Machines run; also, with an error, when they don't in time.
-func Run(ctx context.Context, o Options) (_ *Figures, err error) {
+func Run(ctx context.Context, o Options) (_ *figures.Clusters, err error) {
 	if o.Timeout == 0 {
 		o.Timeout = time.Hour
 	}
@@ -54,7 +55,7 @@ func Run(ctx context.Context, o Options) (_ *Figures, err error) {
 	}
 	hosts := o.Count * (o.ControlPlanes + o.Workers)
 	o.Management.Args = map[string][]string{}
-	for _, name := range capi() {
+	for _, name := range figures.CAPI() {
 		o.Management.Args[name] = o.Args
 	}
 	w, err := world.Start(ctx, world.Options{Hosts: hosts, Management: o.Management, Progress: o.Progress, AgentLog: o.AgentLog})
@@ -62,7 +63,7 @@ func Run(ctx context.Context, o Options) (_ *Figures, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
-	r := &run{o: o, w: w, figures: &Figures{Clusters: o.Count, ControlPlanes: o.ControlPlanes, Workers: o.Workers, Hosts: hosts, Parallel: o.Parallel}}
+	r := &run{o: o, w: w, figures: &figures.Clusters{Clusters: o.Count, ControlPlanes: o.ControlPlanes, Workers: o.Workers, Hosts: hosts, Parallel: o.Parallel}}
 	if err := w.Fleet.PowerOn(ctx, 0); err != nil {
 		return nil, fmt.Errorf("switching hosts on: %w", err)
 	}
@@ -77,7 +78,7 @@ func Run(ctx context.Context, o Options) (_ *Figures, err error) {
 type run struct {
 	o       Options
 	w       *world.World
-	figures *Figures
+	figures *figures.Clusters
 	// made is when a cluster was made, whole when all its Machines were seen to run, both since began.
 	began       time.Time
 	made, whole map[string]time.Duration
@@ -94,7 +95,7 @@ func (r *run) measure(ctx context.Context) error {
 	if failure != nil {
 		return errors.Join(err, failure)
 	}
-	r.figures.fill(r.made, r.whole, before, after)
+	r.figures.Fill(r.made, r.whole, before, after)
 	return err
 }
 
@@ -178,8 +179,8 @@ func (r *run) await(ctx context.Context, timeout time.Duration, check func(conte
 const self = "simulation"
 
 // processes reads what all processes have taken so far.
-func (r *run) processes() (map[string]Process, error) {
-	all := map[string]Process{}
+func (r *run) processes() (map[string]figures.Process, error) {
+	all := map[string]figures.Process{}
 	pids := r.w.Management.PIDs()
 	pids[self] = os.Getpid()
 	for name, pid := range pids {
@@ -191,7 +192,7 @@ func (r *run) processes() (map[string]Process, error) {
 		if err != nil {
 			return nil, fmt.Errorf("measuring %s: %w", name, err)
 		}
-		all[name] = Process{CPUSeconds: cpu.Seconds(), MemoryBytes: memory}
+		all[name] = figures.Process{CPUSeconds: cpu.Seconds(), MemoryBytes: memory}
 	}
 	return all, nil
 }

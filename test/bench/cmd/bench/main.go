@@ -17,8 +17,8 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/table"
 )
 
-// bareServer is the argument that makes this program a bare server.
-const bareServer = "bare-server"
+// play is the argument that has this program be something else.
+const play = "play"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -32,14 +32,14 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	if len(args) > 0 && args[0] == bareServer {
-		return bench.ServeBare(ctx, args[1:])
+	if len(args) > 0 && args[0] == play {
+		return bench.Play(ctx, args[1:])
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("finding this program: %w", err)
 	}
-	options := bench.Options{Self: []string{self, bareServer}, Progress: os.Stderr}
+	options := bench.Options{Self: []string{self, play}, Progress: os.Stderr}
 	var document string
 	flags := pflag.NewFlagSet("bench", pflag.ContinueOnError)
 	flags.IntVar(&options.Hosts, "hosts", bench.DefaultHosts, "virtual hosts; targets are for the default")

@@ -1,4 +1,5 @@
-package clusters
+// Package figures has what one program measures and another one shows.
+package figures
 
 import (
 	"maps"
@@ -8,8 +9,9 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/measure"
 )
 
-// Figures are what was measured.
-type Figures struct {
+// Clusters are the figures of many workload clusters that were made at once. They are printed as JSON by the command
+// clusters of module test/simulator, and shown by test/bench, which can't import that.
+type Clusters struct {
 	Clusters      int `json:"clusters"`
 	ControlPlanes int `json:"controlPlanes"`
 	Workers       int `json:"workers"`
@@ -36,15 +38,17 @@ type Process struct {
 	MemoryBytes uint64 `json:"memoryBytes"`
 }
 
-// manager is this provider's process; capi are Cluster API's.
+// manager is this provider's process.
 const manager = "manager"
 
-func capi() []string {
+// CAPI are the names of Cluster API's processes.
+func CAPI() []string {
 	return []string{"capi-core", "capi-kubeadm-bootstrap", "capi-kubeadm-control-plane"}
 }
 
-// fill computes what follows from what was seen.
-func (f *Figures) fill(made, whole map[string]time.Duration, before, after map[string]Process) {
+// Fill computes what follows from what was seen: when each cluster was made and when all its Machines ran, as times since
+// the beginning, and the processes before and after.
+func (f *Clusters) Fill(made, whole map[string]time.Duration, before, after map[string]Process) {
 	var times []time.Duration
 	for name, at := range whole {
 		times = append(times, at-made[name])
@@ -59,7 +63,7 @@ func (f *Figures) fill(made, whole map[string]time.Duration, before, after map[s
 		f.Processes[name] = process
 	}
 	all := f.Processes[manager].CPUSeconds
-	for _, name := range capi() {
+	for _, name := range CAPI() {
 		all += f.Processes[name].CPUSeconds
 	}
 	if all > 0 {
