@@ -74,7 +74,7 @@ func onRig(measure func(context.Context, *rig) error, managers int, args ...stri
 func (r *run) newRig(ctx context.Context, managers int, args ...string) (_ *rig, err error) {
 	g := &rig{run: r, gauges: measure.NewGauges()}
 	g.cluster, err = embedded.Start(ctx, embedded.Options{
-		Checkout: r.options.Checkout, Manager: r.options.Manager, Alone: true, Managers: managers, Diagnostics: true,
+		Checkout: r.options.Checkout, Manager: r.options.Manager, Alone: true, OneVersion: true, Managers: managers, Diagnostics: true,
 		ManagerArgs: args, Progress: r.options.Progress,
 	})
 	if err != nil {

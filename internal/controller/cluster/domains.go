@@ -259,7 +259,7 @@ func sameForClusters(was, is *infrav1.ElementalHost) bool {
 func concern(c *infrav1.ElementalCluster, was, is *infrav1.ElementalHost) urgency {
 	label := domainLabel(c)
 	switch {
-	case isOwn(c, is) && c.Spec.ControlPlaneEndpointPolicy.Type == infrav1.EndpointTypeVIP:
+	case isOwn(c, is) && is.Spec.Claim.Role != infrav1.RoleWorker && c.Spec.ControlPlaneEndpointPolicy.Type == infrav1.EndpointTypeVIP:
 		return urgent
 	case is != nil && is.Labels[label] != "" && (is.Spec.Claim == nil || isOwn(c, is)) && !offers(c, is.Labels[label]):
 		return urgent

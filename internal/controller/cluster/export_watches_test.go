@@ -2,8 +2,9 @@ package cluster
 
 import (
 	"context"
+	"slices"
+	"time"
 
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -17,16 +18,36 @@ func WokenByMachine(r *Reconciler, e event.UpdateEvent) []ctrl.Request {
 	return woken(r.machineHandler(), e)
 }
 
+// WokenSoon are those that it wakes after a while.
+func WokenSoon(r *Reconciler, e event.UpdateEvent) []ctrl.Request {
+	q := &recorder{}
+	r.hostHandler().Update(context.Background(), e, q)
+	return q.soon
+}
+
 func woken(h handler.EventHandler, e event.UpdateEvent) []ctrl.Request {
-	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
-	defer q.ShutDown()
+	q := &recorder{}
 	h.Update(context.Background(), e, q)
-	var out []ctrl.Request
-	for range q.Len() {
-		request, _ := q.Get()
-		out = append(out, request)
+	return q.now
+}
+
+// recorder is a queue that nobody works off.
+type recorder struct {
+	queue
+
+	now, soon []ctrl.Request
+}
+
+func (r *recorder) Add(request ctrl.Request) {
+	if !slices.Contains(r.now, request) {
+		r.now = append(r.now, request)
 	}
-	return out
+}
+
+func (r *recorder) AddAfter(request ctrl.Request, _ time.Duration) {
+	if !slices.Contains(r.soon, request) {
+		r.soon = append(r.soon, request)
+	}
 }
 
 // HostHandler is what wakes clusters when hosts change what endpoints depend on.

@@ -227,7 +227,8 @@ func TestWhatWakesAClusterInUse(t *testing.T) {
 			after := before.DeepCopy()
 			after.ResourceVersion = "later"
 			tc.change(after)
-			woken := cluster.Woken(f.reconciler, event.UpdateEvent{ObjectOld: before, ObjectNew: after})
+			change := event.UpdateEvent{ObjectOld: before, ObjectNew: after}
+			woken := append(cluster.Woken(f.reconciler, change), cluster.WokenSoon(f.reconciler, change)...)
 			if tc.want {
 				NewWithT(t).Expect(woken).To(ConsistOf(f.request()))
 			} else {
@@ -235,6 +236,17 @@ func TestWhatWakesAClusterInUse(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a worker does soon", func(t *testing.T) {
+		g := NewWithT(t)
+		before := f.of("h2").DeepCopy()
+		before.Spec.Claim.Role = infrav1.RoleWorker
+		after := before.DeepCopy()
+		after.ResourceVersion = "later"
+		after.Spec.Claim.Phase = infrav1.ClaimReleasing
+		change := event.UpdateEvent{ObjectOld: before, ObjectNew: after}
+		g.Expect(cluster.Woken(f.reconciler, change)).To(BeEmpty())
+		g.Expect(cluster.WokenSoon(f.reconciler, change)).To(ConsistOf(f.request()))
+	})
 	t.Run("a free host does not", func(t *testing.T) {
 		before := f.host("h9", "10.0.0.9")
 		after := before.DeepCopy()

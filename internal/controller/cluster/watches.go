@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/util/workqueue"
@@ -42,6 +43,10 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	return nil
 }
 
+// workersDelay gathers what happens to workers' hosts. The endpoint is not there, and
+// a cluster with thousands of them would be looked at all the time while they come.
+const workersDelay = time.Second
+
 type queue = workqueue.TypedRateLimitingInterface[ctrl.Request]
 
 // hostHandler wakes the cluster that has a host when what its endpoint depends on
@@ -61,7 +66,9 @@ func (r *Reconciler) hostHandler() handler.EventHandler {
 				return
 			}
 			if concernsEndpoint(before, after) {
-				r.wakeClaimant(ctx, before, q)
+				if c := before.Spec.Claim; c != nil && (after.Spec.Claim == nil || after.Spec.Claim.ClusterName != c.ClusterName) {
+					r.wakeClaimant(ctx, before, q)
+				}
 				r.wakeClaimant(ctx, after, q)
 			}
 			r.wakeSeeking(ctx, after, q)
@@ -101,16 +108,21 @@ func states(host *infrav1.ElementalHost) map[string]infrav1.OperationState {
 	return out
 }
 
-// wakeClaimant wakes the cluster that has claimed the host.
+// wakeClaimant wakes the cluster that has claimed the host, soon if it is a worker's.
 func (r *Reconciler) wakeClaimant(ctx context.Context, host *infrav1.ElementalHost, q queue) {
-	if host.Spec.Claim != nil {
-		r.wakeCluster(ctx, host.Namespace, host.Spec.Claim.ClusterName, q)
+	claim := host.Spec.Claim
+	switch {
+	case claim == nil:
+	case claim.Role == infrav1.RoleWorker:
+		r.wakeCluster(ctx, host.Namespace, claim.ClusterName, func(request ctrl.Request) { q.AddAfter(request, workersDelay) })
+	default:
+		r.wakeCluster(ctx, host.Namespace, claim.ClusterName, q.Add)
 	}
 }
 
-func (r *Reconciler) wakeCluster(ctx context.Context, namespace, name string, q queue) {
+func (r *Reconciler) wakeCluster(ctx context.Context, namespace, name string, add func(ctrl.Request)) {
 	for _, c := range r.indexed(ctx, namespace, index.ClusterByName, name) {
-		q.Add(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(c)})
+		add(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(c)})
 	}
 }
 
@@ -148,7 +160,7 @@ func (r *Reconciler) wakeSeeking(ctx context.Context, host *infrav1.ElementalHos
 func (r *Reconciler) machineHandler() handler.EventHandler {
 	wake := func(ctx context.Context, o client.Object, q queue) {
 		if m, ok := o.(*clusterv1.Machine); ok {
-			r.wakeCluster(ctx, m.Namespace, m.Spec.ClusterName, q)
+			r.wakeCluster(ctx, m.Namespace, m.Spec.ClusterName, q.Add)
 		}
 	}
 	return handler.Funcs{

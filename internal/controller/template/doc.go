@@ -3,5 +3,6 @@
 // from zero, and how many hosts there are for it.
 //
 // A fleet changes all the time, and each look is at all of it, so a template is
-// looked at at once when it was at rest and then every ten seconds at most.
+// looked at at once when it was at rest and then every ten seconds at most, less
+// often where there are more than a hundred.
 package template

@@ -7,6 +7,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// share is what each template adds to the time between two looks at any of them: all
+// together there are ten looks a second at most, and as many writes.
+const share = 100 * time.Millisecond
+
 // pace remembers when templates were last looked at. The zero value is ready to use.
 type pace struct {
 	mu   sync.Mutex
@@ -22,7 +26,8 @@ func (p *pace) wait(now time.Time, key client.ObjectKey) time.Duration {
 	if !ok || now.Before(last) {
 		return 0
 	}
-	return max(Interval-now.Sub(last), 0)
+	interval := max(Interval, time.Duration(len(p.last))*share)
+	return max(interval-now.Sub(last), 0)
 }
 
 func (p *pace) looked(now time.Time, key client.ObjectKey) {
