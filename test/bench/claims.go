@@ -20,6 +20,8 @@ const (
 	claimWrites = 8
 	// stageMachines is how many machines the cost of a claim is taken from.
 	stageMachines = 200
+	// idleShare is the share of Options.Rest for which it is measured what hosts cost that have nothing to do.
+	idleShare = 40
 )
 
 // measureClaims has machines claim hosts of ever larger fleets, and in the end half of all hosts at once.
@@ -92,7 +94,7 @@ func (g *rig) measureRush(ctx context.Context) error {
 	})
 	g.note("Cluster API's controllers are switched off: Machines with bootstrap data, their Secrets and ElementalMachines are made as they would make them, and wait for their cluster's infrastructure. "+
 		"One write, that it is provisioned, releases all machines of a cluster at once; the time ends when the last is provisioned. Each host fetches its data, and any data succeeds at once. "+
-		"The cost of a claim is taken from %d machines at a time. Bare are the same writes, Events included, to copies of the same objects in another namespace, by a plain client, %d at a time. "+
+		"The cost of a claim is taken from %d machines at a time, without what the hosts cost at rest. Bare are the same writes, Events included, to copies of the same objects in another namespace, by a plain client, %d at a time. "+
 		"Writes are the API server's own count, without Events and leases. All: %s.", min(stageMachines, max(g.options.Hosts/50, 1)), atOnce, b.writes)
 	return nil
 }
@@ -133,7 +135,7 @@ func (g *rig) count(ctx context.Context) (int, error) {
 
 // batch is what machines cost that were released at once.
 type batch struct {
-	// took is the time until all are provisioned, cpu the manager's until it had no more to do.
+	// took is the time until all are provisioned, cpu the manager's until it had no more to do, beyond what it takes at rest.
 	took, cpu time.Duration
 	// writes are those that the API server has accepted, Events included.
 	writes measure.Writes
@@ -160,6 +162,10 @@ func (g *rig) claimAtOnce(ctx context.Context, cluster string, count int) (batch
 	}
 	defer watch.Stop()
 	p := measure.Process(g.cluster.Managers()[0].PID())
+	idle, _, err := g.atRest(ctx, p, func() error { return pause(ctx, g.options.Rest/idleShare) })
+	if err != nil {
+		return batch{}, err
+	}
 	cpu, err := p.CPU()
 	if err != nil {
 		return batch{}, err
@@ -180,7 +186,7 @@ func (g *rig) claimAtOnce(ctx context.Context, cluster string, count int) (batch
 	if err != nil {
 		return batch{}, err
 	}
-	b.cpu = end - cpu
+	b.cpu = max(end-cpu-time.Duration(idle*float64(time.Since(start))), 1)
 	b.writes = after.Since(before).Only(measure.Write.Accepted).Only(notLease).Only(notOfCore)
 	return b, nil
 }
