@@ -111,7 +111,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.agentAPI.maxHandshakes, "agent-api-max-handshakes", server.DefaultMaxHandshakes, "TLS handshakes with agents at a time; further connections wait.")
 	fs.StringSliceVar(&o.agentAPI.binaries, "agent-binaries", []string{"/agents"}, "Folders with the agents that hosts can update themselves to; read again when they change.")
 	fs.IntVar(&o.agentAPI.downloads, "agent-downloads", server.DefaultAgentDownloads, "Hosts that may fetch an agent at once.")
-	fs.DurationVar(&o.agentAPI.pingInterval, "agent-ping-interval", server.DefaultPingAfter, "How long a connection may be silent before it is probed.")
+	fs.DurationVar(&o.agentAPI.pingInterval, "agent-ping-interval", server.DefaultPingAfter, "How long a connection may be silent before its host is asked for a sign of life. The kernel asks its end of the connection after 45 s; this is for proxies in between.")
 	fs.DurationVar(&o.agentAPI.pingTimeout, "agent-ping-timeout", server.DefaultPingTimeout, "How long a probe may take before the connection counts as dead.")
 }
 

@@ -25,14 +25,15 @@ import (
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tcp"
 )
 
 // Defaults of Options.
 const (
 	DefaultDisconnectGrace = 120 * time.Second
-	// Load balancers that have no other setting end connections that are silent for
-	// 50 s or more.
-	DefaultPingAfter   = 45 * time.Second
+	// The kernels ask far sooner; this is for proxies in between, whose own
+	// connections live while the ones behind them are dead.
+	DefaultPingAfter   = 3 * time.Minute
 	DefaultPingTimeout = 15 * time.Second
 	DefaultEnrolRate   = 200
 	DefaultEnrolBurst  = 1000
@@ -91,8 +92,8 @@ type Options struct {
 	// DisconnectGrace is how long a host without an open poll still counts as
 	// connected.
 	DisconnectGrace time.Duration
-	// PingAfter is how long a connection is silent before it is asked whether it
-	// is alive, PingTimeout how long the answer may take.
+	// PingAfter is how long a connection is silent before the host at its other end is
+	// asked whether it is there, PingTimeout how long the answer may take.
 	PingAfter, PingTimeout time.Duration
 	// Agents has the agents' binaries; without it hosts are not updated.
 	Agents AgentFiles
@@ -240,7 +241,7 @@ func (s *Server) Start(ctx context.Context) error {
 	defer s.authority.Subscribe(s.rootsChanged)()
 	listener := s.listener
 	if listener == nil {
-		if listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", s.address); err != nil {
+		if listener, err = tcp.Listen(ctx, s.address); err != nil {
 			return fmt.Errorf("listening for agents: %w", err)
 		}
 	}

@@ -88,7 +88,7 @@ func measureMemory(ctx context.Context, g *rig) error {
 	n := writes.Only(measure.Write.Object).Total() + writes.Only(measure.Write.Event).Total()
 	g.row(table.Row{Figure: "Writes to the API server", Value: table.Count(n), Target: "0", Missed: n > 0})
 	g.note("%s hosts have enrolled and wait for a plan; %s later they are watched for %s. Memory is the RSS of the process (%s without hosts), "+
-		"the median of one look a second; what the kernel keeps for sockets is not in it. Each host asks again within that time, and each is asked every %s whether it is there. "+
+		"the median of one look a second; what the kernel keeps for sockets is not in it. Each host asks again within that time, and each is asked for a sign of life every %s. "+
 		"Bare is a Go HTTP/2 server with the same TLS settings and as many requests that wait, watched for %s after as long a rest. Writes are the API server's own count, "+
 		"without leases.%s", table.Count(g.options.Hosts), g.options.Rest/aloneShare, g.options.Rest, table.MiB(float64(middle(empty))), server.DefaultPingAfter, g.options.Rest/aloneShare, listed(writes))
 	return nil

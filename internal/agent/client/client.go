@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tcp"
 )
 
 // CallTimeout bounds every call but Plan and AgentBinary.
@@ -27,17 +28,14 @@ const (
 	// sooner.
 	connectTimeout   = 4 * time.Second
 	handshakeTimeout = 10 * time.Second
-	// sendTimeout is how long the kernel tries to deliver what was sent, also
-	// after the connection was closed or the process died.
-	sendTimeout = time.Minute
 	// settleTime is how long a request that was given up may be on its way.
-	settleTime = 2 * sendTimeout
+	settleTime = 2 * tcp.Patience
 	pollSlack  = 15 * time.Second
 	// idleTimeout ends connections without a request.
 	idleTimeout = 2 * time.Minute
 	// pingAfter is longer than a server waits before it asks: each hears from the other
 	// by one exchange.
-	pingAfter        = 50 * time.Second
+	pingAfter        = 200 * time.Second
 	pingTimeout      = 15 * time.Second
 	maxResponseBytes = 1 << 20
 	// noHeaderTable is the smallest size that means itself: nothing fits in.
@@ -129,7 +127,7 @@ func New(o Options) (*Client, error) {
 
 func (o Options) dial() func(ctx context.Context, network, address string) (net.Conn, error) {
 	if o.Dial == nil {
-		return (&net.Dialer{Timeout: connectTimeout, Control: boundSending}).DialContext
+		return tcp.Dialer(connectTimeout).DialContext
 	}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, connectTimeout)

@@ -65,7 +65,7 @@ func TestLeavesPingsToAServerThatLives(t *testing.T) {
 		network := &pipes{conns: make(chan net.Conn, 1), ended: make(chan struct{})}
 		manager := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			select {
-			case <-time.After(100 * time.Second):
+			case <-time.After(400 * time.Second):
 			case <-r.Context().Done():
 			}
 			w.WriteHeader(http.StatusNoContent)
@@ -73,7 +73,7 @@ func TestLeavesPingsToAServerThatLives(t *testing.T) {
 		_ = manager.Listener.Close()
 		manager.Listener = network
 		manager.EnableHTTP2 = true
-		manager.Config.HTTP2 = &http.HTTP2Config{SendPingTimeout: 45 * time.Second, PingTimeout: 15 * time.Second}
+		manager.Config.HTTP2 = &http.HTTP2Config{SendPingTimeout: 3 * time.Minute, PingTimeout: 15 * time.Second}
 		manager.TLS = s.TLS.Clone()
 		manager.TLS.Certificates = certificates
 		manager.StartTLS()
@@ -88,7 +88,7 @@ func TestLeavesPingsToAServerThatLives(t *testing.T) {
 		}()
 		time.Sleep(time.Second)
 		before := network.writes.Load()
-		time.Sleep(80 * time.Second)
+		time.Sleep(320 * time.Second)
 		if writes := network.writes.Load() - before; writes != 1 {
 			t.Errorf("wrote %d times while nothing happened but one ping of the server's", writes)
 		}

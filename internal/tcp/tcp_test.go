@@ -1,0 +1,55 @@
+package tcp
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Both ends of a connection notice the death of the other: what the kernel has been
+// told is read back from it.
+func TestKernelIsToldAtBothEnds(t *testing.T) {
+	listener, err := Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	dialed, err := Dialer(time.Second).DialContext(t.Context(), "tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = dialed.Close() }()
+	accepted, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = accepted.Close() }()
+	for end, conn := range map[string]net.Conn{"dialed": dialed, "accepted": accepted} {
+		for name, option := range map[string]struct{ level, option, want int }{
+			"SO_KEEPALIVE":     {unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+			"TCP_KEEPIDLE":     {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 45},
+			"TCP_KEEPINTVL":    {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 5},
+			"TCP_KEEPCNT":      {unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 3},
+			"TCP_USER_TIMEOUT": {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 60000},
+		} {
+			if got := read(t, conn, option.level, option.option); got != option.want {
+				t.Errorf("%s has %s %d, want %d", end, name, got, option.want)
+			}
+		}
+	}
+}
+
+func read(t *testing.T, conn net.Conn, level, option int) (value int) {
+	t.Helper()
+	raw, err := conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	controlled := raw.Control(func(fd uintptr) { value, err = unix.GetsockoptInt(int(fd), level, option) })
+	if controlled != nil || err != nil {
+		t.Fatal(controlled, err)
+	}
+	return value
+}
