@@ -48,9 +48,8 @@ const (
 
 // Limits that both sides keep to.
 const (
-	// PollTimeout is how long the server holds a plan request at most. Pings of
-	// HTTP/2 (RFC 9113 section 6.7) tell in far less time whether the connection is
-	// alive, and keep it so behind NAT.
+	// PollTimeout is how long the server holds a plan request at most. TCP and, through
+	// proxies, HTTP/2 tell in far less time whether the connection is alive.
 	PollTimeout = 10 * time.Minute
 	// MaxRequestBytes bounds the body of any request.
 	MaxRequestBytes = 256 << 10
