@@ -34,6 +34,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/remediation"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/template"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
 	elementalwebhook "github.com/capi-elemental/cluster-api-provider-elemental/internal/webhook"
 )
@@ -152,15 +153,16 @@ func setupReconcilers(ctx context.Context, mgr ctrl.Manager, selectors *selector
 	if err != nil {
 		return fmt.Errorf("setting up ElementalCluster: %w", err)
 	}
+	nominations := &placement.Nominations{}
 	if err := (&cluster.Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("elementalcluster"),
-		Clock: clock.RealClock{}, Metrics: moves, Selectors: selectors, WatchFilter: o.watchFilter,
+		Clock: clock.RealClock{}, Metrics: moves, Selectors: selectors, Nominations: nominations, WatchFilter: o.watchFilter,
 	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.cluster)); err != nil {
 		return fmt.Errorf("setting up ElementalCluster: %w", err)
 	}
 	if err := (&machine.Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("elementalmachine"),
-		Clock: clock.RealClock{}, Selectors: selectors, WatchFilter: o.watchFilter,
+		Clock: clock.RealClock{}, Selectors: selectors, Nominations: nominations, WatchFilter: o.watchFilter,
 	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.machine)); err != nil {
 		return fmt.Errorf("setting up ElementalMachine: %w", err)
 	}

@@ -33,7 +33,7 @@ func NewPool() *Pool {
 // Set tells of a host's state. The host must not be changed afterwards.
 func (p *Pool) Set(host *infrav1.ElementalHost) {
 	offered := host.Spec.Claim == nil && hoststatus.Available(host).IsTrue()
-	key := hostKey{host.Namespace, host.Name}
+	key := keyOf(host)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := p.hosts[key]

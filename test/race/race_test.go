@@ -30,6 +30,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/machine"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/envtest"
 )
 
@@ -156,8 +157,9 @@ func startManager(ctx context.Context, f *controllertest.Fixture, n *counts) (st
 	c := unreliable{mgr.GetClient(), n}
 	options := controller.Options{MaxConcurrentReconciles: workers}
 	recorder := &events.FakeRecorder{}
-	f.Expect((&machine.Reconciler{Client: c, APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: clock.RealClock{}}).
-		SetupWithManager(ctx, mgr, options)).To(Succeed())
+	f.Expect((&machine.Reconciler{
+		Client: c, APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: clock.RealClock{}, Nominations: &placement.Nominations{},
+	}).SetupWithManager(ctx, mgr, options)).To(Succeed())
 	f.Expect((&host.Reconciler{Client: c, APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: clock.RealClock{}}).
 		SetupWithManager(ctx, mgr, options)).To(Succeed())
 	running, cancel := context.WithCancel(ctx)

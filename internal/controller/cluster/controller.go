@@ -21,6 +21,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
 )
 
@@ -42,6 +43,9 @@ const (
 	// controlPlaneDelay is how often a cluster looks for a control plane or
 	// template that is not there yet; neither is watched.
 	controlPlaneDelay = 10 * time.Second
+	// nominatedDelay is for clusters that found all suitable hosts about to be
+	// claimed by others; some of those claims may yet fail.
+	nominatedDelay = time.Second
 )
 
 // Reconciler reconciles ElementalClusters. Several workers may run at once.
@@ -58,6 +62,9 @@ type Reconciler struct {
 	Metrics *Metrics
 	// Selectors compiles control planes' selectors; nil: each time anew.
 	Selectors *selector.Compiler
+	// Nominations are shared with the reconciler of ElementalMachines; nil: clusters may
+	// choose the same host, and all but one choose again.
+	Nominations *placement.Nominations
 	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter that
 	// objects must have; blank for all.
 	WatchFilter string

@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 )
 
 var longAgo = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -194,6 +196,13 @@ func TestCrashAtEveryWrite(t *testing.T) {
 
 // blind is a client whose cache does not show that host.
 func blind(f *fixture, name string) client.Client {
+	return stale(f, func(hosts []infrav1.ElementalHost) []infrav1.ElementalHost {
+		return slices.DeleteFunc(hosts, func(h infrav1.ElementalHost) bool { return h.Name == name })
+	})
+}
+
+// stale is a client whose cache shows other hosts than there are.
+func stale(f *fixture, seen func([]infrav1.ElementalHost) []infrav1.ElementalHost) client.Client {
 	live, err := client.NewWithWatch(env.Config, client.Options{Scheme: env.Scheme})
 	f.Expect(err).NotTo(HaveOccurred())
 	return interceptor.NewClient(live, interceptor.Funcs{
@@ -202,13 +211,7 @@ func blind(f *fixture, name string) client.Client {
 				return err
 			}
 			if hosts, ok := list.(*infrav1.ElementalHostList); ok {
-				var seen []infrav1.ElementalHost
-				for _, h := range hosts.Items {
-					if h.Name != name {
-						seen = append(seen, h)
-					}
-				}
-				hosts.Items = seen
+				hosts.Items = seen(hosts.Items)
 			}
 			return nil
 		},
@@ -235,4 +238,35 @@ func TestStaleCache(t *testing.T) {
 		f.Expect(f.Exists(f.infra)).To(BeFalse())
 		f.Expect(f.claimOf(h1)).To(Equal("free"))
 	})
+}
+
+// Clusters that are made together see the same hosts free, and choose different
+// ones.
+func TestClustersThatAreMadeTogether(t *testing.T) {
+	f := newFixture(t, kubeadm)
+	f.controlPlane(nil)
+	f.host("h1", "10.0.0.1")
+	other, otherInfra := f.Cluster("d", func(c *clusterv1.Cluster, i *infrav1.ElementalCluster) {
+		c.Status.Initialization.InfrastructureProvisioned = nil
+		kubeadm(c, i)
+	})
+	f.reconciler = &cluster.Reconciler{
+		APIReader: f.Admin, Recorder: f.Recorder, Clock: f.Clock, Nominations: &placement.Nominations{},
+		Client: stale(f, func(hosts []infrav1.ElementalHost) []infrav1.ElementalHost {
+			for i := range hosts {
+				hosts[i].Spec.Claim = nil
+			}
+			return hosts
+		}),
+	}
+	f.reconcile()
+	f.Expect(f.endpoint().Host).To(Equal("10.0.0.1"))
+
+	f.cluster, f.infra = other, otherInfra
+	f.Expect(f.reconcile().RequeueAfter).To(Equal(time.Second), "some that are being claimed may come free again")
+	f.Expect(f.endpoint().Host).To(BeEmpty(), "that host is about to be another's")
+	f.ExpectCondition(f.infra, infrav1.ReadyCondition, no, infrav1.NoHostReason)
+	f.host("h2", "10.0.0.2")
+	f.reconcile()
+	f.Expect(f.endpoint().Host).To(Equal("10.0.0.2"))
 }

@@ -108,7 +108,11 @@ func (r *Reconciler) chooseHost(ctx context.Context, s *scope, own map[string]*i
 	}
 	policy := s.infraCluster.Spec.ControlPlaneEndpointPolicy
 	addressed, unaddressed := addressed(policy, request, hosts)
-	host := request.Pick(addressed)
+	host := r.Nominations.PickReserved(r.Clock.Now(), request, addressed)
+	if host == nil && request.Pick(addressed) != nil {
+		s.endpoint = endpointState{reason: infrav1.NoHostReason, message: "All hosts for the control plane are just being claimed by others"}
+		return ctrl.Result{RequeueAfter: nominatedDelay}, nil
+	}
 	if host == nil {
 		s.endpoint = endpointState{reason: infrav1.NoHostReason, message: "No host for the control plane: " + request.Explain(hosts) + unaddressed}
 		return ctrl.Result{}, nil

@@ -31,9 +31,8 @@ func (r *Reconciler) choose(ctx context.Context, s *scope) (_ *infrav1.Elemental
 	if err != nil || s.noHost != "" {
 		return nil, nil, err
 	}
-	if host := r.nominations.pick(r.Clock.Now(), request, candidates); host != nil {
-		key := client.ObjectKeyFromObject(host)
-		return host.DeepCopy(), func() { r.nominations.drop(key) }, nil
+	if host := r.Nominations.Pick(r.Clock.Now(), request, candidates); host != nil {
+		return host.DeepCopy(), func() { r.Nominations.Drop(host) }, nil
 	}
 	if request.Pick(candidates) != nil {
 		return nil, nil, nil
@@ -49,14 +48,13 @@ func (r *Reconciler) chooseOffered(ctx context.Context, s *scope, request placem
 	var failed error
 	nominated := false
 	r.offers.Pick(s.machine.Namespace, request, func(offered *infrav1.ElementalHost) bool {
-		key := client.ObjectKeyFromObject(offered)
-		if !r.nominations.take(r.Clock.Now(), key) {
+		if !r.Nominations.Take(r.Clock.Now(), offered) {
 			nominated = true
 			return false
 		}
 		// The cache is ahead of the events that fill the pool.
 		is := &infrav1.ElementalHost{}
-		err := r.Client.Get(ctx, key, is)
+		err := r.Client.Get(ctx, client.ObjectKeyFromObject(offered), is)
 		if err == nil && r.watches(is) && free(request, is) {
 			host = is
 			return true
@@ -64,13 +62,12 @@ func (r *Reconciler) chooseOffered(ctx context.Context, s *scope, request placem
 		if client.IgnoreNotFound(err) != nil {
 			failed = err
 		}
-		r.nominations.drop(key)
+		r.Nominations.Drop(offered)
 		return false
 	})
 	switch {
 	case host != nil:
-		key := client.ObjectKeyFromObject(host)
-		return host, func() { r.nominations.drop(key) }, nil
+		return host, func() { r.Nominations.Drop(host) }, nil
 	case failed != nil:
 		return nil, nil, fmt.Errorf("getting a host that is offered: %w", failed)
 	case nominated:

@@ -42,13 +42,15 @@ type Reconciler struct {
 	Clock clock.PassiveClock
 	// Selectors compiles the machines' selectors; nil: each time anew.
 	Selectors *selector.Compiler
+	// Nominations are shared with the reconciler of ElementalClusters; nil: workers may
+	// choose the same host, and all but one choose again.
+	Nominations *placement.Nominations
 	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter that
 	// objects must have; blank for all.
 	WatchFilter string
 
 	// offers are the hosts that may be had; nil: they are listed each time.
 	offers       *placement.Pool
-	nominations  nominations
 	waiting      waitlist
 	explanations explanations
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/host"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/machine"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/envtest"
 )
 
@@ -41,7 +42,9 @@ func newFixture(t *testing.T) *fixture {
 
 // fresh returns a reconciler that remembers nothing, as after a crash.
 func (f *fixture) fresh() *machine.Reconciler {
-	return &machine.Reconciler{Client: f.Client, APIReader: f.Admin, Recorder: f.Recorder, Clock: f.Clock}
+	return &machine.Reconciler{
+		Client: f.Client, APIReader: f.Admin, Recorder: f.Recorder, Clock: f.Clock, Nominations: &placement.Nominations{},
+	}
 }
 
 func request(o client.Object) ctrl.Request {

@@ -126,7 +126,7 @@ func (w *waitlist) wake(now time.Time, host client.ObjectKey, suits func(*waiter
 		if !suits(is) {
 			continue
 		}
-		is.waking = &waking{machine: is, host: host, until: now.Add(nominationTTL)}
+		is.waking = &waking{machine: is, host: host, until: now.Add(placement.NominationTTL)}
 		w.woken, w.byHost[host] = append(w.woken, is.waking), is.waking
 		w.unqueue(is)
 		return is.key, true
