@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -29,8 +28,8 @@ const (
 // bootstrap returns the bootstrap data of the host's machine.
 //
 // The host object names no Secret, so who may edit hosts can't have foreign
-// Secrets served: the data is found through the claim, whose other half is on
-// the ElementalMachine, and each link of the chain must point both ways.
+// Secrets served: the data is found through the claim's Machine, the claim's other
+// half is on its ElementalMachine, and each link of the chain must point both ways.
 func (s *Server) bootstrap(w http.ResponseWriter, r *http.Request, who caller) error {
 	if after, ok := s.presence.allowReport(client.ObjectKeyFromObject(who.host)); !ok {
 		return errTooMany(after)
@@ -72,28 +71,22 @@ func (s *Server) bootstrap(w http.ResponseWriter, r *http.Request, who caller) e
 	return nil
 }
 
-// bootstrapSecret follows host, claim, ElementalMachine, Machine to the Secret.
+// bootstrapSecret follows host, claim, Machine, ElementalMachine to the Secret.
 func (s *Server) bootstrapSecret(ctx context.Context, host *infrav1.ElementalHost, operation string) (*corev1.Secret, error) {
 	none := errNoOperation(http.StatusNotFound)
 	if !bootstraps(host, operation) {
 		return nil, none
 	}
 	claim := host.Spec.Claim
-	elementalMachine, err := s.claimant(ctx, host)
-	if err != nil || elementalMachine == nil {
-		return nil, orNone(err, none)
-	}
-	owner := ownerMachine(elementalMachine)
-	if owner == nil {
-		return nil, none
-	}
 	machine := &clusterv1.Machine{}
-	if err := s.client.Get(ctx, client.ObjectKey{Namespace: host.Namespace, Name: owner.Name}, machine); err != nil {
+	if err := s.client.Get(ctx, client.ObjectKey{Namespace: host.Namespace, Name: claim.MachineName}, machine); err != nil {
 		return nil, orNone(client.IgnoreNotFound(err), none)
 	}
-	if machine.UID != owner.UID || machine.Name != claim.MachineName || machine.Spec.ClusterName != claim.ClusterName ||
-		!refersTo(machine, elementalMachine) || machine.Spec.Bootstrap.DataSecretName == nil {
+	if machine.Spec.ClusterName != claim.ClusterName || machine.Spec.Bootstrap.DataSecretName == nil {
 		return nil, none
+	}
+	if chosen, err := s.chosen(ctx, host, machine); err != nil || !chosen {
+		return nil, orNone(err, none)
 	}
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: host.Namespace, Name: *machine.Spec.Bootstrap.DataSecretName}
@@ -118,32 +111,26 @@ func bootstraps(host *infrav1.ElementalHost, operation string) bool {
 	return op == nil || !ended(*op)
 }
 
-// refersTo tells whether the ElementalMachine is the Machine's infrastructure.
-func refersTo(machine *clusterv1.Machine, infra *infrav1.ElementalMachine) bool {
+// chosen tells whether the Machine's ElementalMachine has the other half of the
+// host's claim. The cache may not show it yet, as the host's watch was quicker.
+func (s *Server) chosen(ctx context.Context, host *infrav1.ElementalHost, machine *clusterv1.Machine) (bool, error) {
 	ref := machine.Spec.InfrastructureRef
-	return ref.APIGroup == infrav1.GroupVersion.Group && ref.Kind == "ElementalMachine" && ref.Name == infra.Name
-}
-
-// claimant returns the ElementalMachine that has the host's claim, or nil. The
-// cache may not have it yet, as the host's watch was quicker.
-func (s *Server) claimant(ctx context.Context, host *infrav1.ElementalHost) (*infrav1.ElementalMachine, error) {
-	id := host.Spec.Claim.ID
-	var machines infrav1.ElementalMachineList
-	if err := s.client.List(ctx, &machines, client.InNamespace(host.Namespace), client.MatchingFields{index.MachineByClaim: id}); err != nil {
-		return nil, fmt.Errorf("looking up ElementalMachine: %w", err)
+	if ref.APIGroup != infrav1.GroupVersion.Group || ref.Kind != "ElementalMachine" {
+		return false, nil
 	}
-	if len(machines.Items) == 0 {
-		if err := s.live.List(ctx, &machines, client.InNamespace(host.Namespace)); err != nil {
-			return nil, fmt.Errorf("listing ElementalMachines: %w", err)
+	for _, reader := range []client.Reader{s.client, s.live} {
+		is := &infrav1.ElementalMachine{}
+		err := reader.Get(ctx, client.ObjectKey{Namespace: host.Namespace, Name: ref.Name}, is)
+		if client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("getting ElementalMachine: %w", err)
 		}
-	}
-	for i := range machines.Items {
-		m := &machines.Items[i]
-		if m.Spec.HostRef != nil && m.Spec.HostRef.ClaimID == id && m.Spec.HostRef.Name == host.Name && m.DeletionTimestamp.IsZero() {
-			return m, nil
+		if err != nil || is.Spec.HostRef == nil || is.Spec.HostRef.Name != host.Name || is.Spec.HostRef.ClaimID != host.Spec.Claim.ID {
+			continue
 		}
+		owner := ownerMachine(is)
+		return owner != nil && owner.Name == machine.Name && owner.UID == machine.UID && is.DeletionTimestamp.IsZero(), nil
 	}
-	return nil, nil //nolint:nilnil // documented
+	return false, nil
 }
 
 func ownerMachine(m *infrav1.ElementalMachine) *metav1.OwnerReference {

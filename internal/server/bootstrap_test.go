@@ -9,10 +9,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/enrolment"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
 )
 
 // chain is what leads from a host's claim to bootstrap data.
@@ -151,4 +154,23 @@ func TestThreat33_ConfusedDeputy(t *testing.T) {
 			NewWithT(t).Expect(a.bootstrap(c.claim.ID).status).To(Equal(http.StatusNotFound))
 		})
 	}
+}
+
+// The watch of hosts may be ahead of that of ElementalMachines.
+func TestBootstrapIsServedBeforeTheCacheShowsWhoClaims(t *testing.T) {
+	g := NewWithT(t)
+	h := start(t, func(o *server.Options) {
+		o.Client = interceptor.NewClient(o.Client.(client.WithWatch), interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				err := c.Get(ctx, key, o, opts...)
+				if m, ok := o.(*infrav1.ElementalMachine); ok {
+					m.Spec.HostRef = nil
+				}
+				return err
+			},
+		})
+	})
+	a := h.ready()
+	h.chain(a.name, "m1").create(h)
+	g.Expect(a.bootstrap("claim-m1").body).To(Equal("#cloud-config of m1"))
 }

@@ -20,7 +20,7 @@ func TestThreat05_ClonedDisk(t *testing.T) {
 			next := h.agent()
 			g.Expect(a.rotate(next, 1).status).To(Equal(http.StatusNoContent))
 			next.plan("")
-			h.afterGrace()
+			h.afterGrace(a.name)
 			g.Expect(copied.call(http.MethodGet, protocol.PathPlan, nil).problem().Type).To(Equal(protocol.ProblemLocked))
 			a.key, a.fingerprint, a.http = next.key, next.fingerprint, next.http
 		},
@@ -29,7 +29,7 @@ func TestThreat05_ClonedDisk(t *testing.T) {
 			next := h.agent()
 			g.Expect(a.rotate(next, 1).status).To(Equal(http.StatusNoContent))
 			next.plan("")
-			h.afterGrace()
+			h.afterGrace(a.name)
 			g.Expect(copied.enrol("").problem().Type).To(Equal(protocol.ProblemLocked))
 			a.key, a.fingerprint, a.http = next.key, next.fingerprint, next.http
 		},
@@ -90,7 +90,7 @@ func TestThreat28_RolledBackState(t *testing.T) {
 	next := h.agent()
 	g.Expect(a.rotate(next, 1).status).To(Equal(http.StatusNoContent))
 	next.plan("")
-	h.afterGrace()
+	h.afterGrace(a.name)
 	g.Expect(a.rotate(next, 1).problem().Type).To(Equal(protocol.ProblemLocked))
 	h.expectLocked(a.name)
 	g.Expect(h.host(a.name).Spec.Identity).To(Equal(&infrav1.HostIdentity{

@@ -17,8 +17,13 @@ func (a *agent) rotate(to *agent, generation int64) answer {
 	return a.call(http.MethodPost, protocol.PathRotate, rotation(a.h.tb, a, to, generation))
 }
 
-// afterGrace lets the time pass in which a former key is not held against a host.
-func (h *harness) afterGrace() { h.clock.Step(61 * time.Second) }
+// afterGrace lets the time pass in which a former key is not held against a host,
+// once the cache shows that it is the former one.
+func (h *harness) afterGrace(name string) {
+	h.tb.Helper()
+	h.cachedSoon(h.host(name))
+	h.clock.Step(61 * time.Second)
+}
 
 func (h *harness) expectLocked(name string) {
 	h.tb.Helper()
@@ -76,7 +81,7 @@ func TestKeyRotation(t *testing.T) {
 	g.Expect(a.report(protocol.Report{}).problem().Type).To(Equal(protocol.ProblemStaleGeneration))
 	g.Expect(a.enrol("").problem().Type).To(Equal(protocol.ProblemStaleGeneration))
 	g.Expect(h.host(a.name).Spec.Lock).To(BeNil())
-	h.afterGrace()
+	h.afterGrace(a.name)
 	g.Expect(next.plan("").Revision).NotTo(BeEmpty())
 
 	// And so on.
