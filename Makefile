@@ -95,16 +95,19 @@ test-simulator: ## Test whole clusters on virtual hosts. Needs no root.
 	@echo "==> Testing clusters on virtual hosts"
 	cd test/simulator && go test -tags simulator -count 1 -timeout 1h ./...
 
+# Both programs are built with the same flags as those of Kubernetes and Cluster API, so that what they share is compiled once.
+QUICKSTART := cd test/simulator && CGO_ENABLED=0 go build -trimpath -o ../../$(BIN)/quickstart ./cmd/quickstart
+
 .PHONY: quickstart
 quickstart: ## See a cluster on virtual hosts, and its endpoint move. Needs no root.
 	@echo "==> Building the quickstart"
 	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -tags simulation -o $(BIN)/simulation/manager ./cmd/manager
-	@cd test/simulator && go build -o ../../$(BIN)/quickstart ./cmd/quickstart
+	@$(QUICKSTART)
 	@$(BIN)/quickstart up --manager $(BIN)/simulation/manager
 
 .PHONY: quickstart-down
 quickstart-down: ## End the quickstart and remove all traces of it.
-	@test -x $(BIN)/quickstart || { cd test/simulator && go build -o ../../$(BIN)/quickstart ./cmd/quickstart; }
+	@test -x $(BIN)/quickstart || { $(QUICKSTART); }
 	@$(BIN)/quickstart down
 
 .PHONY: embedded

@@ -27,7 +27,9 @@ func measureClusters(ctx context.Context, r *run) error {
 	}
 	defer func() { _ = os.RemoveAll(folder) }()
 	program, module := filepath.Join(folder, "clusters"), filepath.Join(r.options.Checkout, "test", "simulator")
-	if _, err := (shell.Command{Args: []string{"go", "build", "-o", program, "./cmd/clusters"}, Dir: module}).Run(ctx); err != nil {
+	if _, err := (shell.Command{
+		Args: []string{"go", "build", "-trimpath", "-o", program, "./cmd/clusters"}, Dir: module, Env: []string{"CGO_ENABLED=0"},
+	}).Run(ctx); err != nil {
 		return fmt.Errorf("building the program that makes clusters: %w", err)
 	}
 	var out bytes.Buffer
