@@ -21,7 +21,8 @@ const (
 	recoverySeconds = 10
 )
 
-// silence are the manager's settings by which it knows that a host is silent after 15 seconds rather than 170.
+// silence are the manager's settings by which it knows that a host is silent after 15 seconds rather than 180,
+// or 315 behind a proxy.
 func silence() []string {
 	return []string{"--agent-ping-interval=5s", "--agent-ping-timeout=5s", "--agent-disconnect-grace=5s"}
 }

@@ -177,7 +177,7 @@ func (s *story) move(ctx context.Context) error {
 		return nil
 	})
 	s.timing.act("The endpoint has moved", fmt.Sprintf(
-		"ElementalCluster's failover.afterSeconds (%d here, 300 by default); until the host counts as silent (15 s here, 170 by default)", failoverSeconds))
+		"ElementalCluster's failover.afterSeconds (%d here, 300 by default); until the host counts as silent (15 s here, 180 by default)", failoverSeconds))
 	s.timing.moved = time.Since(s.timing.began)
 	return err
 }

@@ -81,7 +81,11 @@ func run(ctx context.Context, args []string) error {
 		}
 		return quickstart.Up(ctx, o)
 	case "down":
-		return f.Down(ctx)
+		err := f.Down(ctx)
+		if err == nil {
+			fmt.Println("No process of the quickstart runs any more, and its folder is gone")
+		}
+		return err
 	case "view":
 		return quickstart.View(ctx, f, quickstart.NewScreen(os.Stdout))
 	case "host":
