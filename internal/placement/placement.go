@@ -1,5 +1,6 @@
-// Package placement decides which host suits a request. It is pure; endpoint
-// reservations and claims use it alike.
+// Package placement decides which host suits a request, and remembers which hosts
+// may be had and which are about to be taken. It does no I/O; endpoint reservations
+// and claims use it alike.
 package placement
 
 import (
