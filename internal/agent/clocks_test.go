@@ -1,10 +1,12 @@
 package agent_test
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -39,5 +41,36 @@ func TestThreat28_AgeOfAKeyByTheManagersClock(t *testing.T) {
 			r.aged()
 			r.manager.await(t, "it is rotated when the manager's time has come", rotated)
 		})
+	}
+}
+
+// An earlier run of the agent was told a time by which the manager's certificate
+// has expired. What the manager says now is remembered in its place.
+func TestThreat28_TheManagersClockWasAhead(t *testing.T) {
+	r := newRig(t)
+	stop := r.start()
+	r.manager.await(t, "it is enrolled", func(m *manager) bool { return m.polls > 0 })
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	present := time.Now()
+	wrong, err := json.Marshal(state.Clock{ServerTime: present.AddDate(2, 0, 0), Agreed: present.AddDate(0, 0, -1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.disk.content["clock.json"] = string(wrong)
+	polls := r.manager.count(&r.manager.polls)
+	stop = r.start()
+	r.manager.await(t, "it polls again", func(m *manager) bool { return m.polls > polls+1 })
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	store, err := state.Open(r.disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := store.Clock()
+	if known.ServerTime.Sub(present).Abs() > time.Hour || known.Agreed.Sub(present).Abs() > time.Hour || known.Skew.Abs() > time.Hour {
+		t.Errorf("remembers %+v, it is %s", known, present)
 	}
 }

@@ -112,15 +112,16 @@ func (l *Link) dial(key string, learnt state.Trust) (*client.Client, error) {
 		return nil, err
 	}
 	servers, bundle := l.managers(learnt)
-	serverTime := l.o.Store.Clock().ServerTime
+	clock := l.o.Store.Clock()
 	if current := l.current(); current != nil {
-		if told, _ := current.ServerTime(); told.After(serverTime) {
-			serverTime = told
+		if told, _ := current.ServerTime(); !told.IsZero() {
+			clock.ServerTime = told
 		}
+		clock.Agreed = current.Agreed()
 	}
 	return client.New(client.Options{
 		Servers: servers, TrustBundle: bundle, Certificate: certificate, Built: l.o.Built,
-		ServerTime: serverTime, Now: l.o.Now, UserAgent: l.o.UserAgent, Dial: l.o.Dial,
+		ServerTime: clock.ServerTime, Agreed: clock.Agreed, Now: l.o.Now, UserAgent: l.o.UserAgent, Dial: l.o.Dial,
 	})
 }
 

@@ -65,6 +65,8 @@ type manager struct {
 	forgot map[string]bool
 	// refuse is asked before anything else; a problem is sent instead.
 	refuse func(path string) *protocol.Problem
+	// retryAfter is in seconds; refusals say so if it is set.
+	retryAfter string
 	// lose makes the server do what it is asked and the answer get lost.
 	lose func(path string) bool
 }
@@ -189,10 +191,13 @@ func (m *manager) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	m.mu.Lock()
-	refuse, lose := m.refuse, m.lose
+	refuse, retryAfter, lose := m.refuse, m.retryAfter, m.lose
 	m.mu.Unlock()
 	if refuse != nil {
 		if p := refuse(r.URL.Path); p != nil {
+			if retryAfter != "" {
+				w.Header().Set("Retry-After", retryAfter)
+			}
 			problem(w, *p)
 			return
 		}

@@ -32,6 +32,7 @@ func (a *Agent) operate(ctx context.Context) error {
 			return err
 		}
 		if again {
+			signal(a.report)
 			a.pause(ctx, backoff.Next(), a.work)
 		} else {
 			backoff.Reset()

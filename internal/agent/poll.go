@@ -156,7 +156,6 @@ func (a *Agent) accept(ctx context.Context, plan protocol.Plan) error {
 			a.Log.Error("Could not set the host name", "hostname", name, "error", err)
 		} else {
 			a.observeAddresses(ctx)
-			signal(a.report)
 		}
 	}
 	a.endpointChanged()
@@ -169,7 +168,11 @@ func (a *Agent) accept(ctx context.Context, plan protocol.Plan) error {
 		a.Log.Error("Kept the servers and roots that work", "error", err)
 	}
 	a.observeTrust()
-	signal(a.report)
+	// An operation that begins now reports soon, or is over soon: the rest goes into
+	// that report, as each costs the manager a write.
+	if _, begins := a.next(); !begins {
+		signal(a.report)
+	}
 	return nil
 }
 
@@ -257,11 +260,17 @@ func (a *Agent) notice(p *poller, now string, cause error) {
 
 // noteTime remembers what the server said the time is.
 func (a *Agent) noteTime() error {
-	told, heard := a.Link.Client().ServerTime()
+	now := a.Link.Client()
+	told, heard := now.ServerTime()
 	if told.IsZero() {
 		return nil
 	}
-	if err := a.Store.SawServerTime(told, heard); err != nil {
+	if before := a.Store.Clock().ServerTime; told.Before(before) {
+		a.Log.Warn("The manager's clock was ahead of what it says now; this host's own said that its certificate is good",
+			"said", before, "says", told, "host", heard)
+	}
+	next := state.Clock{ServerTime: told.UTC(), Skew: heard.Sub(told).Round(time.Second), Agreed: now.Agreed().UTC()}
+	if err := a.Store.SetClock(next); err != nil {
 		return fmt.Errorf("remembering the server's time: %w", err)
 	}
 	return nil

@@ -40,11 +40,10 @@ func (p *progress) at(step string) {
 }
 
 // tick makes the current step due unless it was reported already.
-func (p *progress) tick() (due bool) {
+func (p *progress) tick() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.due = p.op.ID != "" && p.step != p.told
-	return p.due
 }
 
 // take returns the report that is due.
@@ -203,12 +202,11 @@ func refusedForGood(err error) bool {
 }
 
 // pace makes the running operation's step due now and then, but no quick
-// operation ever.
+// operation ever, and with it what was found out since the operation began.
 func (a *Agent) pace(ctx context.Context) {
 	for a.Clock.Wait(ctx, progressGap) == nil {
-		if a.running.tick() {
-			signal(a.report)
-		}
+		a.running.tick()
+		signal(a.report)
 	}
 }
 

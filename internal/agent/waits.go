@@ -9,8 +9,10 @@ import (
 
 // waits are how long the host waits between two attempts to reach the manager.
 // Where there is no network an attempt costs nobody anything, and the host is to
-// be back soon once there is one; a manager that answers, or that cannot be
-// trusted, is left alone for longer and longer.
+// be back soon once there is one. A manager that answers, or that cannot be
+// trusted, is left alone for longer and longer, except where it says itself when it
+// will be able to answer: then the host is there between that time and twice that,
+// as whoever stays away longer comes when all others are done.
 type waits struct {
 	unreachable, refused *retry.Backoff
 }
@@ -26,11 +28,16 @@ func (w *waits) next(err error, took time.Duration) time.Duration {
 		w.unreachable.Max = max(reachMax-took, reachLeast)
 		return w.unreachable.Next()
 	}
+	after := client.RetryAfter(err)
+	if after > 0 && client.Unavailable(err) {
+		// The exponent would have a fleet's first returns in one second.
+		return after + w.refused.Within(min(after, retryMax))
+	}
 	w.refused.Max = retryMax
 	if state := judge(err); state == Revoked || state == Locked {
 		w.refused.Max = refusedMax
 	}
-	return w.refused.Next() + client.RetryAfter(err)
+	return after + w.refused.Next()
 }
 
 func (w *waits) reset() {

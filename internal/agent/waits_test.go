@@ -5,23 +5,25 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// longest runs the agent for many attempts without success and returns the
-// longest pause between two.
-func longest(t *testing.T, r *rig, attempts int) time.Duration {
+// pauses runs the agent for many attempts without success and returns the pauses
+// between them.
+func pauses(t *testing.T, r *rig, attempts int) []time.Duration {
 	t.Helper()
 	waits := make(chan time.Duration)
 	r.clock.waits = waits
 	stop := r.start()
-	var most time.Duration
+	var made []time.Duration
 	for range attempts {
-		most = max(most, <-waits)
+		made = append(made, <-waits)
 	}
 	go func() {
 		for range waits {
@@ -32,29 +34,59 @@ func longest(t *testing.T, r *rig, attempts int) time.Duration {
 		t.Fatal(err)
 	}
 	close(waits)
-	return most
+	return made
+}
+
+func refusingFor(p protocol.Problem, retryAfter string) func(*rig) {
+	return func(r *rig) {
+		r.manager.set(func(m *manager) {
+			m.refuse, m.retryAfter = func(string) *protocol.Problem { return &p }, retryAfter
+		})
+	}
 }
 
 func TestWaitsByWhatIsWrong(t *testing.T) {
-	refusing := func(p protocol.Problem) func(*rig) {
-		return func(r *rig) {
-			r.manager.set(func(m *manager) { m.refuse = func(string) *protocol.Problem { return &p } })
-		}
-	}
+	refusing := func(p protocol.Problem) func(*rig) { return refusingFor(p, "") }
 	for name, test := range map[string]struct {
 		prepare  func(*rig)
 		from, to time.Duration
 	}{
 		"no network": {func(r *rig) { r.manager.server.Close() }, time.Second, 4 * time.Second},
 		"busy":       {refusing(protocol.Problem{Status: 503}), 20 * time.Second, time.Minute},
+		"busy until": {refusingFor(protocol.Problem{Status: 503}, "5"), 5 * time.Second, 10 * time.Second},
+		"too many":   {refusingFor(protocol.Problem{Status: 429}, "5"), 25 * time.Second, 65 * time.Second},
 		"locked":     {refusing(protocol.Problem{Status: 403, Type: protocol.ProblemLocked}), time.Minute, 5 * time.Minute},
 		"revoked":    {refusing(protocol.Problem{Status: 403, Type: protocol.ProblemRevoked}), time.Minute, 5 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			test.prepare(r)
-			if most := longest(t, r, 12); most < test.from || most > test.to {
+			if most := slices.Max(pauses(t, r, 12)); most < test.from || most > test.to {
 				t.Errorf("waits up to %s, want %s to %s", most, test.from, test.to)
+			}
+		})
+	}
+}
+
+// A fleet is spread evenly over the time that a busy manager asks for, at most a
+// minute, from the first time on.
+func TestComesBackWhenABusyManagerSays(t *testing.T) {
+	for _, test := range []struct {
+		after  string
+		random float64
+		want   time.Duration
+	}{
+		{"5", 0, 5 * time.Second}, {"5", 0.5, 7500 * time.Millisecond}, {"5", 0.99, 9950 * time.Millisecond},
+		{"300", 0.5, 330 * time.Second},
+	} {
+		t.Run(fmt.Sprintf("%s s, %g", test.after, test.random), func(t *testing.T) {
+			r := newRig(t)
+			refusingFor(protocol.Problem{Status: http.StatusServiceUnavailable}, test.after)(r)
+			r.with = func(a *agent.Agent) { a.Rand = func() float64 { return test.random } }
+			for i, wait := range pauses(t, r, 3) {
+				if (wait - test.want).Abs() > time.Millisecond {
+					t.Errorf("wait %d is %s, want %s", i, wait, test.want)
+				}
 			}
 		})
 	}

@@ -56,6 +56,8 @@ type Options struct {
 	// ServerTime is the latest time that an authenticated server told, in this
 	// run or an earlier one.
 	ServerTime time.Time
+	// Agreed is what Client.Agreed returned last.
+	Agreed time.Time
 	// Now is the host's clock; nil means time.Now.
 	Now func() time.Time
 	// UserAgent names the agent's version.
@@ -82,7 +84,7 @@ func New(o Options) (*Client, error) {
 	if len(o.Servers) == 0 {
 		return nil, errors.New("no server is configured")
 	}
-	c := &Client{userAgent: o.UserAgent, clock: &reckoning{now: o.Now, built: o.Built, told: o.ServerTime}}
+	c := &Client{userAgent: o.UserAgent, clock: &reckoning{now: o.Now, built: o.Built, told: o.ServerTime, agreed: o.Agreed}}
 	if o.Now == nil {
 		c.clock.now = time.Now
 	}
@@ -144,7 +146,7 @@ func (c *Client) Close() { c.transport.CloseIdleConnections() }
 func (c *Client) ClockDistrusted() bool {
 	c.clock.mu.Lock()
 	defer c.clock.mu.Unlock()
-	return c.clock.distrust
+	return c.clock.distrusted == theHost
 }
 
 // Now is the time as far as the client knows.
@@ -163,7 +165,8 @@ func (c *Client) ServerNow() time.Time {
 }
 
 // ServerTime is the latest time that a server told, and what the host's clock
-// said then. Both are zero before the first answer.
+// said then. Both are zero before the first answer. It becomes earlier only where
+// a server turned out to have been ahead.
 func (c *Client) ServerTime() (server, local time.Time) {
 	c.clock.mu.Lock()
 	defer c.clock.mu.Unlock()
@@ -173,6 +176,14 @@ func (c *Client) ServerTime() (server, local time.Time) {
 	return c.clock.told, c.clock.heard
 }
 
+// Agreed is the latest time that had passed by the host's clock and by a server's
+// alike, in this run or an earlier one.
+func (c *Client) Agreed() time.Time {
+	c.clock.mu.Lock()
+	defer c.clock.mu.Unlock()
+	return c.clock.agreed
+}
+
 // Enrol asks for a place in the fleet. The token may be blank where the
 // manager lets hosts in without one.
 func (c *Client) Enrol(ctx context.Context, token string, request protocol.EnrolRequest) (protocol.EnrolResponse, error) {
@@ -180,10 +191,13 @@ func (c *Client) Enrol(ctx context.Context, token string, request protocol.Enrol
 	err := c.call(ctx, call{
 		name: "enrolling", method: http.MethodPost, path: protocol.PathEnrol, token: token, body: request,
 		timeout: CallTimeout, accept: []int{http.StatusOK, http.StatusCreated, http.StatusAccepted},
-	}, func(r *http.Response) error { return decode(r, &response) })
-	if err == nil {
-		c.clock.sawServerTime(response.ServerTime)
-	}
+	}, func(r *http.Response) error {
+		if err := decode(r, &response); err != nil {
+			return err
+		}
+		c.clock.sawServerTime(response.ServerTime, r)
+		return nil
+	})
 	return response, err
 }
 
@@ -200,13 +214,14 @@ func (c *Client) Plan(ctx context.Context, after, boot string) (*protocol.Plan, 
 			return nil
 		}
 		plan = &protocol.Plan{}
-		return decode(r, plan)
+		if err := decode(r, plan); err != nil {
+			return err
+		}
+		c.clock.sawServerTime(plan.ServerTime, r)
+		return nil
 	})
 	if err != nil {
 		return nil, err
-	}
-	if plan != nil {
-		c.clock.sawServerTime(plan.ServerTime)
 	}
 	return plan, nil
 }
@@ -286,9 +301,8 @@ func (c *Client) try(ctx context.Context, what call, read func(*http.Response) e
 	var failures []error
 	for i := range c.servers {
 		at := (first + i) % len(c.servers)
-		distrusted := c.ClockDistrusted()
 		err := c.ask(ctx, c.servers[at], what, body, read)
-		if !distrusted && c.clock.doubt(err) {
+		if c.clock.doubt(err) {
 			if err = c.ask(ctx, c.servers[at], what, body, read); isExpired(err) {
 				c.clock.believe()
 			}
@@ -334,7 +348,7 @@ func (c *Client) ask(ctx context.Context, server *url.URL, what call, body []byt
 	}
 	defer func() { _ = response.Body.Close() }()
 	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
-		c.clock.sawServerTime(date)
+		c.clock.sawServerTime(date, response)
 	}
 	for _, status := range what.accept {
 		if response.StatusCode == status {

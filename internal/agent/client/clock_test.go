@@ -13,24 +13,39 @@ import (
 // A host's clock may be anywhere. The server's certificate is valid for an
 // hour around the present.
 func TestThreat28_Clocks(t *testing.T) {
+	const month = 30 * 24 * time.Hour
 	present := time.Now()
+	monthAgo := present.Add(-month)
 	for name, test := range map[string]struct {
 		clock      time.Time
 		built      time.Time
 		serverTime time.Time
+		agreed     time.Time
 		// certificate moves the server's certificate in time.
 		certificate time.Duration
 		connects    bool
 		distrusted  bool
 	}{
-		"right":                                  {clock: present, connects: true},
-		"1970, first contact":                    {clock: time.Unix(0, 0), built: present.Add(-time.Minute), connects: true},
-		"1970, seen before":                      {clock: time.Unix(0, 0), serverTime: present.Add(-time.Minute), connects: true},
-		"1970 and nothing known":                 {clock: time.Unix(0, 0)},
-		"ten years ahead, seen before":           {clock: present.AddDate(10, 0, 0), serverTime: present.Add(-time.Minute), connects: true, distrusted: true},
-		"ten years ahead, first contact":         {clock: present.AddDate(10, 0, 0), built: present.AddDate(0, -1, 0)},
-		"jumped back after the server was seen":  {clock: present.AddDate(-1, 0, 0), serverTime: present.Add(-time.Minute), connects: true},
-		"expired by every clock":                 {clock: present, serverTime: present.Add(-time.Minute), certificate: -24 * time.Hour},
+		"right":                                 {clock: present, connects: true},
+		"1970, first contact":                   {clock: time.Unix(0, 0), built: present.Add(-time.Minute), connects: true},
+		"1970, seen before":                     {clock: time.Unix(0, 0), serverTime: present.Add(-time.Minute), connects: true},
+		"1970 and nothing known":                {clock: time.Unix(0, 0)},
+		"ten years ahead, seen before":          {clock: present.AddDate(10, 0, 0), serverTime: present.Add(-time.Minute), connects: true, distrusted: true},
+		"ten years ahead, first contact":        {clock: present.AddDate(10, 0, 0), built: present.AddDate(0, -1, 0)},
+		"jumped back after the server was seen": {clock: present.AddDate(-1, 0, 0), serverTime: present.Add(-time.Minute), connects: true},
+		"expired by every clock":                {clock: present, serverTime: present.Add(-time.Minute), certificate: -24 * time.Hour},
+		"right, the server was ahead": {
+			clock: present, serverTime: present.AddDate(0, 6, 0), agreed: present.AddDate(0, 0, -1), connects: true,
+		},
+		// The certificate was good a month ago, when it was on these hosts.
+		"a month back, seen before": {
+			clock: monthAgo, serverTime: present, agreed: present.AddDate(0, 0, -1), certificate: -month,
+		},
+		"a month back, built since": {
+			clock: monthAgo, built: present.AddDate(0, 0, -1), serverTime: present, agreed: present.AddDate(0, -2, 0),
+			certificate: -month,
+		},
+		"without a clock, seen before":           {clock: monthAgo, serverTime: present, certificate: -month},
 		"an old build and an old visit: a clock": {clock: present, built: present.AddDate(-2, 0, 0), serverTime: present.AddDate(-1, 0, 0), connects: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -39,6 +54,7 @@ func TestThreat28_Clocks(t *testing.T) {
 			c := connect(t, func(o *client.Options) {
 				o.Servers, o.TrustBundle = []string{s.URL}, bundle
 				o.Built, o.ServerTime, o.Now = test.built, test.serverTime, func() time.Time { return test.clock }
+				o.Agreed = test.agreed
 			})
 			_, err := c.Plan(t.Context(), "", "boot")
 			if (err == nil) != test.connects || c.ClockDistrusted() != test.distrusted {
@@ -48,6 +64,9 @@ func TestThreat28_Clocks(t *testing.T) {
 				t.Errorf("doesn't mention the clock: %v", err)
 			}
 			if test.connects {
+				if test.clock.Sub(present).Abs() > 24*time.Hour && !c.Agreed().Equal(test.agreed) {
+					t.Errorf("says that its clock was right at %s", c.Agreed())
+				}
 				if off := c.ServerNow().Sub(present).Abs(); off > time.Hour {
 					t.Errorf("believes the server's time to be off by %s", off)
 				}
@@ -84,5 +103,55 @@ func TestThreat28_TimeNeverRunsBackwards(t *testing.T) {
 			t.Errorf("after a jump by %s the server's time is %s", jump, told)
 		}
 		c.Close() // the next one verifies the certificate again
+	}
+}
+
+// A manager's clock is ahead until somebody sets it. Certificates that it made
+// before or since are good all the while, those that it makes then as well.
+func TestThreat28_AServerThatWasAhead(t *testing.T) {
+	present := time.Now()
+	ahead := present.AddDate(0, 6, 0)
+	var shown atomic.Pointer[time.Time]
+	answer := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Date", shown.Load().UTC().Format(http.TimeFormat))
+		w.WriteHeader(http.StatusNoContent)
+	}
+	before, earlier := server(t, present.Add(-time.Hour), present.AddDate(0, 1, 0), answer)
+	during, wrong := server(t, present.Add(-time.Hour), ahead.Add(time.Hour), answer)
+	since, later := server(t, present.Add(-time.Hour), present.AddDate(0, 1, 0), answer)
+	var told, agreed time.Time
+	visit := func(url string, says time.Time) *client.Client {
+		t.Helper()
+		shown.Store(&says)
+		c := connect(t, func(o *client.Options) {
+			o.Servers, o.TrustBundle, o.ServerTime, o.Agreed = []string{url}, earlier+wrong+later, told, agreed
+		})
+		if _, err := c.Plan(t.Context(), "", ""); err != nil {
+			t.Fatal(err)
+		}
+		if at, _ := c.ServerTime(); !at.IsZero() {
+			told = at
+		}
+		agreed = c.Agreed()
+		return c
+	}
+	near := func(what string, at, want time.Time) {
+		t.Helper()
+		if at.Sub(want).Abs() > time.Minute {
+			t.Errorf("%s is %s, want %s", what, at, want)
+		}
+	}
+	visit(before.URL, present)
+	near("the time told", told, present)
+	visit(before.URL, ahead)
+	near("the time told with a certificate that has expired by then", told, present)
+	visit(during.URL, ahead)
+	near("the time told", told, ahead)
+	near("the time that both clocks said", agreed, present)
+	c := visit(since.URL, present)
+	near("the time told", told, present)
+	near("the time", c.Now(), present)
+	if c.ClockDistrusted() {
+		t.Error("distrusts the host's clock")
 	}
 }

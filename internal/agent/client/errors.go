@@ -92,6 +92,14 @@ func isUnreachable(err error) bool {
 	return operation.Op == "dial" || operation.Op == "proxyconnect" && isUnreachable(operation.Err)
 }
 
+// Unavailable reports whether err is a server's answer that it cannot serve anybody
+// now (RFC 9110, section 15.6.4): what RetryAfter says then is the server's own
+// reckoning, not a limit that the caller has exceeded.
+func Unavailable(err error) bool {
+	refusal, ok := errors.AsType[*ProblemError](err)
+	return ok && refusal.Problem.Status == http.StatusServiceUnavailable
+}
+
 // elsewhere reports whether another server may answer better.
 func (e *ProblemError) elsewhere() bool {
 	status := e.Problem.Status

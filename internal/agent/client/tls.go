@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"sync"
 	"time"
@@ -60,20 +61,55 @@ type reckoning struct {
 	// told is the latest time that a server told; heard is when it did, on a
 	// clock that only runs forward.
 	told, heard time.Time
-	// distrust is true once the host's clock is known to be too far ahead.
-	distrust bool
+	// agreed is the latest time that had passed by the clocks of both, the host
+	// and a server, when those were not far apart.
+	agreed time.Time
+	// distrusted is the clock that is known to be too far ahead.
+	distrusted distrusted
 }
+
+type distrusted int
+
+const (
+	nobody distrusted = iota
+	theHost
+	theServers
+)
+
+// agreement is how far two clocks that agree may be apart: little for
+// certificates, which live for months, and enough for a clock that was set in
+// another time zone.
+const agreement = 24 * time.Hour
 
 // time is the time at which certificates are verified.
 func (r *reckoning) time() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.now()
-	known := latest(r.built, r.servers(now))
-	if r.distrust {
-		return known
+	return r.at(r.now())
+}
+
+// at is the time that it is when the host's clock says now.
+func (r *reckoning) at(now time.Time) time.Time {
+	switch {
+	case r.distrusted == theHost:
+		return r.known(now)
+	case r.distrusted == theServers && r.credible(now):
+		return now
 	}
-	return latest(known, now)
+	return latest(r.known(now), now)
+}
+
+// known is the time that it is at least, whatever the host's clock says.
+func (r *reckoning) known(now time.Time) time.Time {
+	return latest(latest(r.built, r.agreed), r.servers(now))
+}
+
+// credible reports whether the host's clock may be right where a server's said
+// more. One that never was right, or that was put back to before it last was,
+// would make certificates good that have long expired, and keys of theirs that
+// were stolen.
+func (r *reckoning) credible(now time.Time) bool {
+	return !r.agreed.IsZero() && !now.Before(latest(r.built, r.agreed))
 }
 
 // servers is the time at the server, as far as it is known; zero if it isn't.
@@ -86,41 +122,62 @@ func (r *reckoning) servers(now time.Time) time.Time {
 	return r.told.Add(max(now.Sub(r.heard), 0))
 }
 
-func (r *reckoning) sawServerTime(at time.Time) {
+// sawServerTime learns the time that the server told in an answer.
+func (r *reckoning) sawServerTime(at time.Time, answer *http.Response) {
+	if at.After(answer.TLS.PeerCertificates[0].NotAfter) {
+		// A server renews its certificate in time: its clock is wrong, or was.
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	now := r.now()
+	if at.Sub(now).Abs() <= agreement {
+		// Without its monotonic part, by which no clock is ever put back.
+		r.agreed = latest(r.agreed, earliest(at, now.Round(0)))
+	}
+	if r.distrusted == theServers {
+		r.told, r.heard, r.distrusted = at, now, nobody
+		return
+	}
 	// What an earlier run was told may be later; the time goes on from there, and
 	// not by the host's clock.
 	if at.After(r.told) || r.heard.IsZero() {
-		r.told, r.heard = latest(at, r.told), r.now()
+		r.told, r.heard = latest(at, r.told), now
 	}
 }
 
-// doubt makes the host's clock count no longer, if that changes anything for
-// an error that says a certificate has expired. Asked by several requests at
-// once, it answers all of them alike.
+// doubt makes the host's clock, or else what servers told, count no longer, if
+// the certificate that an error says has expired is good without. Of several
+// requests that ask at once, those that come later find it good.
 func (r *reckoning) doubt(err error) bool {
-	if !isExpired(err) {
+	var invalid x509.CertificateInvalidError
+	if !errors.As(err, &invalid) || invalid.Reason != x509.Expired {
 		return false
 	}
-	before := r.time()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.distrust {
-		return true
-	}
-	if r.told.IsZero() || !latest(r.built, r.told).Before(before) {
+	now := r.now()
+	switch {
+	case isGood(invalid.Cert, r.at(now)):
+	case isGood(invalid.Cert, r.known(now)) && !r.told.IsZero():
+		r.distrusted = theHost
+	case isGood(invalid.Cert, now) && r.credible(now):
+		r.distrusted = theServers
+	default:
 		return false
 	}
-	r.distrust = true
 	return true
+}
+
+func isGood(certificate *x509.Certificate, at time.Time) bool {
+	return !at.Before(certificate.NotBefore) && !at.After(certificate.NotAfter)
 }
 
 // believe takes a doubt back that explained nothing.
 func (r *reckoning) believe() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.distrust = false
+	r.distrusted = nobody
 }
 
 // isExpired reports whether a certificate is not valid at the time.
@@ -131,6 +188,13 @@ func isExpired(err error) bool {
 
 func latest(a, b time.Time) time.Time {
 	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.Before(b) {
 		return a
 	}
 	return b

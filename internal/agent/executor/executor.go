@@ -1,7 +1,6 @@
 package executor
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -18,6 +17,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap/apply"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
 // journalFile is the document that holds an operation's progress.
@@ -89,13 +89,19 @@ func (e *Executor) Execute(ctx context.Context, job agent.Job, progress func(str
 	return warnings, err
 }
 
-// reason joins why a step failed and what it printed last.
+// maxReason is how much of a message is for why a step failed, where it printed
+// something too.
+const maxReason = protocol.MaxMessageBytes / 2
+
+// reason joins why a step failed and what it printed last. Both fit into one
+// message: a longer one would be cut at its end, where what matters is.
 func reason(failure *apply.Failure) error {
-	output := bytes.TrimSpace([]byte(failure.Output))
-	if len(output) == 0 {
+	output := strings.TrimSpace(failure.Output)
+	if output == "" {
 		return errors.New(failure.Reason)
 	}
-	return fmt.Errorf("%s: %s", failure.Reason, output)
+	why := bootstrap.Tail(failure.Reason, maxReason) + ": "
+	return errors.New(why + bootstrap.Tail(output, protocol.MaxMessageBytes-len(why)))
 }
 
 // Settle drops the scripts, which may hold secrets. What they printed and the

@@ -106,6 +106,24 @@ func TestFailureSaysWhatTheScriptPrinted(t *testing.T) {
 	}
 }
 
+// The last line says why: the message of a script that prints much ends with it.
+func TestFailureFitsIntoAMessage(t *testing.T) {
+	e, _, _ := newExecutor(t)
+	script := "runcmd:\n- seq -f 'line %g of the output' 1000\n- echo no such luck\n- exit 3\n"
+	_, err := e.Execute(t.Context(), job("a", script), none)
+	var failure *agent.Failure
+	if !errors.As(err, &failure) {
+		t.Fatal(err)
+	}
+	message := failure.Err.Error()
+	if len(message) > protocol.MaxMessageBytes || len(message) < protocol.MaxMessageBytes-100 {
+		t.Errorf("the message has %d bytes", len(message))
+	}
+	if !strings.Contains(message, "status 3: line ") || !strings.HasSuffix(message, "line 1000 of the output\nno such luck") {
+		t.Errorf("got %s", message)
+	}
+}
+
 func TestCheckRefusesTheWholeDocument(t *testing.T) {
 	e, _, _ := newExecutor(t)
 	if _, err := e.Check(job("a", "runcmd: [\n")); err == nil || !strings.Contains(err.Error(), "nothing of which") {

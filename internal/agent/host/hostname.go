@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap/durable"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/mounts"
 )
 
 // validHostname is RFC 1123, as Kubernetes wants the names of Nodes.
@@ -99,16 +100,9 @@ func (l *Linux) isMountPoint(name string) bool {
 // mounts are the mount points of the agent's mount namespace, in the order in
 // which they were mounted.
 func (l *Linux) mounts() []string {
-	var points []string
-	for _, fields := range l.table("/proc/self/mountinfo") {
-		if len(fields) > 4 {
-			points = append(points, unescapeMount(fields[4]))
-		}
+	points, err := mounts.Points(l.root)
+	if err != nil {
+		return nil
 	}
 	return points
-}
-
-// unescapeMount undoes the kernel's octal escapes.
-func unescapeMount(path string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(path)
 }

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/mounts"
 )
 
 // nodeData are the patterns of all that a node writes. Container images,
@@ -98,10 +100,8 @@ func (l *Linux) remove(name string) error {
 		return fmt.Errorf("finding %s: %w", name, err)
 	}
 	resolved = filepath.Join("/", strings.TrimPrefix(resolved, l.root), filepath.Base(path))
-	for _, mount := range l.mounts() {
-		if mount == resolved || strings.HasPrefix(mount, resolved+"/") {
-			return fmt.Errorf("%s was kept, because %s is mounted: unmount it", name, mount)
-		}
+	if mount, found := mounts.At(l.mounts(), resolved); found {
+		return fmt.Errorf("%s was kept, because %s is mounted: unmount it", name, mount)
 	}
 	return os.RemoveAll(path)
 }

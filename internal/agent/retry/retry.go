@@ -55,11 +55,17 @@ func (b *Backoff) Next() time.Duration {
 		}
 		b.attempt++
 	}
+	return b.Within(ceiling)
+}
+
+// Within is a time of at most d, any of which is as likely as any other, for who
+// knows how far to spread. It counts as no attempt.
+func (b *Backoff) Within(d time.Duration) time.Duration {
 	random := b.Rand
 	if random == nil {
 		random = rand.Float64
 	}
-	return time.Duration(random() * float64(ceiling))
+	return time.Duration(random() * float64(d))
 }
 
 // Reset starts again at Base, after a success.

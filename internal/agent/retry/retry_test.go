@@ -27,6 +27,12 @@ func TestBackoffDoublesUpToMaxWithFullJitter(t *testing.T) {
 	if got := highest.Next().Round(time.Millisecond); got != time.Second {
 		t.Errorf("after Reset waits %s, want 1s", got)
 	}
+	if got := highest.Within(time.Minute).Round(time.Millisecond); got != time.Minute {
+		t.Errorf("spreads over %s, want a minute", got)
+	}
+	if got := highest.Next().Round(time.Millisecond); got != 2*time.Second {
+		t.Errorf("the wait after a time within is %s, want 2s", got)
+	}
 	lowest := &retry.Backoff{Base: time.Second, Max: 10 * time.Second, Rand: func() float64 { return 0 }}
 	if got := lowest.Next(); got != 0 {
 		t.Errorf("the jitter reaches down to %s, want 0", got)

@@ -28,6 +28,8 @@ type Clock struct {
 	ServerTime time.Time `json:"serverTime,omitzero"`
 	// Skew is how far the host's clock was ahead of it then.
 	Skew time.Duration `json:"skew,omitempty"`
+	// Agreed is the latest time that had passed by both clocks when they agreed.
+	Agreed time.Time `json:"agreed,omitzero"`
 }
 
 // serverTimeStep is how much later the server's time is before it is written
@@ -86,16 +88,14 @@ func (s *Store) Clock() Clock {
 	return s.clock
 }
 
-// SawServerTime remembers the time that an authenticated server told when the
-// host's clock said local. A time earlier than the remembered one is ignored.
-func (s *Store) SawServerTime(server, local time.Time) error {
+// SetClock remembers what is known of the time.
+func (s *Store) SetClock(next Clock) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !server.After(s.clock.ServerTime) {
-		return nil
-	}
-	next := Clock{ServerTime: server.UTC(), Skew: local.Sub(server).Round(time.Second)}
-	if server.Sub(s.clock.ServerTime) < serverTimeStep && (next.Skew-s.clock.Skew).Abs() < skewStep {
+	known := s.clock
+	later := next.ServerTime.Sub(known.ServerTime)
+	if later >= 0 && later < serverTimeStep && next.Agreed.Sub(known.Agreed) < serverTimeStep &&
+		(next.Skew-known.Skew).Abs() < skewStep {
 		return nil
 	}
 	if err := write(s.files, clockFile, next); err != nil {

@@ -50,7 +50,7 @@ func TestRemembersEverything(t *testing.T) {
 	trust := state.Trust{Servers: []string{"https://a"}, TrustBundle: "pem", Config: "c"}
 	for _, err := range []error{
 		store.UpdateIdentity(func(i *state.Identity) { i.Key, i.HostID = private, "id" }),
-		store.SetPlan(plan), store.SetTrust(trust), store.SawServerTime(now, now.Add(-time.Hour)),
+		store.SetPlan(plan), store.SetTrust(trust), store.SetClock(state.Clock{ServerTime: now, Skew: -time.Hour, Agreed: now}),
 		func() error { _, err := store.Begin(op); return err }(),
 	} {
 		if err != nil {
@@ -211,20 +211,23 @@ func TestIdleHostWritesNothing(t *testing.T) {
 		}
 		return info.ModTime()
 	}
-	if err := store.SawServerTime(now, now); err != nil {
+	if err := store.SetClock(state.Clock{ServerTime: now, Agreed: now}); err != nil {
 		t.Fatal(err)
 	}
 	before := modified()
 	for i := range 30 {
-		if err := store.SawServerTime(now.Add(time.Duration(i)*time.Minute), now.Add(time.Duration(i)*time.Minute)); err != nil {
+		at := now.Add(time.Duration(i) * time.Minute)
+		if err := store.SetClock(state.Clock{ServerTime: at, Agreed: at}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if !modified().Equal(before) {
 		t.Error("wrote within the hour")
 	}
-	if err := store.SawServerTime(now.Add(-time.Hour), now); err != nil || !store.Clock().ServerTime.Equal(now) {
-		t.Errorf("time ran backwards to %s: %v", store.Clock().ServerTime, err)
+	// What a server was wrong about is not to come back with the next start.
+	right := now.Add(-time.Second)
+	if err := store.SetClock(state.Clock{ServerTime: right, Agreed: now}); err != nil || !store.Clock().ServerTime.Equal(right) {
+		t.Errorf("remembers %s: %v", store.Clock().ServerTime, err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -28,7 +29,7 @@ type Command struct {
 }
 
 // Run runs a program and returns its output without the last line break. The error holds what it wrote to stderr.
-// When the context ends the program is asked to stop, and killed after some seconds.
+// When the context ends the program and what it has started are asked to stop, and killed after some seconds.
 func Run(ctx context.Context, args ...string) (string, error) {
 	return Command{Args: args}.Run(ctx)
 }
@@ -37,10 +38,15 @@ func Run(ctx context.Context, args ...string) (string, error) {
 func (c Command) Run(ctx context.Context) (string, error) {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	// All that it has started, as a terminal's interrupt does: a compiler would outlive the go that waits for it.
+	signal := func(s syscall.Signal) error { return syscall.Kill(-cmd.Process.Pid, s) }
+	cmd.Cancel = func() error { return signal(syscall.SIGINT) }
 	cmd.WaitDelay = 10 * time.Second
 	// A session of its own keeps a terminal's interrupt from it: whether and how it is stopped is the context's business.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	// The kernel ends it with its parent, which it takes the thread for that has started it, so that is kept.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Dir, c.Stdin, &stdout, &stderr
 	cmd.Env = append(os.Environ(), c.Env...)
 	if c.Stdout != nil {
@@ -52,6 +58,9 @@ func (c Command) Run(ctx context.Context) (string, error) {
 		return out, nil
 	}
 	if ctx.Err() != nil {
+		if cmd.Process != nil {
+			_ = signal(syscall.SIGKILL) // what did not stop
+		}
 		err = errors.Join(err, context.Cause(ctx))
 	}
 	detail := strings.TrimSpace(tail(stderr.String(), 4000))

@@ -40,6 +40,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// rootMount is the kernel's table of mounts when there is but the root.
+const rootMount = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n"
+
 // machine is a host in a temporary directory.
 type machine struct {
 	t            *testing.T
@@ -65,6 +68,7 @@ func newMachine(t *testing.T) *machine {
 	m.file("/etc/fstab", "/dev/sda1\t/\text4\tdefaults\t0\t1\n")
 	m.file("/etc/motd", "welcome\n")
 	m.file("/proc/self/mounts", "/dev/sda1 / ext4 rw 0 0\n")
+	m.file("/proc/self/mountinfo", rootMount)
 	m.file("/proc/sys/kernel/hostname", "before\n")
 	m.file("/home/old/.profile", "")
 	m.file("/etc/hostname", "before\n")

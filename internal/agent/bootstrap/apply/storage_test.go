@@ -1,6 +1,7 @@
 package apply_test
 
 import (
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -148,6 +149,47 @@ tmpfs	/scratch	tmpfs	size=1m,comment=cloudconfig	0	0
 	}
 	if got := m.read("/etc/fstab"); got != before {
 		t.Errorf("got fstab\n%s", got)
+	}
+}
+
+// A bind mount from the same file system looks like a directory.
+func TestUndoKeepsWhatIsMounted(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.file("/srv/shared", "")
+	before := m.tree()
+	m.succeeds(header + `
+mounts: [[/srv/shared, /data/bind, none, bind]]
+write_files: [{path: /data/mine, content: x}]
+users: [kube]
+`)
+	foreign := []string{"/data/bind/foreign", "/home/kube/share/foreign"}
+	for _, file := range foreign {
+		m.file(file, "x")
+	}
+	m.file("/proc/self/mountinfo", rootMount+"2 1 8:1 /srv/a /data/bind rw - ext4 /dev/sda1 rw\n"+
+		"3 1 8:1 /srv/b /home/kube/share rw - ext4 /dev/sda1 rw\n")
+	m.answers["umount /data/bind"] = "FAIL"
+	err := apply.Undo(t.Context(), m.manifest(), m.options())
+	if err == nil || !strings.Contains(err.Error(), "/data/bind is mounted; unmount it") || !strings.Contains(err.Error(), "/home/kube/share is mounted") {
+		t.Errorf("got %v", err)
+	}
+	for _, file := range foreign {
+		if m.read(file) != "x" {
+			t.Errorf("changed %s", file)
+		}
+	}
+	if _, err := os.Stat(m.place("data/mine")); err == nil {
+		t.Error("the file of the bootstrap is still there")
+	}
+	// Somebody unmounts both, and resets again.
+	delete(m.answers, "umount /data/bind")
+	m.file("/proc/self/mountinfo", rootMount)
+	for range 2 {
+		if err := apply.Undo(t.Context(), m.manifest(), m.options()); err != nil {
+			t.Fatal(err)
+		}
+		compare(t, m.tree(), before)
 	}
 }
 

@@ -11,13 +11,14 @@ import (
 	"syscall"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap/durable"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/mounts"
 )
 
 // Undo takes back what a Manifest lists, in reverse order: units, mounts, files
 // and links, users and groups, directories. Replaced files get their content, mode and
 // owner back from the copies in opts.Dir, whoever changed them since;
-// directories that were made go with all they hold by now, except what is
-// mounted in them.
+// directories that were made go with all they hold by now, and stay as long as
+// something is mounted in them.
 //
 // What is gone already is fine, so Undo can be repeated after a kill. It goes
 // on after an error and returns all of them. opts needs Dir, Root, System and
@@ -109,8 +110,11 @@ func (h *host) removeAccounts(ctx context.Context, m Manifest) []error {
 			args := []string{"userdel", "--force"}
 			if made.Home {
 				args = append(args, "--remove")
+				err = h.holdsNoMount(u.home)
 			}
-			err = h.run(ctx, append(args, made.Name)...)
+			if err == nil {
+				err = h.run(ctx, append(args, made.Name)...)
+			}
 		}
 		errs = append(errs, err)
 	}
@@ -131,8 +135,27 @@ func (h *host) removeAccounts(ctx context.Context, m Manifest) []error {
 	return errs
 }
 
-// removeDir removes a directory and all below it that is on the same file
-// system.
+// holdsNoMount returns an error if something is mounted at a directory or below:
+// what shows there is somebody else's, and is not deleted with the directory. A
+// bind mount from the same file system has its number, so only the kernel's table
+// tells.
+func (h *host) holdsNoMount(dir string) error {
+	points, err := mounts.Points(h.opts.Root)
+	if err != nil {
+		return fmt.Errorf("removing %s: %w", dir, err)
+	}
+	parent, err := h.resolve(filepath.Dir(dir))
+	if err != nil {
+		return err
+	}
+	if point, found := mounts.At(points, filepath.Join(parent, filepath.Base(dir))); found {
+		return fmt.Errorf("removing %s: %s is mounted; unmount it and reset again", dir, point)
+	}
+	return nil
+}
+
+// removeDir removes a directory and all below it, unless something is mounted
+// there.
 func (h *host) removeDir(path string) error {
 	root := h.real(path)
 	if err := os.Remove(durable.Temporary(root)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -143,6 +166,9 @@ func (h *host) removeDir(path string) error {
 		return nil
 	}
 	if err != nil || !info.IsDir() {
+		return err
+	}
+	if err := h.holdsNoMount(path); err != nil {
 		return err
 	}
 	parent, err := os.Lstat(filepath.Dir(root))
