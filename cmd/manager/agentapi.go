@@ -30,7 +30,7 @@ func setupAgentAPI(ctx context.Context, mgr ctrl.Manager, o *options) error {
 	}
 	ca := authority.New(mgr.GetAPIReader(), mgr.GetClient(), namespace, clock.RealClock{})
 	follower := &authority.Reconciler{
-		Authority: ca, Hosts: mgr.GetClient(), Recorder: mgr.GetEventRecorder("elemental-agent-api"), Clock: clock.RealClock{},
+		Authority: ca, Hosts: mgr.GetClient(), Recorder: newRecorder(mgr, "elemental-agent-api"), Clock: clock.RealClock{},
 	}
 	if err := follower.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the agent API's authority: %w", err)
@@ -50,7 +50,7 @@ func setupAgentAPI(ctx context.Context, mgr ctrl.Manager, o *options) error {
 	}
 	api, err := server.New(server.Options{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Informers: mgr.GetCache(),
-		Authority: ca, Recorder: mgr.GetEventRecorder("elemental-agent-api"), Metrics: metrics.Registry,
+		Authority: ca, Recorder: newRecorder(mgr, "elemental-agent-api"), Metrics: metrics.Registry,
 		Clock: clock.RealClock{}, Address: o.agentAPI.address, URL: o.agentAPI.url, Namespace: namespace, Pod: pod,
 		Agents: agents, AgentDownloads: o.agentAPI.downloads,
 		EnrolRate: o.agentAPI.enrolRate, EnrolBurst: o.agentAPI.enrolBurst,

@@ -80,6 +80,7 @@ func TestFleet(t *testing.T) {
 	t.Run("Writes", func(t *testing.T) { r.testWrites(t) })
 	t.Run("AtRest", func(t *testing.T) { r.testAtRest(ctx, t) })
 	t.Run("Enrolment", func(t *testing.T) { r.testEnrolment(t) })
+	t.Run("LongEvents", func(t *testing.T) { r.testLongEvents(t) })
 }
 
 // start starts the manager with the rights of its role, and returns what it ends

@@ -108,7 +108,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.agentAPI.enrolBurst, "agent-enrol-burst", server.DefaultEnrolBurst, "Enrolments in one burst from one address.")
 	fs.Float64Var(&o.agentAPI.connectionRate, "agent-api-connection-rate", server.DefaultConnectionRate, "New connections per second from one address (IPv6: one /64). Hosts behind one NAT share it.")
 	fs.IntVar(&o.agentAPI.connectionBurst, "agent-api-connection-burst", server.DefaultConnectionBurst, "New connections in one burst from one address.")
-	fs.IntVar(&o.agentAPI.maxHandshakes, "agent-api-max-handshakes", server.DefaultMaxHandshakes, "TLS handshakes with agents at a time; further connections wait.")
+	fs.IntVar(&o.agentAPI.maxHandshakes, "agent-api-max-handshakes", server.DefaultMaxHandshakes, "TLS handshakes with agents at a time; further connections wait. Those of an address that has half of them are closed.")
 	fs.StringSliceVar(&o.agentAPI.binaries, "agent-binaries", []string{"/agents"}, "Folders with the agents that hosts can update themselves to; read again when they change.")
 	fs.IntVar(&o.agentAPI.downloads, "agent-downloads", server.DefaultAgentDownloads, "Hosts that may fetch an agent at once.")
 	fs.DurationVar(&o.agentAPI.pingInterval, "agent-ping-interval", server.DefaultPingAfter, "How long a connection may be silent before its host is asked for a sign of life. The kernel asks its end of the connection after 45 s; this is for proxies in between.")

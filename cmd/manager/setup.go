@@ -155,13 +155,13 @@ func setupReconcilers(ctx context.Context, mgr ctrl.Manager, selectors *selector
 	}
 	nominations := &placement.Nominations{}
 	if err := (&cluster.Reconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("elementalcluster"),
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: newRecorder(mgr, "elementalcluster"),
 		Clock: clock.RealClock{}, Metrics: moves, Selectors: selectors, Nominations: nominations, WatchFilter: o.watchFilter,
 	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.cluster)); err != nil {
 		return fmt.Errorf("setting up ElementalCluster: %w", err)
 	}
 	if err := (&machine.Reconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("elementalmachine"),
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: newRecorder(mgr, "elementalmachine"),
 		Clock: clock.RealClock{}, Selectors: selectors, Nominations: nominations, WatchFilter: o.watchFilter,
 	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.machine)); err != nil {
 		return fmt.Errorf("setting up ElementalMachine: %w", err)
@@ -172,7 +172,7 @@ func setupReconcilers(ctx context.Context, mgr ctrl.Manager, selectors *selector
 		return fmt.Errorf("setting up ElementalMachineTemplate: %w", err)
 	}
 	if err := (&host.Reconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("elementalhost"),
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: newRecorder(mgr, "elementalhost"),
 		Clock: clock.RealClock{}, WatchFilter: o.watchFilter,
 	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.host)); err != nil {
 		return fmt.Errorf("setting up ElementalHost: %w", err)
@@ -182,7 +182,7 @@ func setupReconcilers(ctx context.Context, mgr ctrl.Manager, selectors *selector
 		return fmt.Errorf("setting up ElementalRemediation: %w", err)
 	}
 	if err := (&remediation.Reconciler{
-		Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("elementalremediation"),
+		Client: mgr.GetClient(), Recorder: newRecorder(mgr, "elementalremediation"),
 		Clock: clock.RealClock{}, Metrics: outcomes, WatchFilter: o.watchFilter,
 	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.remediation)); err != nil {
 		return fmt.Errorf("setting up ElementalRemediation: %w", err)

@@ -42,7 +42,8 @@ const (
 	// spareFor is how long a refusal that repeats is not logged again: a host that
 	// is shut out asks for ever.
 	spareFor = 10 * time.Minute
-	// maxSpared bounds what is remembered for that.
+	// maxSpared bounds what is remembered for that, of each kind of decision: strangers,
+	// who can fill one, can't keep the others out of the log.
 	maxSpared = 8192
 )
 
@@ -66,7 +67,7 @@ func (s *Server) audit(ctx context.Context, what decision, host *infrav1.Element
 // auditOften is audit for what somebody can have repeated at will: of one subject
 // it is logged once in a while, and always counted. It tells whether it was logged.
 func (s *Server) auditOften(ctx context.Context, what decision, subject string, host *infrav1.ElementalHost, more ...any) bool {
-	if !s.spared.first(string(what) + " " + subject) {
+	if !s.spared.first(what, subject) {
 		s.metrics.decisions.WithLabelValues(string(what)).Inc()
 		return false
 	}
@@ -78,39 +79,49 @@ func (s *Server) auditOften(ctx context.Context, what decision, subject string, 
 type sparing struct {
 	clock clock.PassiveClock
 
-	mu     sync.Mutex
-	said   map[string]time.Time
+	mu   sync.Mutex
+	said map[decision]*said
+}
+
+// said is when decisions of one kind were logged, by their subject.
+type said struct {
+	at     map[string]time.Time
 	purged time.Time
 }
 
 // first tells whether this was not said within spareFor, and takes note of it.
-func (s *sparing) first(what string) bool {
+func (s *sparing) first(what decision, subject string) bool {
 	now := s.clock.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if at, ok := s.said[what]; ok && now.Sub(at) < spareFor {
+	of := s.said[what]
+	if of == nil {
+		of = &said{at: map[string]time.Time{}}
+		s.said[what] = of
+	}
+	if at, ok := of.at[subject]; ok && now.Sub(at) < spareFor {
 		return false
 	}
-	if len(s.said) >= maxSpared && !s.purge(now) {
+	if len(of.at) >= maxSpared && !of.purge(now) {
 		return false
 	}
-	s.said[what] = now
+	of.at[subject] = now
 	return true
 }
 
 // purge forgets what may be said again, not too often. It tells whether there is
 // room then.
-func (s *sparing) purge(now time.Time) bool {
+func (s *said) purge(now time.Time) bool {
 	if now.Sub(s.purged) < time.Second {
 		return false
 	}
 	s.purged = now
-	for what, at := range s.said {
+	for subject, at := range s.at {
 		if now.Sub(at) >= spareFor {
-			delete(s.said, what)
+			delete(s.at, subject)
 		}
 	}
-	return len(s.said) < maxSpared
+	return len(s.at) < maxSpared
 }
 
 // watched logs what administrators decided.

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -183,7 +184,7 @@ func (s *Server) wakeCluster(ctx context.Context, namespace, cluster string, ask
 	}
 	hosts, err := s.hostsOf(ctx, namespace, cluster)
 	if err != nil {
-		// A poll looks by itself within a minute.
+		// Each looks by itself when its poll ends.
 		ctrl.LoggerFrom(ctx).Error(err, "Hosts could not be told at once of their cluster", "clusterName", cluster)
 		return
 	}
@@ -191,5 +192,24 @@ func (s *Server) wakeCluster(ctx context.Context, namespace, cluster string, ask
 		if !slices.ContainsFunc(asked, func(wanted func(*infrav1.ElementalHost) bool) bool { return !wanted(&hosts[i]) }) {
 			s.presence.wake(client.ObjectKeyFromObject(&hosts[i]))
 		}
+	}
+}
+
+// machineAdded has a Machine's host look at its plan: that of the initial control-plane
+// host of a cluster with a virtual address takes the Machine's version, and objects are
+// restored or moved in any order.
+func (s *Server) machineAdded(ctx context.Context, object any) {
+	machine, ok := object.(*clusterv1.Machine)
+	if !ok {
+		return
+	}
+	var hosts infrav1.ElementalHostList
+	err := s.client.List(ctx, &hosts, client.InNamespace(machine.Namespace), client.MatchingFields{index.HostByMachine: machine.Name}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Host could not be told at once of its Machine", "Machine", klog.KObj(machine))
+		return
+	}
+	for i := range hosts.Items {
+		s.presence.wake(client.ObjectKeyFromObject(&hosts.Items[i]))
 	}
 }

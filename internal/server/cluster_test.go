@@ -150,10 +150,12 @@ func TestVirtualAddress(t *testing.T) {
 	g.Expect(p.Operation).To(BeNil(), "the version of a Machine that is not there is not known")
 	g.Expect(p.Desired.Files).To(BeNil())
 
+	answers := first.poll(t.Context(), p.Revision)
+	h.polling(1)
 	machine := h.chain(first.name, "m1").machine
 	machine.Spec.Version = "v1.28.1"
 	h.must(h.admin.Create(t.Context(), &machine))
-	h.cachedSoon(&machine)
+	receive(t, answers)
 	p = first.plan("")
 	g.Expect(p.Operation).NotTo(BeNil())
 	g.Expect(p.Desired.Files[0].Content).To(ContainSubstring("/etc/kubernetes/admin.conf"))
@@ -164,7 +166,7 @@ func TestVirtualAddress(t *testing.T) {
 	p = first.plan("")
 	g.Expect(p.Desired.Files[0].Content).To(ContainSubstring("super-admin.conf"))
 
-	answers := first.poll(t.Context(), p.Revision)
+	answers = first.poll(t.Context(), p.Revision)
 	h.polling(1)
 	second.bind("m2", infrav1.RoleControlPlane)
 	g.Consistently(answers, 50*time.Millisecond).ShouldNot(Receive())

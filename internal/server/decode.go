@@ -6,6 +6,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
@@ -51,5 +52,6 @@ func parameter(r *http.Request, name string) (string, error) {
 	if len(value) > maxParameter {
 		return "", errBadRequest("A parameter is too long")
 	}
-	return value, nil
+	// The value would keep the whole of the request's line.
+	return strings.Clone(value), nil
 }

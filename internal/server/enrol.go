@@ -56,6 +56,12 @@ func (s *Server) enrol(w http.ResponseWriter, r *http.Request, who caller) error
 	if err != nil {
 		return err
 	}
+	// Before it is the key's turn: one key has one turn at a time.
+	unlock, err := s.enrolling.lock(r.Context(), who.fingerprint)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	leave, err := s.turns.wait(r.Context())
 	if err != nil {
 		return err
@@ -64,15 +70,13 @@ func (s *Server) enrol(w http.ResponseWriter, r *http.Request, who caller) error
 	// A host that hangs up half-way would else waste the use of its token.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), enrolTimeout)
 	defer cancel()
-	unlock, err := s.enrolling.lock(ctx, who.fingerprint)
-	if err != nil {
-		return err
-	}
-	defer unlock()
 	result := "known"
 	fresh := false
 	host, role, err := s.hosts.byKey(ctx, who.fingerprint)
 	switch {
+	case errors.Is(err, errAmbiguousKey):
+		// Let in as somebody new, it would be in three.
+		err = refuseToken(keyInTwoHosts)
 	case err != nil:
 	case host != nil:
 		host, err = s.judge(ctx, host, role, who.fingerprint, true)

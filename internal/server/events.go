@@ -5,14 +5,15 @@ import (
 	"fmt"
 
 	toolscache "k8s.io/client-go/tools/cache"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 )
 
-// watch has the API follow hosts, their clusters and registrations. Hosts that are there already
-// come as additions. It returns what ends it.
+// watch has the API follow hosts, their clusters, Machines and registrations. Hosts
+// that are there already come as additions. It returns what ends it.
 func (s *Server) watch(ctx context.Context) (stop func(), err error) {
 	var stops []func()
 	stop = func() {
@@ -33,6 +34,9 @@ func (s *Server) watch(ctx context.Context) (stop func(), err error) {
 			AddFunc:    func(o any) { s.clusterEvent(ctx, nil, o) },
 			UpdateFunc: func(before, o any) { s.clusterEvent(ctx, before, o) },
 			DeleteFunc: func(o any) { s.clusterEvent(ctx, nil, o) },
+		}},
+		{&clusterv1.Machine{}, toolscache.ResourceEventHandlerFuncs{
+			AddFunc: func(o any) { s.machineAdded(ctx, o) },
 		}},
 		{&infrav1.ElementalRegistration{}, toolscache.ResourceEventHandlerFuncs{
 			AddFunc:    func(o any) { s.registrationEvent(nil, o) },

@@ -1,5 +1,12 @@
 package server
 
+// Scheduled is how many calls are still to be made.
+func (s *Server) Scheduled() int {
+	s.schedule.mu.Lock()
+	defer s.schedule.mu.Unlock()
+	return len(s.schedule.entries)
+}
+
 // Routes lists the routes, for comparison with the document.
 func Routes() []string {
 	var out []string

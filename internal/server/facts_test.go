@@ -101,6 +101,29 @@ func TestFailuresInARow(t *testing.T) {
 	g.Expect(host.Status.Failures).To(BeNil())
 }
 
+// Deleting Machines while their hosts bootstrap says nothing against the hosts.
+func TestReleasesAreNoFailures(t *testing.T) {
+	g := NewWithT(t)
+	host := &infrav1.ElementalHost{}
+	report := func(id string, phase infrav1.ClaimPhase, state infrav1.OperationState) {
+		t.Helper()
+		host.Spec.Claim = &infrav1.HostClaim{ID: id, Phase: phase}
+		g.Expect(record(host, infrav1.HostOperation{Type: infrav1.OperationBootstrap, ID: id, State: state}, time.Now())).To(Succeed())
+		g.Expect(host.Operation(infrav1.OperationBootstrap, id).State).To(Equal(state), "what became of it is told")
+	}
+	for _, id := range []string{"1", "2"} {
+		report(id, infrav1.ClaimBound, infrav1.OperationRunning)
+		report(id, infrav1.ClaimReleasing, infrav1.OperationFailed)
+		g.Expect(host.Status.Failures).To(BeNil())
+	}
+	report("3", infrav1.ClaimBound, infrav1.OperationFailed)
+	failed := *host.Status.Failures
+	report("4", infrav1.ClaimReleasing, infrav1.OperationFailed)
+	g.Expect(host.Status.Failures).To(HaveValue(Equal(failed)), "and nothing for them")
+	report("5", infrav1.ClaimReleasing, infrav1.OperationSucceeded)
+	g.Expect(host.Status.Failures).To(BeNil(), "one that ended well did")
+}
+
 func TestRequestedOperations(t *testing.T) {
 	g := NewWithT(t)
 	host := &infrav1.ElementalHost{}

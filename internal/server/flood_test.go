@@ -11,6 +11,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/enrolment"
@@ -19,10 +20,10 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
 )
 
-// silent opens a connection that says nothing.
-func (h *harness) silent() net.Conn {
+// silent opens a connection from that address which says nothing.
+func (h *harness) silent(from string) net.Conn {
 	h.tb.Helper()
-	conn, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", strings.TrimPrefix(h.url, "https://"))
+	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).DialContext(context.Background(), "tcp", strings.TrimPrefix(h.url, "https://"))
 	h.must(err)
 	h.tb.Cleanup(func() { _ = conn.Close() })
 	return conn
@@ -35,8 +36,8 @@ func TestThreat15_ReconnectStorm(t *testing.T) {
 	h := start(t, func(o *server.Options) { o.MaxHandshakes, o.HandshakeTimeout = 2, time.Second })
 	var group sync.WaitGroup
 	ends := make(chan time.Time, 4)
-	for range cap(ends) {
-		conn := h.silent()
+	for _, from := range []string{"127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"} {
+		conn := h.silent(from)
 		group.Go(func() {
 			_, _ = conn.Read(make([]byte, 1))
 			ends <- time.Now()
@@ -59,15 +60,62 @@ func TestThreat15_ReconnectStorm(t *testing.T) {
 	g.Expect(h.agent().plan404().problem().Type).To(Equal(protocol.ProblemUnknownHost))
 }
 
+// One source that begins handshakes without going on keeps out itself alone.
+func TestThreat15_SilentConnections(t *testing.T) {
+	g := NewWithT(t)
+	h := start(t, func(o *server.Options) { o.MaxHandshakes, o.HandshakeTimeout = 4, time.Hour })
+	h.silent("127.0.0.2")
+	h.silent("127.0.0.2")
+	for range 20 {
+		conn := h.silent("127.0.0.2")
+		h.must(conn.SetReadDeadline(time.Now().Add(eventually)))
+		_, err := conn.Read(make([]byte, 1))
+		g.Expect(err).To(MatchError(io.EOF), "it has its share")
+	}
+	g.Expect(h.agent().plan404().problem().Type).To(Equal(protocol.ProblemUnknownHost))
+	g.Expect(h.metric("elemental_agent_api_refused_connections_total")).To(Equal(20.0))
+}
+
+// A host asks as often as it has to, and not more: what it asks for is dropped when
+// it is answered.
+func TestThreat15_PlanFlood(t *testing.T) {
+	g := NewWithT(t)
+	h := start(t)
+	h.registration("edge")
+	token, _ := h.token("edge", func(t *enrolment.Token) { t.MaxUses = 2 })
+	a, other := h.enrolled(token), h.enrolled(token)
+	revision := a.plan("").Revision
+	const burst = 100
+	h.clock.Step(time.Minute)
+	waiting := h.server.Scheduled()
+	for range burst {
+		a.plan("")
+	}
+	g.Expect(h.server.Scheduled()).To(BeNumerically("<=", waiting+1), "only that it has gone is still to be found out")
+	got := a.planOf("")
+	g.Expect(got.status).To(Equal(http.StatusTooManyRequests))
+	g.Expect(got.header.Get("Retry-After")).To(Equal("1"))
+	other.plan("")
+
+	// Of many polls at once the first ends.
+	h.clock.Step(time.Minute)
+	first := a.poll(t.Context(), revision)
+	h.polling(1)
+	for range 4 {
+		a.poll(t.Context(), revision)
+	}
+	g.Expect(receive(t, first).status).To(Equal(http.StatusNoContent))
+}
+
 // One source is kept from having keys checked at any rate, before a handshake.
 func TestThreat29_RateBeforeCrypto(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t, func(o *server.Options) { o.ConnectionRate, o.ConnectionBurst = 1, 3 })
 	a := h.agent()
 	g.Expect(a.plan404().problem().Type).To(Equal(protocol.ProblemUnknownHost))
-	h.silent()
-	h.silent()
-	_, err := h.silent().Read(make([]byte, 1))
+	h.silent("127.0.0.1")
+	h.silent("127.0.0.1")
+	_, err := h.silent("127.0.0.1").Read(make([]byte, 1))
 	g.Expect(err).To(MatchError(io.EOF), "closed unseen")
 	g.Expect(h.metric("elemental_agent_api_refused_connections_total")).To(Equal(1.0))
 	g.Expect(a.plan404().problem().Type).To(Equal(protocol.ProblemUnknownHost), "who is connected stays so")
@@ -171,4 +219,30 @@ func TestAuditLogIsNotFlooded(t *testing.T) {
 		}
 	}
 	g.Expect(h.metric("elemental_agent_api_decisions_total")).To(BeNumerically(">", 21))
+}
+
+// Somebody copied a host's YAML: the key is in two hosts, and its host doesn't make
+// more of them.
+func TestKeyInTwoHostsMakesNoThird(t *testing.T) {
+	g := NewWithT(t)
+	h := start(t)
+	h.registration("edge")
+	token, _ := h.token("edge", func(t *enrolment.Token) { t.MaxUses = 2 })
+	a := h.enrolled(token)
+	original := h.host(a.name)
+	second := &infrav1.ElementalHost{ObjectMeta: metav1.ObjectMeta{Namespace: h.namespace, Name: "copied"}, Spec: *original.Spec.DeepCopy()}
+	second.Spec.HostID = "other"
+	h.must(h.admin.Create(t.Context(), second))
+	h.cachedSoon(second)
+	g.Expect(a.plan404().problem().Type).To(Equal(protocol.ProblemUnknownHost))
+	request := enrolRequest()
+	request.Previous = &protocol.Previous{HostID: original.Spec.HostID, Namespace: h.namespace, Name: original.Name}
+	for _, with := range []string{"", token} {
+		g.Expect(a.enrolAs(with, request).problem().Type).To(Equal(protocol.ProblemTokenRefused))
+	}
+	g.Expect(h.hosts()).To(HaveLen(2))
+	g.Expect(h.logs.text()).To(ContainSubstring("KeyInTwoHosts"))
+
+	h.must(h.admin.Delete(t.Context(), second))
+	g.Eventually(func() int { return a.planOf("").status }, eventually, often).Should(Equal(http.StatusOK))
 }

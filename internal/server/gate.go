@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -15,8 +16,10 @@ import (
 
 // gate is the listener: connections come out of it with their TLS handshake made.
 // It bounds what strangers can cost before they have proven to hold a key: each
-// source's rate of new connections, and how many handshakes are under way.
-// Connections beyond the latter wait in the operating system's queue.
+// source's rate of new connections, and how many handshakes are under way, of all
+// and of one source. Connections beyond those of all wait in the operating system's
+// queue; those beyond one source's share are closed, as they would keep the others
+// waiting by saying nothing.
 //
 // Handshakes are made here rather than by the HTTP server because they need a deep
 // stack, which a goroutine keeps: the server's lives as long as the connection, and
@@ -27,6 +30,8 @@ type gate struct {
 	sources *limiter
 	// timeout ends a handshake that takes too long.
 	timeout time.Duration
+	// share is how many handshakes of one source may be under way.
+	share int
 	// refused is called for each connection that is closed unseen.
 	refused func()
 	logger  logr.Logger
@@ -46,6 +51,8 @@ type gate struct {
 	mu sync.Mutex
 	// shaking are the connections whose handshakes are under way; nil when closed.
 	shaking map[net.Conn]struct{}
+	// shares counts them by source.
+	shares map[netip.Prefix]int
 }
 
 // run accepts connections until the gate is closed or broken, and returns when no
@@ -102,7 +109,7 @@ func (g *gate) accept() (net.Conn, error) {
 			return nil, fmt.Errorf("accepting a connection: %w", err)
 		}
 		pause = first
-		if g.sources.allow(conn.RemoteAddr().String()) {
+		if g.sources.allow(conn.RemoteAddr().String()) && g.begin(conn) {
 			return conn, nil
 		}
 		g.refused()
@@ -113,10 +120,6 @@ func (g *gate) accept() (net.Conn, error) {
 // shake makes the handshake. It returns nil, and has closed the connection, if
 // there is none.
 func (g *gate) shake(ctx context.Context, conn net.Conn) net.Conn {
-	if !g.begin(conn) {
-		_ = conn.Close()
-		return nil
-	}
 	defer g.done(conn)
 	paced := &pacedConn{Conn: conn, computing: g.computing}
 	shaken := tls.Server(paced, g.config)
@@ -167,20 +170,27 @@ func (c *pacedConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p) //nolint:wrapcheck // nothing to add
 }
 
+// begin tells whether there may be a handshake, which ends by done.
 func (g *gate) begin(conn net.Conn) bool {
+	source := sourceOf(conn.RemoteAddr().String())
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.shaking == nil {
+	if g.shaking == nil || g.shares[source] >= g.share {
 		return false
 	}
 	g.shaking[conn] = struct{}{}
+	g.shares[source]++
 	return true
 }
 
 func (g *gate) done(conn net.Conn) {
+	source := sourceOf(conn.RemoteAddr().String())
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.shaking, conn)
+	if g.shares[source]--; g.shares[source] == 0 {
+		delete(g.shares, source)
+	}
 }
 
 // Accept implements net.Listener.

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"fmt"
 	"io"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ import (
 func TestGateAnswersPlainHTTP(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
-	conn := h.silent()
+	conn := h.silent("127.0.0.1")
 	_, err := io.WriteString(conn, "GET "+protocol.PathPlan+" HTTP/1.1\r\nHost: x\r\n\r\n")
 	g.Expect(err).NotTo(HaveOccurred())
 	got, err := io.ReadAll(conn)
@@ -30,8 +31,8 @@ func TestGateEndsHandshakes(t *testing.T) {
 	h := start(t, func(o *server.Options) { o.MaxHandshakes, o.HandshakeTimeout = 3, time.Hour })
 	g.Expect(h.agent().plan404().problem().Type).To(Equal(protocol.ProblemUnknownHost))
 	var ends []<-chan error
-	for range 5 { // two more than take their turn
-		conn, end := h.silent(), make(chan error, 1)
+	for i := range 5 { // two more than take their turn
+		conn, end := h.silent(fmt.Sprintf("127.0.0.%d", i+2)), make(chan error, 1)
 		ends = append(ends, end)
 		go func() {
 			_, err := conn.Read(make([]byte, 1))

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -24,6 +25,11 @@ const (
 	keyFormer
 )
 
+// keyInTwoHosts is the audit log's reason for errAmbiguousKey.
+const keyInTwoHosts = "KeyInTwoHosts"
+
+var errAmbiguousKey = errors.New("the key is in two ElementalHosts")
+
 // roleOf tells what a key is to a host. A host that no machine is has no keys.
 func roleOf(host *infrav1.ElementalHost, fingerprint string) keyRole {
 	id := host.Spec.Identity
@@ -43,8 +49,8 @@ func roleOf(host *infrav1.ElementalHost, fingerprint string) keyRole {
 }
 
 // byKey returns the host that has the key, not to be changed, and what the key is
-// to it; nil if there is none. If a key is in two hosts, which only a person can
-// have done, it is nobody's.
+// to it; nil if there is none. A key that is in two hosts, which only a person can
+// have done, is neither's, and the error is errAmbiguousKey.
 func (h *hosts) byKey(ctx context.Context, fingerprint string) (*infrav1.ElementalHost, keyRole, error) {
 	found, err := h.find(ctx, index.HostByKey, fingerprint, func(host *infrav1.ElementalHost) bool {
 		return roleOf(host, fingerprint) != keyUnknown
@@ -57,16 +63,22 @@ func (h *hosts) byKey(ctx context.Context, fingerprint string) (*infrav1.Element
 	if len(good) > 0 {
 		found = good
 	}
-	if len(found) != 1 {
+	switch len(found) {
+	case 0:
 		return nil, keyUnknown, nil
+	case 1:
+		return found[0], roleOf(found[0], fingerprint), nil
+	default:
+		return nil, keyUnknown, errAmbiguousKey
 	}
-	return found[0], roleOf(found[0], fingerprint), nil
 }
 
 // find returns the hosts, not to be changed, that an index has under the value and
 // that are, as far as is known now, what is looked for.
 func (h *hosts) find(ctx context.Context, field, value string, wanted func(*infrav1.ElementalHost) bool) ([]*infrav1.ElementalHost, error) {
-	// First the own writes: what is no longer among them is in the cache.
+	// First the own writes: what is no longer among them is in the cache. What becomes
+	// of one while the cache is asked is not: an event may come after the list was made
+	// and drop the write.
 	owns := h.own.find(field, value)
 	var list infrav1.ElementalHostList
 	if err := h.client.List(ctx, &list, client.MatchingFields{field: value}, client.UnsafeDisableDeepCopy); err != nil {
@@ -85,7 +97,11 @@ func (h *hosts) find(ctx context.Context, field, value string, wanted func(*infr
 			newest = own
 		}
 		owns = slices.DeleteFunc(owns, func(own *infrav1.ElementalHost) bool {
-			return own.Name == newest.Name && own.Namespace == newest.Namespace
+			same := own.Name == list.Items[i].Name && own.Namespace == list.Items[i].Namespace
+			if same && newer(own, newest) {
+				newest = own
+			}
+			return same
 		})
 		consider(newest)
 	}

@@ -90,7 +90,9 @@ func record(host *infrav1.ElementalHost, op infrav1.HostOperation, now time.Time
 	return nil
 }
 
-// countFailures counts the host's bootstraps that failed in a row, each once.
+// countFailures counts the host's bootstraps that failed in a row, each once. Those
+// that end after their release began say nothing about the host: the agent ends
+// what still runs when it is told to reset, and reports that as a failure.
 func countFailures(host *infrav1.ElementalHost, op infrav1.HostOperation, now time.Time) {
 	if op.Type != infrav1.OperationBootstrap {
 		return
@@ -100,6 +102,9 @@ func countFailures(host *infrav1.ElementalHost, op infrav1.HostOperation, now ti
 	case infrav1.OperationSucceeded:
 		host.Status.Failures = nil
 	case infrav1.OperationFailed:
+		if host.Spec.Claim.Phase == infrav1.ClaimReleasing {
+			return
+		}
 		if before == nil {
 			before = &infrav1.HostFailures{}
 		}

@@ -38,6 +38,9 @@ func (s *Server) plan(w http.ResponseWriter, r *http.Request, who caller) error 
 		return err
 	}
 	key := client.ObjectKeyFromObject(who.host)
+	if after, ok := s.presence.allowPoll(key); !ok {
+		return errTooMany(after)
+	}
 	// Before the poll shows, so that it ends in time however long that takes.
 	end := s.clock.Now().Add(minPoll + rand.N(protocol.PollTimeout-minPoll)) //nolint:gosec // no secret
 	open, verdict := s.presence.open(key, boot)
@@ -51,7 +54,7 @@ func (s *Server) plan(w http.ResponseWriter, r *http.Request, who caller) error 
 	}
 	who.host = nil
 	defer s.presence.close(key, open)
-	s.schedule.at(end, open.expire)
+	defer s.schedule.drop(s.schedule.at(end, open.expire))
 	for {
 		p, err := s.changedPlan(r.Context(), who.fingerprint, key, after)
 		if err != nil {
@@ -67,11 +70,16 @@ func (s *Server) plan(w http.ResponseWriter, r *http.Request, who caller) error 
 				return nil
 			}
 		case <-s.draining:
-			return errBusy(time.Second + rand.N(maxDrainDelay)) //nolint:gosec // no secret
+			return errBusy(drainReturn())
 		case <-r.Context().Done():
 			return nil
 		}
 	}
+}
+
+// drainReturn is when a host may come back to the process that follows.
+func drainReturn() time.Duration {
+	return time.Second + rand.N(maxDrainDelay) //nolint:gosec // no secret
 }
 
 // changedPlan returns the host's plan, or nil if the host has it. The key must

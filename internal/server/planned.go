@@ -10,7 +10,7 @@ import (
 )
 
 // planned is what a host's plan was made from, and its revision. A poll that begins
-// anew each minute mostly asks for the same: making the plan of a control-plane host
+// anew mostly asks for the same: making the plan of a control-plane host
 // with kube-vip's manifest takes a millisecond.
 type planned struct {
 	host, infra             state

@@ -15,6 +15,12 @@ const (
 	// A host that keeps to the protocol reports far less often.
 	reportsPerSecond = 2
 	reportsBurst     = 30
+	// So does it poll: once for each change of its plan.
+	pollsPerSecond = 5
+	pollsBurst     = 100
+	// maxPolls of one host are open at a time: its own, and those of connections that
+	// it has lost.
+	maxPolls = 4
 )
 
 // presence knows which hosts are connected: those with an open poll, and those
@@ -43,8 +49,9 @@ type session struct {
 	watched  bool
 	progress *progress
 	evidence evidence
-	reports  *rate.Limiter
-	boots    boots
+	// requests limits polls, reports what else a host asks for.
+	requests, reports *rate.Limiter
+	boots             boots
 	// planned is the last plan that was made.
 	planned planned
 }
@@ -100,7 +107,10 @@ func (p *presence) open(host types.NamespacedName, boot string) (*poll, bootVerd
 		p.mu.Unlock()
 		return nil, verdict
 	}
-	for _, other := range s.polls {
+	for i, other := range s.polls {
+		if len(s.polls)-i >= maxPolls {
+			other.expire()
+		}
 		if boot != "" && other.boot != "" && other.boot != boot {
 			other.expire()
 		}
@@ -274,16 +284,26 @@ func (p *presence) forget(host types.NamespacedName) {
 	delete(p.sessions, host)
 }
 
+// allowPoll tells whether the host may ask for its plan now, or else when.
+func (p *presence) allowPoll(host types.NamespacedName) (after time.Duration, ok bool) {
+	return p.allow(host, func(s *session) **rate.Limiter { return &s.requests }, pollsPerSecond, pollsBurst)
+}
+
 // allowReport tells whether the host may report now, or else when.
 func (p *presence) allowReport(host types.NamespacedName) (after time.Duration, ok bool) {
+	return p.allow(host, func(s *session) **rate.Limiter { return &s.reports }, reportsPerSecond, reportsBurst)
+}
+
+func (p *presence) allow(host types.NamespacedName, limiter func(*session) **rate.Limiter, perSecond rate.Limit, burst int) (after time.Duration, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.session(host)
 	p.watch(host, s)
-	if s.reports == nil {
-		s.reports = rate.NewLimiter(reportsPerSecond, reportsBurst)
+	l := limiter(s)
+	if *l == nil {
+		*l = rate.NewLimiter(perSecond, burst)
 	}
-	if s.reports.AllowN(p.clock.Now(), 1) {
+	if (*l).AllowN(p.clock.Now(), 1) {
 		return 0, true
 	}
 	return time.Second, false

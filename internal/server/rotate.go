@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -92,10 +93,11 @@ func (s *Server) checkRotation(ctx context.Context, host *infrav1.ElementalHost,
 			})
 	}
 	other, _, err := s.hosts.byKey(ctx, next)
-	if err != nil {
+	ambiguous := errors.Is(err, errAmbiguousKey)
+	if err != nil && !ambiguous {
 		return false, err
 	}
-	if other != nil {
+	if other != nil || ambiguous {
 		s.audit(ctx, decidedRotationRefused, host, "reason", "KeyInUse")
 		return false, errBadRequest("The new key can't be used")
 	}

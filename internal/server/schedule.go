@@ -23,17 +23,20 @@ type schedule struct {
 type entry struct {
 	at time.Time
 	do func()
+	// index is the entry's place in the heap, below 0 when it is not there any more.
+	index int
 }
 
 func newSchedule(c clock.Clock) *schedule {
 	return &schedule{clock: c, earlier: make(chan struct{}, 1)}
 }
 
-// at has do called at that time. It must return quickly; there is no way to take
-// it back, so it has to find out whether it is still wanted.
-func (s *schedule) at(t time.Time, do func()) {
+// at has do called at that time, unless the entry is dropped before. It must return
+// quickly.
+func (s *schedule) at(t time.Time, do func()) *entry {
+	added := &entry{at: t, do: do}
 	s.mu.Lock()
-	heap.Push(&s.entries, entry{at: t, do: do})
+	heap.Push(&s.entries, added)
 	first := s.entries[0].at.Equal(t)
 	s.mu.Unlock()
 	if first {
@@ -41,6 +44,16 @@ func (s *schedule) at(t time.Time, do func()) {
 		case s.earlier <- struct{}{}:
 		default:
 		}
+	}
+	return added
+}
+
+// drop takes an entry back. What it does may be under way.
+func (s *schedule) drop(e *entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.index >= 0 {
+		heap.Remove(&s.entries, e.index)
 	}
 }
 
@@ -80,27 +93,34 @@ func (s *schedule) callDue() (next time.Time, more bool) {
 			s.mu.Unlock()
 			return next, true
 		}
-		do := heap.Pop(&s.entries).(entry).do //nolint:forcetypeassert // the heap holds entries only
+		do := heap.Pop(&s.entries).(*entry).do //nolint:forcetypeassert // the heap holds entries only
 		s.mu.Unlock()
 		do()
 	}
 }
 
 // entries implements heap.Interface.
-type entries []entry
+type entries []*entry
 
 func (e entries) Len() int           { return len(e) }
 func (e entries) Less(i, j int) bool { return e[i].at.Before(e[j].at) }
-func (e entries) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+
+func (e entries) Swap(i, j int) {
+	e[i], e[j] = e[j], e[i]
+	e[i].index, e[j].index = i, j
+}
 
 func (e *entries) Push(x any) {
-	*e = append(*e, x.(entry)) //nolint:forcetypeassert // the heap holds entries only
+	added := x.(*entry) //nolint:forcetypeassert // the heap holds entries only
+	added.index = len(*e)
+	*e = append(*e, added)
 }
 
 func (e *entries) Pop() any {
 	old := *e
 	last := old[len(old)-1]
-	old[len(old)-1] = entry{}
+	old[len(old)-1] = nil
 	*e = old[:len(old)-1]
+	last.index = -1
 	return last
 }

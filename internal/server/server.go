@@ -8,6 +8,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/netip"
 	"runtime"
 	"sync"
 	"time"
@@ -42,14 +43,15 @@ const (
 	// 10,000 hosts behind one NAT are back within 20 seconds.
 	DefaultConnectionRate   = 1000
 	DefaultConnectionBurst  = 12000
-	DefaultMaxHandshakes    = 256
+	DefaultMaxHandshakes    = 1024
 	DefaultHandshakeTimeout = 10 * time.Second
 )
 
 // Limits of a connection.
 const (
 	writeByteTimeout = 30 * time.Second
-	shutdownTimeout  = 10 * time.Second
+	// shutdownTimeout is below what the manager leaves its parts.
+	shutdownTimeout = 6 * time.Second
 	// idleTimeout ends connections without a request. Hosts are without one for a
 	// moment.
 	idleTimeout    = 3 * time.Minute
@@ -112,7 +114,8 @@ type Options struct {
 	// before anything is computed for them.
 	ConnectionRate  float64
 	ConnectionBurst int
-	// MaxHandshakes bounds the TLS handshakes under way; further connections wait.
+	// MaxHandshakes bounds the TLS handshakes under way; further connections wait,
+	// and those of a source that has half of them are closed.
 	// HandshakeTimeout is how long one may take, and then a request's header.
 	MaxHandshakes    int
 	HandshakeTimeout time.Duration
@@ -172,7 +175,7 @@ func New(o Options) (*Server, error) {
 		ledger:           newLedger(o.Client, o.APIReader, o.Clock),
 		handshakes:       withDefault(o.MaxHandshakes, DefaultMaxHandshakes),
 		handshakeTimeout: withDefault(o.HandshakeTimeout, DefaultHandshakeTimeout),
-		spared:           &sparing{clock: o.Clock, said: map[string]time.Time{}},
+		spared:           &sparing{clock: o.Clock, said: map[decision]*said{}},
 		connections:      newLimiter(o.Clock, withDefault(o.ConnectionRate, DefaultConnectionRate), withDefault(o.ConnectionBurst, DefaultConnectionBurst)),
 		limiter:          newLimiter(o.Clock, withDefault(o.EnrolRate, DefaultEnrolRate), withDefault(o.EnrolBurst, DefaultEnrolBurst)),
 		label:            &podLabel{writer: o.Client, pod: o.Pod},
@@ -184,7 +187,7 @@ func New(o Options) (*Server, error) {
 		client: o.Client, live: o.APIReader, clock: o.Clock, schedule: s.schedule, recorder: o.Recorder,
 		own: newOwnWrites(),
 	}
-	s.turns = newTurns(o.Clock, withDefault(o.MaxEnrolments, DefaultMaxEnrolments))
+	s.turns = newTurns(o.Clock, withDefault(o.MaxEnrolments, DefaultMaxEnrolments), s.draining)
 	s.attempts = &attempts{clock: o.Clock, schedule: s.schedule, hosts: map[string]*infrav1.ElementalHost{}}
 	s.pending = &pendingHosts{hosts: s.hosts, underway: map[pendingKey]int{}}
 	s.rotated = &rotations{clock: o.Clock, schedule: s.schedule, at: map[types.NamespacedName]time.Time{}}
@@ -306,9 +309,9 @@ func (s *Server) drain(ctx context.Context, httpServer *http.Server, gate *gate)
 func (s *Server) newGate(listener net.Listener, logger logr.Logger) *gate {
 	return &gate{
 		Listener: listener, sources: s.connections, timeout: s.handshakeTimeout, refused: s.metrics.refused.Inc, logger: logger,
-		config: s.tlsConfig(), slots: make(chan struct{}, s.handshakes),
+		config: s.tlsConfig(), slots: make(chan struct{}, s.handshakes), share: max(1, s.handshakes/2),
 		computing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), ready: make(chan net.Conn), closed: make(chan struct{}),
-		shaking: map[net.Conn]struct{}{},
+		shaking: map[net.Conn]struct{}{}, shares: map[netip.Prefix]int{},
 	}
 }
 

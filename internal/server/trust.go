@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -29,6 +30,10 @@ const (
 // one which of two keys is good, before it commits itself.
 func (s *Server) authenticate(ctx context.Context, fingerprint string, commit bool) (*infrav1.ElementalHost, error) {
 	host, role, err := s.hosts.byKey(ctx, fingerprint)
+	if errors.Is(err, errAmbiguousKey) {
+		s.auditOften(ctx, decidedKeyRefused, fingerprint, nil, "reason", keyInTwoHosts, "keyFingerprint", fingerprint)
+		return nil, errUnknownHost()
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -11,9 +10,9 @@ import (
 
 const (
 	// turnPatience leaves an agent enough of its patience for the work itself.
-	turnPatience = 10 * time.Second
+	turnPatience = 15 * time.Second
 	// turnReturn is how soon those come back at the earliest who waited in vain; they
-	// are spread over as long again.
+	// spread themselves over as long again.
 	turnReturn = 5 * time.Second
 )
 
@@ -23,10 +22,12 @@ const (
 type turns struct {
 	clock clock.Clock
 	slots chan struct{}
+	// draining is closed when there will be no more turns.
+	draining <-chan struct{}
 }
 
-func newTurns(c clock.Clock, atOnce int) *turns {
-	return &turns{clock: c, slots: make(chan struct{}, atOnce)}
+func newTurns(c clock.Clock, atOnce int, draining <-chan struct{}) *turns {
+	return &turns{clock: c, slots: make(chan struct{}, atOnce), draining: draining}
 }
 
 // wait waits for the caller's turn, which ends when it calls leave.
@@ -43,7 +44,9 @@ func (t *turns) wait(ctx context.Context) (leave func(), err error) {
 	case t.slots <- struct{}{}:
 		return leave, nil
 	case <-patience.C():
-		return nil, errBusy(turnReturn + rand.N(turnReturn)) //nolint:gosec // no secret
+		return nil, errBusy(turnReturn)
+	case <-t.draining:
+		return nil, errBusy(drainReturn())
 	case <-ctx.Done():
 		return nil, fmt.Errorf("waiting for others to enrol: %w", ctx.Err())
 	}

@@ -4,17 +4,86 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 )
+
+func TestScheduleForgetsWhatIsDropped(t *testing.T) {
+	g := NewWithT(t)
+	clock := clocktesting.NewFakeClock(time.Now())
+	s := newSchedule(clock)
+	var got []int
+	var added []*entry
+	for i := range 10 {
+		added = append(added, s.at(clock.Now().Add(time.Duration(10-i)*time.Second), func() { got = append(got, i) }))
+	}
+	for _, i := range []int{9, 0, 4, 4, 7} {
+		s.drop(added[i])
+	}
+	clock.Step(time.Minute)
+	_, more := s.callDue()
+	g.Expect(more).To(BeFalse())
+	g.Expect(got).To(Equal([]int{8, 6, 5, 3, 2, 1}))
+	s.drop(added[1])
+}
+
+// late has the cache know more right after it was asked.
+type late struct {
+	client.Client
+	then func()
+}
+
+func (l *late) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	hosts := list.(*infrav1.ElementalHostList) //nolint:forcetypeassert // nothing else is asked for
+	hosts.Items = []infrav1.ElementalHost{*hostOfKey("1")}
+	l.then()
+	return nil
+}
+
+func hostOfKey(version string) *infrav1.ElementalHost {
+	host := &infrav1.ElementalHost{ObjectMeta: metav1.ObjectMeta{Namespace: "edge", Name: "host-1", ResourceVersion: version}}
+	host.Spec.Identity = &infrav1.HostIdentity{KeyFingerprint: "key"}
+	return host
+}
+
+// A write that the cache learns of while it is asked is not forgotten in between.
+func TestOwnWriteIsSeenWhileTheCacheCatchesUp(t *testing.T) {
+	g := NewWithT(t)
+	h := &hosts{own: newOwnWrites()}
+	h.client = &late{then: func() { h.seen(hostOfKey("2"), false) }}
+	g.Expect(h.own.add(hostOfKey("2"))).To(BeTrue())
+	host, role, err := h.byKey(t.Context(), "key")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(role).To(Equal(keyCurrent))
+	g.Expect(host.ResourceVersion).To(Equal("2"))
+	g.Expect(h.own.get(types.NamespacedName{Namespace: "edge", Name: "host-1"})).To(BeNil(), "the cache has it")
+}
+
+// Strangers can have lines of one kind dropped, of no other.
+func TestSparingIsBoundedByKind(t *testing.T) {
+	g := NewWithT(t)
+	clock := clocktesting.NewFakeClock(time.Now())
+	s := &sparing{clock: clock, said: map[decision]*said{}}
+	for i := range maxSpared {
+		g.Expect(s.first(decidedEnrolmentRefused, strconv.Itoa(i))).To(BeTrue())
+	}
+	g.Expect(s.first(decidedEnrolmentRefused, "one more")).To(BeFalse())
+	g.Expect(s.first(decidedKeyRefused, "another matter")).To(BeTrue())
+	clock.Step(spareFor)
+	g.Expect(s.first(decidedEnrolmentRefused, "one more")).To(BeTrue())
+	g.Expect(s.said[decidedEnrolmentRefused].at).To(HaveLen(1))
+}
 
 func TestScheduleKeepsOrderWithOneTimer(t *testing.T) {
 	g := NewWithT(t)

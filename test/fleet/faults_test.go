@@ -72,7 +72,7 @@ func TestLatencyDelays(t *testing.T) {
 	r.Expect(time.Since(began)).To(BeNumerically(">", 3*latency))
 }
 
-// A connection that falls silent is found out and replaced, by the agent's pings.
+// A host whose network lets nobody through says so, and connects once it does.
 func TestLossIsSeen(t *testing.T) {
 	r := newRig(t)
 	f := r.fleet(faults(1, fleet.Faults{Loss: 1}))

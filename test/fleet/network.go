@@ -2,6 +2,8 @@ package fleet
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"slices"
@@ -9,6 +11,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tcp"
 )
 
 // silentWithin is how soon a connection that is to fall silent does.
@@ -40,12 +44,14 @@ func (n *network) dial(ctx context.Context, kind, address string) (net.Conn, err
 		}
 		return nil, &net.OpError{Op: "dial", Net: kind, Err: failure}
 	}
-	dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(n.address, 0))}
+	// As the agent's own, which ctx bounds as well.
+	dialer := tcp.Dialer(0)
+	dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(n.address, 0))
 	raw, err := dialer.DialContext(ctx, kind, address)
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: raw, network: n, local: n.isOwn(address)}
+	c := newConn(raw, n, n.isOwn(address))
 	n.mu.Lock()
 	down := n.off || n.cut && !c.local
 	if !down {
@@ -132,7 +138,17 @@ type conn struct {
 	// silent: nothing arrives on either side any more, and none has been told.
 	// severed: the host has lost it, and the other side has not been told.
 	silent, severed atomic.Bool
+	// gone is closed when the host is done with it.
+	gone  chan struct{}
+	leave sync.Once
 }
+
+func newConn(raw net.Conn, n *network, local bool) *conn {
+	return &conn{Conn: raw, network: n, local: local, gone: make(chan struct{})}
+}
+
+// left is told that the host is done with it.
+func (c *conn) left() { c.leave.Do(func() { close(c.gone) }) }
 
 // arrived is how long a read takes at least that had to wait for its data. What was
 // there before arrived together with what was read and delayed before.
@@ -146,8 +162,13 @@ func (c *conn) Read(p []byte) (int, error) {
 		if c.severed.Load() {
 			return 0, c.lost("read")
 		}
-		if n > 0 && c.silent.Load() {
+		if c.silent.Load() && n > 0 {
 			continue
+		}
+		if c.silent.Load() && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) {
+			// Nor does the other side's end arrive.
+			<-c.gone
+			return 0, c.lost("read")
 		}
 		if latency := c.network.fleet.faults.Load().Latency; latency > 0 && n > 0 && time.Since(began) > arrived {
 			<-time.After(latency)
@@ -173,6 +194,7 @@ func (c *conn) Close() error {
 		return nil
 	}
 	c.network.forget(c)
+	defer c.left()
 	if c.silent.Load() {
 		c.sever()
 		return nil
@@ -188,6 +210,7 @@ func (c *conn) lost(op string) error {
 func (c *conn) fallSilent() { c.silent.Store(true) }
 
 func (c *conn) end(inOrder bool) {
+	defer c.left()
 	if inOrder && !c.silent.Load() {
 		_ = c.Conn.Close()
 		return
@@ -208,9 +231,12 @@ func (c *conn) sever() {
 }
 
 // Connections that one side has lost are kept open for the other side's sake:
-// longer than a manager takes to miss the host, and not so many that files run out.
+// longer than a manager with default flags takes to miss the host, and not so many that
+// files run out. The kernel goes on answering for the host, so that it is the manager's
+// own question that finds out: after server.DefaultPingAfter and server.DefaultPingTimeout,
+// 195 s, which a test compares. The server itself would come with all it is made from.
 const (
-	limboTime = 2 * time.Minute
+	limboTime = 5 * time.Minute
 	limboMost = 5000
 )
 

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tcp"
 )
 
 // someNetwork is a host's that has power, of a fleet with faults.
@@ -50,6 +53,7 @@ func hears(c net.Conn) bool {
 	return n > 0 || !ok || !timeout.Timeout()
 }
 
+// As real hosts do: from an address of its own, and with the agent's bounds.
 func TestConnectsFromItsOwnAddress(t *testing.T) {
 	g := NewWithT(t)
 	n := someNetwork(t, Faults{})
@@ -58,6 +62,11 @@ func TestConnectsFromItsOwnAddress(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	peer := <-accepted
 	g.Expect(netip.MustParseAddrPort(peer.RemoteAddr().String()).Addr()).To(Equal(n.address))
+	raw, err := c.(*conn).Conn.(*net.TCPConn).SyscallConn()
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(raw.Control(func(fd uintptr) {
+		g.Expect(unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)).To(BeEquivalentTo(tcp.Patience.Milliseconds()))
+	})).To(Succeed())
 	g.Expect(c.Close()).To(Succeed())
 	g.Expect(hears(peer)).To(BeTrue(), "an end in order is told")
 	g.Expect(n.conns).To(BeEmpty())

@@ -11,12 +11,8 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-const (
-	// maxNote bounds an Event's text: the API server takes 1024 bytes.
-	maxNote = 1000
-	// maxNamed bounds the hosts that a message names.
-	maxNamed = 10
-)
+// maxNamed bounds the hosts that a message names.
+const maxNamed = 10
 
 // untrusting are the approved hosts that have not acknowledged a bundle.
 type untrusting struct {
@@ -61,17 +57,9 @@ func (r *Reconciler) hostsWithout(ctx context.Context, bundle string) (*untrusti
 func (u *untrusting) message() string {
 	text := fmt.Sprintf("%d of %d approved hosts have not acknowledged the next CA, %d of them are not connected. "+
 		"They would be cut off; set the annotation to %s to accept that. They are: ", u.count, u.all, u.away, StepForce)
-	more := ""
+	text += strings.Join(u.named, ", ")
 	if left := u.count - len(u.named); left > 0 {
-		more = fmt.Sprintf(" and %d more", left)
+		text += fmt.Sprintf(" and %d more", left)
 	}
-	return clip(text+strings.Join(u.named, ", "), maxNote-len(more)) + more
-}
-
-// clip shortens a text that is too long.
-func clip(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	return strings.ToValidUTF8(text[:limit-len("…")], "") + "…"
+	return text
 }

@@ -150,7 +150,7 @@ func (r *Reconciler) rotate(ctx context.Context, secret *corev1.Secret, m *mater
 	case StepFinish:
 		message, err = finish(m, after.Data)
 	default:
-		err = refusal(fmt.Sprintf("%q is none of %s, %s, %s, %s", clip(step, 64), StepPrepare, StepSwitch, StepForce, StepFinish))
+		err = refusal(fmt.Sprintf("it is none of %s, %s, %s, %s: %q", StepPrepare, StepSwitch, StepForce, StepFinish, step))
 	}
 	kind, reason := corev1.EventTypeNormal, rotatedReason
 	if refused, ok := errors.AsType[refusal](err); ok {
@@ -197,7 +197,7 @@ func (r *Reconciler) tellWaiting(ctx context.Context, secret *corev1.Secret, mis
 }
 
 func (r *Reconciler) event(secret *corev1.Secret, kind, reason, message string) {
-	r.Recorder.Eventf(secret, nil, kind, reason, "RotateCA", "%s", clip(message, maxNote))
+	r.Recorder.Eventf(secret, nil, kind, reason, "RotateCA", "%s", message)
 }
 
 // SetupWithManager registers the reconciler with a watch on the one Secret.

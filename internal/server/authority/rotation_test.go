@@ -201,8 +201,9 @@ func TestStepsThatMakeNoSense(t *testing.T) {
 	}
 	refused(authority.StepSwitch, "Prepare comes first")
 	refused(authority.StepForce, "Prepare comes first")
-	refused("prepare", `"prepare" is none of Prepare, Switch, Force, Finish`)
-	refused(strings.Repeat("x", 4096), "…")
+	refused("prepare", `it is none of Prepare, Switch, Force, Finish: "prepare"`)
+	// What may be cut off of an Event comes last.
+	refused(strings.Repeat("x", 4096), `it is none of Prepare, Switch, Force, Finish: "xxx`)
 	r.step(authority.StepFinish) // what is so already
 	r.step(authority.StepPrepare)
 	once := r.bundle()
