@@ -26,7 +26,6 @@ const (
 
 // order is what a world is told to do; nothing but to say how it is, if all is blank.
 type order struct {
-	Stop bool `json:"stop,omitempty"`
 	// Action happens to Host, the name of an ElementalHost.
 	Action remote.Action `json:"action,omitempty"`
 	Host   string        `json:"host,omitempty"`
@@ -59,12 +58,6 @@ func (f Folder) socket(do func(path string) error) error {
 
 // Status asks a world how it is.
 func (f Folder) Status(ctx context.Context) (Status, error) { return f.call(ctx, order{}) }
-
-// Stop tells a world to end, and doesn't wait for that.
-func (f Folder) Stop(ctx context.Context) error {
-	_, err := f.call(ctx, order{Stop: true})
-	return err
-}
 
 // Do has something happen to a host.
 func (f Folder) Do(ctx context.Context, action remote.Action, host string) error {

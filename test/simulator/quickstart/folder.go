@@ -1,14 +1,13 @@
 package quickstart
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +25,11 @@ const (
 var ErrRuns = errors.New("a quickstart runs already: make quickstart-down ends it")
 
 // Folder holds all traces of a world.
-type Folder struct{ Path string }
+type Folder struct {
+	Path string
+	// grace is how long a world may take to end; 0 means endTimeout.
+	grace time.Duration
+}
 
 // Log is what the world says.
 func (f Folder) Log() string { return filepath.Join(f.Path, "quickstart.log") }
@@ -51,6 +54,10 @@ func (f Folder) Prepare() error {
 	}
 	if err := os.MkdirAll(f.Path, 0o700); err != nil {
 		return fmt.Errorf("making the folder of the quickstart: %w", err)
+	}
+	// From now on it is a quickstart's, before there is a world.
+	if err := os.WriteFile(f.lock(), nil, 0o600); err != nil {
+		return fmt.Errorf("making the lock of the quickstart: %w", err)
 	}
 	return nil
 }
@@ -79,39 +86,37 @@ func (f Folder) hold() (release func() error, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the lock of the quickstart: %w", err)
 	}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	// Of the kind that says whose it is.
+	if err := unix.FcntlFlock(file.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}); err != nil {
 		return nil, errors.Join(ErrRuns, file.Close())
-	}
-	if err := errors.Join(file.Truncate(0), write(file, strconv.Itoa(os.Getpid()))); err != nil {
-		return nil, errors.Join(fmt.Errorf("writing the lock of the quickstart: %w", err), file.Close())
 	}
 	return file.Close, nil
 }
 
-func write(file *os.File, text string) error {
-	_, err := file.WriteAt([]byte(text), 0)
-	return err
+// world is the process ID of the world; 0 if there is none.
+func (f Folder) world() (int, error) {
+	file, err := os.Open(f.lock())
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("opening the lock of the quickstart: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	lock := unix.Flock_t{Type: unix.F_WRLCK}
+	if err := unix.FcntlFlock(file.Fd(), unix.F_GETLK, &lock); err != nil {
+		return 0, fmt.Errorf("looking at the lock of the quickstart: %w", err)
+	}
+	if lock.Type == unix.F_UNLCK {
+		return 0, nil
+	}
+	return int(lock.Pid), nil
 }
 
 // runs reports whether there is a world.
 func (f Folder) runs() (bool, error) {
-	file, err := os.Open(f.lock())
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("opening the lock of the quickstart: %w", err)
-	}
-	defer func() { _ = file.Close() }()
-	// Shared, so that two who look don't see each other.
-	err = unix.Flock(int(file.Fd()), unix.LOCK_SH|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return true, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("looking at the lock of the quickstart: %w", err)
-	}
-	return false, nil
+	pid, err := f.world()
+	return pid != 0, err
 }
 
 // Down ends the world, if there is one, and removes all traces of it.
@@ -121,13 +126,14 @@ func (f Folder) Down(ctx context.Context) error {
 		return err
 	}
 	if runs {
-		err := f.Stop(ctx)
+		// Not by an order: while it starts, which takes ten minutes the first time, it takes none.
+		err := f.signal(unix.SIGTERM)
 		if err == nil {
-			err = f.await(ctx, endTimeout)
+			err = f.await(ctx, f.patience())
 		}
-		// One that doesn't listen is killed.
+		// One that doesn't listen is killed; the kernel then ends what it has started.
 		if err != nil {
-			if err := errors.Join(f.kill(), f.await(ctx, killTimeout)); err != nil {
+			if err := errors.Join(f.signal(unix.SIGKILL), f.await(ctx, killTimeout)); err != nil {
 				return err
 			}
 		}
@@ -154,26 +160,25 @@ func (f Folder) await(ctx context.Context, most time.Duration) error {
 	}
 }
 
-// kill kills the world; the kernel then ends what it has started. The number is the process's that holds the lock as
-// long as the lock is held.
-func (f Folder) kill() error {
-	text, err := os.ReadFile(f.lock())
-	if err != nil {
-		return fmt.Errorf("reading the lock of the quickstart: %w", err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || pid <= 1 {
-		return fmt.Errorf("reading the lock of the quickstart: it names no process: %q", text)
+// patience is how long a world may take to end.
+func (f Folder) patience() time.Duration { return cmp.Or(f.grace, endTimeout) }
+
+// signal sends the world a signal, if there is one.
+func (f Folder) signal(signal os.Signal) error {
+	pid, err := f.world()
+	if err != nil || pid == 0 {
+		return err
 	}
 	process, err := os.FindProcess(pid)
 	if err != nil {
 		return fmt.Errorf("finding the quickstart's process: %w", err)
 	}
-	if runs, err := f.runs(); err != nil || !runs {
+	// If it still is the world, the process that was found is.
+	if again, err := f.world(); err != nil || again != pid {
 		return err
 	}
-	if err := process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("killing the quickstart's process: %w", err)
+	if err := process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("ending the quickstart's process: %w", err)
 	}
 	return nil
 }

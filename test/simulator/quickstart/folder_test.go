@@ -1,12 +1,16 @@
 package quickstart
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,21 +34,28 @@ func TestMain(m *testing.M) {
 }
 
 func beWorld(kind string, f Folder) error {
+	// Those that are deaf end when they are killed.
+	ended, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer cancel()
+	if strings.HasPrefix(kind, "deaf") {
+		ended = context.Background()
+	}
+	if strings.HasSuffix(kind, "late") {
+		fmt.Println("I hold nothing yet")
+		<-ended.Done()
+		return context.Cause(ended)
+	}
 	release, err := f.hold()
 	if err != nil {
 		return err
 	}
 	fmt.Println("I hold the folder")
-	ended := make(chan struct{})
 	switch kind {
-	case "deaf":
 	case "broken":
 		return errors.New("there is no etcd")
+	case "starting":
 	default:
 		end, err := f.listen(func(what order) (Status, error) {
-			if what.Stop {
-				close(ended)
-			}
 			if what.Host == "nobody" {
 				return Status{}, errors.New("there is no host nobody")
 			}
@@ -55,7 +66,7 @@ func beWorld(kind string, f Folder) error {
 		}
 		defer end()
 	}
-	<-ended
+	<-ended.Done()
 	return release()
 }
 
@@ -102,17 +113,64 @@ func TestWorldThatDoesNotStart(t *testing.T) {
 	g.Expect(f.Log()).NotTo(BeAnExistingFile())
 }
 
-func TestWorldThatDoesNotListenIsKilled(t *testing.T) {
+// processes are those that have the folder in their command line.
+func processes(f Folder) (pids []string) {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range files {
+		if line, err := os.ReadFile(file); err == nil && bytes.Contains(line, []byte(f.Path)) {
+			pids = append(pids, filepath.Base(filepath.Dir(file)))
+		}
+	}
+	return pids
+}
+
+// Whenever nobody waits for a world any more, it ends: also while it doesn't hold its folder, takes no orders, or doesn't
+// care for what it is told.
+func TestWorldThatIsGivenUp(t *testing.T) {
+	for _, kind := range []string{"late", "deaf and late", "starting"} {
+		t.Run(kind, func(t *testing.T) {
+			g := NewWithT(t)
+			f := Folder{Path: filepath.Join(t.TempDir(), "f"), grace: time.Minute}
+			if kind == "deaf and late" {
+				f.grace = 100 * time.Millisecond
+			}
+			g.Expect(f.Prepare()).To(Succeed())
+			t.Setenv(asWorld, kind)
+			ctx, cancel := context.WithCancel(t.Context())
+			began := time.Now()
+			_, err := f.launch(ctx, os.Args[0], []string{f.Path}, func(string) { cancel() })
+			g.Expect(err).To(MatchError(context.Canceled))
+			g.Expect(processes(f)).To(BeEmpty())
+			g.Expect(f.Down(t.Context())).To(Succeed())
+			g.Expect(f.Path).NotTo(BeADirectory())
+			g.Expect(time.Since(began)).To(BeNumerically("<", time.Minute), "it was asked to end")
+		})
+	}
+}
+
+// A world that starts and whose starter has ended has nobody but Down.
+func TestDownEndsWorldThatStarts(t *testing.T) {
 	g := NewWithT(t)
 	f := Folder{Path: filepath.Join(t.TempDir(), "f")}
 	g.Expect(f.Prepare()).To(Succeed())
-	t.Setenv(asWorld, "deaf")
-	ctx, cancel := context.WithCancel(t.Context())
-	_, err := f.launch(ctx, os.Args[0], []string{f.Path}, func(string) { cancel() })
-	g.Expect(err).To(MatchError(context.Canceled))
-	began := time.Now()
+	world := exec.CommandContext(t.Context(), os.Args[0], f.Path)
+	world.Env = append(os.Environ(), asWorld+"=starting")
+	said, err := world.StdoutPipe()
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(world.Start()).To(Succeed())
+	_, err = said.Read(make([]byte, 1)) // it holds the folder
+	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(f.Down(t.Context())).To(Succeed())
-	g.Expect(time.Since(began)).To(BeNumerically("<", killTimeout))
+	g.Expect(world.Wait()).To(Succeed(), "it was not killed")
+}
+
+func TestWorldThatDoesNotListenIsKilled(t *testing.T) {
+	g := NewWithT(t)
+	f := Folder{Path: filepath.Join(t.TempDir(), "f"), grace: 100 * time.Millisecond}
+	g.Expect(f.Prepare()).To(Succeed())
+	_, _, err := start(t, f, "deaf")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(f.Down(t.Context())).To(Succeed())
 	g.Expect(f.Path).NotTo(BeADirectory())
 }
 

@@ -16,7 +16,8 @@ import (
 // lookInterval is how often something is looked at that nobody tells of.
 const lookInterval = 100 * time.Millisecond
 
-// launch starts the program again as a world in the background, says what it says, and returns once it takes orders.
+// launch starts the program again as a world in the background, says what it says, and returns once it takes orders. If
+// ctx ends before that there is no world.
 func (f Folder) launch(ctx context.Context, program string, args []string, say func(line string)) (Status, error) {
 	log, err := os.OpenFile(f.Log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -29,24 +30,29 @@ func (f Folder) launch(ctx context.Context, program string, args []string, say f
 	if err := errors.Join(process.Start(), log.Close()); err != nil {
 		return Status{}, fmt.Errorf("starting the world: %w", err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- process.Wait() }()
+	var failure error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		failure = process.Wait()
+	}()
 	said := tail{path: f.Log()}
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
+			f.reap(process.Process, ended)
 			return Status{}, context.Cause(ctx)
-		case err := <-ended:
+		case <-ended:
 			said.each(say)
 			if runs, _ := f.runs(); runs {
 				return Status{}, ErrRuns // it was quicker
 			}
-			if err == nil {
-				err = errEnded
+			if failure == nil {
+				failure = errEnded
 			}
-			return Status{}, fmt.Errorf("starting the world, whose last line says why it ended: %w", err)
+			return Status{}, fmt.Errorf("starting the world, whose last line says why it ended: %w", failure)
 		case <-tick.C:
 		}
 		said.each(say)
@@ -56,6 +62,19 @@ func (f Folder) launch(ctx context.Context, program string, args []string, say f
 				return status, nil
 			}
 		}
+	}
+}
+
+// reap ends a process that was to be a world, which may not hold the folder yet: then nobody else would find it.
+func (f Folder) reap(process *os.Process, ended <-chan struct{}) {
+	_ = process.Signal(syscall.SIGTERM)
+	limit := time.NewTimer(f.patience())
+	defer limit.Stop()
+	select {
+	case <-ended:
+	case <-limit.C:
+		_ = process.Kill()
+		<-ended
 	}
 }
 

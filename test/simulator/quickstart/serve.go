@@ -19,15 +19,13 @@ import (
 // Hosts is how many there are: one more than the cluster has machines, to take the place of a dead one.
 const Hosts = 6
 
-// Serve is a world, until ctx ends or it is told to end.
+// Serve is a world, until ctx ends.
 func (f Folder) Serve(ctx context.Context, checkout, manager string, out io.Writer) (err error) {
 	release, err := f.hold()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	o := world.Options{Hosts: Hosts, Progress: out, AgentLog: filepath.Join(f.Path, "agents.log")}
 	o.Management.Checkout, o.Management.Manager, o.Management.Folder = checkout, manager, f.Management()
 	o.Management.ManagerArgs = silence()
@@ -40,7 +38,7 @@ func (f Folder) Serve(ctx context.Context, checkout, manager string, out io.Writ
 	if err := nameHosts(ctx, w.Admin); err != nil {
 		return err
 	}
-	end, err := f.listen(func(what order) (Status, error) { return obey(w, what, cancel) })
+	end, err := f.listen(func(what order) (Status, error) { return obey(w, what) })
 	if err != nil {
 		return err
 	}
@@ -71,24 +69,22 @@ func nameHosts(ctx context.Context, admin client.Client) error {
 }
 
 // obey does what a world is told.
-func obey(w *world.World, what order, stop func()) (Status, error) {
+func obey(w *world.World, what order) (Status, error) {
 	status := Status{PID: os.Getpid(), Kubeconfig: w.Management.Kubeconfig, Kubectl: w.Management.Program("kubectl")}
 	hosts := w.Fleet.Hosts()
 	for _, h := range hosts {
 		status.Hosts = append(status.Hosts, h.Status())
 	}
-	switch {
-	case what.Stop:
-		stop()
-	case what.Action != "":
-		if !what.Action.Known() {
-			return Status{}, fmt.Errorf("nothing called %q can happen to a host", what.Action)
-		}
-		i := slices.IndexFunc(hosts, func(h *fleet.Host) bool { return h.Status().ElementalHost == what.Host })
-		if i < 0 {
-			return Status{}, fmt.Errorf("there is no host %q", what.Host)
-		}
-		what.Action.Do(hosts[i])
+	if what.Action == "" {
+		return status, nil
 	}
+	if !what.Action.Known() {
+		return Status{}, fmt.Errorf("nothing called %q can happen to a host", what.Action)
+	}
+	i := slices.IndexFunc(hosts, func(h *fleet.Host) bool { return h.Status().ElementalHost == what.Host })
+	if i < 0 {
+		return Status{}, fmt.Errorf("there is no host %q", what.Host)
+	}
+	what.Action.Do(hosts[i])
 	return status, nil
 }

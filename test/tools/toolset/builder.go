@@ -8,12 +8,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/shell"
 )
 
 // Builder builds tools into a cache.
@@ -41,14 +42,14 @@ func CacheDir() (string, error) {
 // Folder builds what is missing of tools and returns one folder that holds exactly those, so that it can serve as
 // KUBEBUILDER_ASSETS or in PATH. It may be called by several processes at once.
 func (b Builder) Folder(ctx context.Context, tools ...Tool) (string, error) {
-	goVersion, err := command(ctx, b.Modules, "version").Output()
-	if err != nil {
+	var goVersion strings.Builder
+	if _, err := command(b.Modules, &goVersion, "version").Run(ctx); err != nil {
 		return "", fmt.Errorf("asking go for its version: %w", err)
 	}
 	all := sha256.New()
 	files := map[string]string{}
 	for _, t := range tools {
-		file, err := b.build(ctx, t, string(goVersion))
+		file, err := b.build(ctx, t, goVersion.String())
 		if err != nil {
 			return "", fmt.Errorf("building %s: %w", t.Name, err)
 		}
@@ -138,13 +139,26 @@ func (b Builder) plan(t Tool, goVersion string) (args []string, key string, err 
 	return args, hex.EncodeToString(hash.Sum(nil))[:16], nil
 }
 
-// compile runs go into a new folder and puts that in the place of file's folder.
+// unfinished begins the names of folders that a program is built in.
+const unfinished = "new-"
+
+// compile runs go into a new folder and puts that in the place of file's folder. The lock is held.
 func (b Builder) compile(ctx context.Context, t Tool, args []string, file string) error {
 	target := filepath.Dir(file)
 	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
 		return fmt.Errorf("making the cache: %w", err)
 	}
-	temp, err := os.MkdirTemp(filepath.Dir(target), "new-")
+	// Nobody else builds: these are of one that was killed.
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(target), unfinished+"*"))
+	if err != nil {
+		return fmt.Errorf("looking for unfinished programs: %w", err)
+	}
+	for _, folder := range left {
+		if err := os.RemoveAll(folder); err != nil {
+			return fmt.Errorf("removing an unfinished program: %w", err)
+		}
+	}
+	temp, err := os.MkdirTemp(filepath.Dir(target), unfinished)
 	if err != nil {
 		return fmt.Errorf("making the cache: %w", err)
 	}
@@ -152,9 +166,8 @@ func (b Builder) compile(ctx context.Context, t Tool, args []string, file string
 
 	defer b.report(t.Name)()
 	args = append([]string{args[0], "-o", filepath.Join(temp, t.Name)}, args[1:]...)
-	cmd := command(ctx, filepath.Join(b.Modules, t.Set), args...)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("running go: %w\n%s", err, out)
+	if _, err := command(filepath.Join(b.Modules, t.Set), nil, args...).Run(ctx); err != nil {
+		return err
 	}
 	if err := os.Rename(temp, target); err != nil {
 		return fmt.Errorf("placing the program: %w", err)
@@ -188,12 +201,12 @@ func (b Builder) report(name string) (done func()) {
 	}
 }
 
-// command returns a go command in dir that the caller's Go settings do not change.
-func command(ctx context.Context, dir string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly -buildvcs=false", "GOWORK=off")
-	return cmd
+// command is a go command in dir that the caller's Go settings do not change. Its output goes to stdout, if there is one.
+func command(dir string, stdout io.Writer, args ...string) shell.Command {
+	return shell.Command{
+		Args: append([]string{"go"}, args...), Dir: dir, Stdout: stdout,
+		Env: []string{"CGO_ENABLED=0", "GOFLAGS=-mod=readonly -buildvcs=false", "GOWORK=off"},
+	}
 }
 
 // lock waits for an exclusive lock on a file, made when missing.

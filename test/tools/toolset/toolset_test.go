@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -162,6 +164,57 @@ func TestBuildFailure(t *testing.T) {
 	}
 	left, err := filepath.Glob(filepath.Join(b.Cache, "tools", "store", "*"))
 	if err != nil || len(left) > 0 {
+		t.Errorf("left behind %v, %v", left, err)
+	}
+}
+
+// A build that is given up ends with all that it has started, and what others left that were killed goes with the next.
+func TestBuildGivenUp(t *testing.T) {
+	b, _ := module(t)
+	tool := Tool{Name: "program", Set: "set", Package: "example.com/set"}
+	folder := t.TempDir()
+	pipe := filepath.Join(folder, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// A compiler that hangs and does not care for an interrupt.
+	script := "#!/bin/sh\n[ \"$1\" = version ] || { sleep 600 >'" + pipe + "' 2>&1 & wait; }\n"
+	if err := os.WriteFile(filepath.Join(folder, "go"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := os.Getenv("PATH")
+	t.Setenv("PATH", folder+":"+path)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := b.Folder(ctx, tool)
+		ended <- err
+	}()
+	compiler, err := os.Open(pipe) // returns when it runs
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = compiler.Close() }()
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if err := compiler.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(compiler); err != nil {
+		t.Errorf("the compiler lives: %v", err)
+	}
+
+	store := filepath.Join(b.Cache, "tools", "store")
+	if err := os.Mkdir(filepath.Join(store, unfinished+"1"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", path)
+	if _, err := b.Folder(t.Context(), tool); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := filepath.Glob(filepath.Join(store, unfinished+"*")); err != nil || len(left) > 0 {
 		t.Errorf("left behind %v, %v", left, err)
 	}
 }

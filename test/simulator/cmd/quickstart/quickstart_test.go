@@ -38,8 +38,13 @@ func newTrial(t *testing.T) *trial {
 	return q
 }
 
+// mark is the variable that all processes of a trial have, unless they are told what their environment is.
+const mark = "QUICKSTART_TRIAL"
+
 func (q *trial) command(args ...string) *exec.Cmd {
-	return exec.Command(q.program, append(args, "--folder", q.folder, "--checkout", q.checkout)...)
+	command := exec.Command(q.program, append(args, "--folder", q.folder, "--checkout", q.checkout)...)
+	command.Env = append(os.Environ(), mark+"="+q.folder)
+	return command
 }
 
 func (q *trial) run(args ...string) string {
@@ -57,9 +62,12 @@ func (q *trial) nothingIsLeft() {
 	q.Expect(q.folder).NotTo(BeAnExistingFile())
 	q.Eventually(func() []string {
 		var left []string
-		processes, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-		for _, file := range processes {
-			if line, err := os.ReadFile(file); err == nil && bytes.Contains(line, []byte(q.folder)) {
+		processes, _ := filepath.Glob("/proc/[0-9]*")
+		for _, process := range processes {
+			line, _ := os.ReadFile(filepath.Join(process, "cmdline"))
+			environment, _ := os.ReadFile(filepath.Join(process, "environ"))
+			// What was started knows its folder; what is built does not.
+			if bytes.Contains(line, []byte(q.folder)) || bytes.Contains(environment, []byte(mark+"="+q.folder)) {
 				left = append(left, string(bytes.ReplaceAll(line, []byte{0}, []byte{' '})))
 			}
 		}
@@ -107,21 +115,54 @@ func TestQuickstart(t *testing.T) {
 	q.nothingIsLeft()
 }
 
+// upUntil starts everything, does something once a line is said, and returns how it ended.
+func (q *trial) upUntil(said string, then func(up *exec.Cmd)) error {
+	q.t.Helper()
+	up := q.command("up")
+	lines, err := up.StdoutPipe()
+	q.Expect(err).NotTo(HaveOccurred())
+	q.Expect(up.Start()).To(Succeed())
+	for scanner := bufio.NewScanner(lines); scanner.Scan(); {
+		q.t.Log(scanner.Text())
+		if strings.Contains(scanner.Text(), said) {
+			then(up)
+			said = "\n" // no line has that
+		}
+	}
+	return up.Wait()
+}
+
 // An interrupt removes everything, whenever it comes.
 func TestInterrupt(t *testing.T) {
 	q := newTrial(t)
-	for _, at := range []string{"Starting etcd", "Waiting for 6 hosts"} {
-		up := q.command("up")
-		lines, err := up.StdoutPipe()
-		q.Expect(err).NotTo(HaveOccurred())
-		q.Expect(up.Start()).To(Succeed())
-		for scanner := bufio.NewScanner(lines); scanner.Scan(); {
-			t.Log(scanner.Text())
-			if strings.Contains(scanner.Text(), at) {
-				q.Expect(up.Process.Signal(syscall.SIGINT)).To(Succeed())
-			}
-		}
-		q.Expect(up.Wait()).To(MatchError("exit status 130"))
+	for _, at := range []string{"Starting a management cluster", "Building programs", "Starting etcd", "Waiting for 6 hosts"} {
+		q.Expect(q.upUntil(at, func(up *exec.Cmd) {
+			q.Expect(up.Process.Signal(syscall.SIGINT)).To(Succeed())
+		})).To(MatchError("exit status 130"), at)
 		q.nothingIsLeft()
 	}
+}
+
+// The first time there are ten minutes in which nothing but compilers run. They end as well, at once.
+func TestFirstBuildIsGivenUp(t *testing.T) {
+	q := newTrial(t)
+	program, err := exec.LookPath("go")
+	q.Expect(err).NotTo(HaveOccurred())
+	hangs := t.TempDir()
+	script := "#!/bin/sh\n[ \"$1\" = build ] || exec '" + program + "' \"$@\"\nsleep 600\n"
+	q.Expect(os.WriteFile(filepath.Join(hangs, "go"), []byte(script), 0o755)).To(Succeed())
+	t.Setenv("PATH", hangs+":"+os.Getenv("PATH"))
+	t.Setenv("ELEMENTAL_CACHE", t.TempDir())
+	began := time.Now()
+	q.Expect(q.upUntil("building etcd", func(up *exec.Cmd) {
+		q.Expect(up.Process.Signal(syscall.SIGINT)).To(Succeed())
+	})).To(MatchError("exit status 130"))
+	q.nothingIsLeft()
+	q.Expect(q.upUntil("building etcd", func(*exec.Cmd) { q.run("down") })).To(MatchError("exit status 1"))
+	q.nothingIsLeft()
+	// It is as long until a world is killed, whose builds might go on.
+	q.Expect(time.Since(began)).To(BeNumerically("<", time.Minute))
+	unfinished, err := filepath.Glob(filepath.Join(os.Getenv("ELEMENTAL_CACHE"), "tools", "store", "*"))
+	q.Expect(err).NotTo(HaveOccurred())
+	q.Expect(unfinished).To(BeEmpty())
 }
