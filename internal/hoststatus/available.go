@@ -14,7 +14,7 @@ import (
 // not. It looks at spec and facts rather than at conditions, so it holds for an
 // object whose status was not restored.
 func Available(host *infrav1.ElementalHost) Verdict {
-	if v := admitted(host); !v.IsTrue() {
+	if v := Admitted(host); !v.IsTrue() {
 		return v
 	}
 	// First, as it explains whatever else the host does, whoever has it.
@@ -29,7 +29,7 @@ func Available(host *infrav1.ElementalHost) Verdict {
 
 // Usable judges a host apart from who has claimed it.
 func Usable(host *infrav1.ElementalHost) Verdict {
-	if v := admitted(host); !v.IsTrue() {
+	if v := Admitted(host); !v.IsTrue() {
 		return v
 	}
 	if host.Spec.Maintenance != nil {
@@ -63,8 +63,9 @@ func maintained(host *infrav1.ElementalHost) Verdict {
 	return no(infrav1.MaintenanceReason, "spec.maintenance: %s; until %s", m.Reason, until)
 }
 
-// admitted judges whether the host is and stays part of the fleet.
-func admitted(host *infrav1.ElementalHost) Verdict {
+// Admitted judges whether the host is and stays part of the fleet. What keeps it
+// out does not pass by itself.
+func Admitted(host *infrav1.ElementalHost) Verdict {
 	if !host.DeletionTimestamp.IsZero() {
 		return no(infrav1.DeletingReason, "The host is being deleted")
 	}
@@ -90,7 +91,7 @@ func claimed(host *infrav1.ElementalHost, claim *infrav1.HostClaim) Verdict {
 
 // ready sums the host up; its reason is the State column of kubectl get.
 func ready(host *infrav1.ElementalHost) Verdict {
-	if v := admitted(host); !v.IsTrue() {
+	if v := Admitted(host); !v.IsTrue() {
 		return v
 	}
 	claim := host.Spec.Claim

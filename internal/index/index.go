@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -34,6 +35,8 @@ const (
 	HostByCluster = "spec.claim.clusterName"
 	// HostByMachine finds ElementalHosts by the Machine that has claimed them.
 	HostByMachine = "spec.claim.machineName"
+	// HostByLabel finds ElementalHosts by the names of their labels.
+	HostByLabel = "metadata.labels"
 	// MachineByClaim finds ElementalMachines by the ID of their claim.
 	MachineByClaim = "spec.hostRef.claimID"
 	// ClusterByName finds ElementalClusters by the Cluster that they belong to.
@@ -86,6 +89,7 @@ func Register(ctx context.Context, indexer client.FieldIndexer) error {
 	}{
 		{&infrav1.ElementalHost{}, HostByCluster, hostCluster},
 		{&infrav1.ElementalHost{}, HostByMachine, hostMachine},
+		{&infrav1.ElementalHost{}, HostByLabel, hostLabels},
 		{&infrav1.ElementalMachine{}, MachineByClaim, machineClaim},
 		{&infrav1.ElementalCluster{}, ClusterByName, clusterName},
 		{&infrav1.ElementalCluster{}, ClusterByEndpointHost, endpointHost},
@@ -172,6 +176,13 @@ func hostCluster(o client.Object) []string {
 func hostMachine(o client.Object) []string {
 	if host, ok := o.(*infrav1.ElementalHost); ok && host.Spec.Claim != nil && host.Spec.Claim.MachineName != "" {
 		return []string{host.Spec.Claim.MachineName}
+	}
+	return nil
+}
+
+func hostLabels(o client.Object) []string {
+	if host, ok := o.(*infrav1.ElementalHost); ok {
+		return slices.Collect(maps.Keys(host.Labels))
 	}
 	return nil
 }

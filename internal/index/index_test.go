@@ -96,6 +96,8 @@ func TestRegister(t *testing.T) {
 		{index.HostByMachine, free, nil},
 		{index.HostByMachine, reserved, nil},
 		{index.HostByMachine, bound, []string{"m"}},
+		{index.HostByLabel, free, nil},
+		{index.HostByLabel, labelled, []string{infrav1.RegistrationLabel}},
 		{index.MachineByClaim, &infrav1.ElementalMachine{}, nil},
 		{index.MachineByClaim, machine, []string{"1"}},
 		{index.ClusterByName, &infrav1.ElementalCluster{}, nil},

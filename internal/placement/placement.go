@@ -4,6 +4,7 @@
 package placement
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,6 +29,12 @@ type Request struct {
 	// Able says whether a host can do what its machine will ask of it beside that,
 	// and if not, why, in words that follow a number of hosts; nil: any can.
 	Able func(*infrav1.ElementalHost) (why string, ok bool)
+}
+
+// Again returns the request for a further decision, which ends with ctx.
+func (r Request) Again(ctx context.Context) Request {
+	r.Selector = r.Selector.Again(ctx)
+	return r
 }
 
 // Reasons why a host was passed over, besides those of hoststatus.

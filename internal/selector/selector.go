@@ -58,6 +58,15 @@ func (c *Compiler) Compile(ctx context.Context, spec *infrav1.HostSelector) *Sel
 	return s
 }
 
+// Again returns the selector for a further decision: evaluations end with ctx, and none
+// has cost anything.
+func (s *Selector) Again(ctx context.Context) *Selector {
+	if s == nil {
+		return nil
+	}
+	return &Selector{labels: s.labels, expression: s.expression, err: s.err, ctx: ctx}
+}
+
 // Err says why the selector selects nothing at all; nil if it may.
 func (s *Selector) Err() error {
 	if s == nil {

@@ -10,6 +10,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
@@ -64,4 +65,52 @@ func BenchmarkHostChanged(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkFailureDomains measures a look at a cluster that has all that it needs,
+// beside so many hosts of which none or each is in one of ten failure domains.
+func BenchmarkFailureDomains(b *testing.B) {
+	for _, hosts := range []int{1000, 3000, 10000} {
+		for name, label := range map[string]string{"none": "", "all": infrav1.DefaultFailureDomainLabel} {
+			b.Run(fmt.Sprintf("in-domains=%s/hosts=%d", name, hosts), func(b *testing.B) {
+				memory := controllertest.NewMemory(b, env.Scheme, cache.TransformStripManagedFields(), index.Register)
+				r := &cluster.Reconciler{Client: memory, APIReader: memory.Live(), Clock: clock.RealClock{}}
+				memory.AddFleet(b, "fleet", hosts, func(i int, host *infrav1.ElementalHost) {
+					if label != "" {
+						host.Labels[label] = fmt.Sprintf("zone-%d", i%10)
+					}
+				})
+				request := provided(b, memory, "fleet", "c")
+				b.ReportAllocs()
+				for b.Loop() {
+					if _, err := r.Reconcile(b.Context(), request); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// provided makes a cluster whose endpoint somebody else cares for.
+func provided(b *testing.B, memory *controllertest.Memory, namespace, name string) ctrl.Request {
+	b.Helper()
+	meta := metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: name}}
+	endpoint := clusterv1.APIEndpoint{Host: "203.0.113.1", Port: 6443}
+	owner := &clusterv1.Cluster{ObjectMeta: meta, Spec: clusterv1.ClusterSpec{ControlPlaneEndpoint: endpoint}}
+	c := &infrav1.ElementalCluster{ObjectMeta: meta, Spec: infrav1.ElementalClusterSpec{
+		ControlPlaneEndpoint: infrav1.ControlPlaneEndpoint{Host: endpoint.Host, Port: endpoint.Port},
+	}}
+	c.Spec.ControlPlaneEndpointPolicy.Type = infrav1.EndpointTypeExternal
+	c.Finalizers = []string{infrav1.ClusterFinalizer}
+	if err := memory.Create(b.Context(), owner); err != nil {
+		b.Fatal(err)
+	}
+	c.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: name, UID: owner.UID}}
+	if err := memory.Create(b.Context(), c); err != nil {
+		b.Fatal(err)
+	}
+	memory.Await(b, owner)
+	memory.Await(b, c)
+	return ctrl.Request{NamespacedName: client.ObjectKeyFromObject(c)}
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -71,6 +72,10 @@ type Reconciler struct {
 
 	// recording has clusters take turns in making virtual IP addresses theirs.
 	recording sync.Mutex
+	// sought is what clusters have asked for that found no host for their endpoint.
+	sought memory[placement.Request]
+	// spread are the failure domains that clusters have found.
+	spread memory[spread]
 }
 
 // scope is what one reconcile has read and found out. It has no methods that
@@ -108,9 +113,13 @@ type followedState struct {
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	infraCluster := &infrav1.ElementalCluster{}
 	if err := r.Client.Get(ctx, req.NamespacedName, infraCluster); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.forget(req.NamespacedName)
+		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if r.WatchFilter != "" && !labels.HasWatchLabel(infraCluster, r.WatchFilter) {
+		r.forget(req.NamespacedName)
 		return ctrl.Result{}, nil
 	}
 	// Somebody else manages it: neither spec nor status is ours (contract
@@ -149,6 +158,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		err = statusErr
 	}
 	return result, err
+}
+
+// forget forgets what a cluster that is gone has found out.
+func (r *Reconciler) forget(cluster types.NamespacedName) {
+	r.sought.forget(cluster)
+	r.spread.forget(cluster)
 }
 
 // paused treats a missing owner as paused where there once was one: on the

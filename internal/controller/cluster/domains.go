@@ -10,12 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/labels"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubevip"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
@@ -35,12 +37,15 @@ type urgency int
 const (
 	none urgency = iota
 	slight
+	soon
 	urgent
 )
 
 // reconcileDomains publishes the failure domains that hosts' labels name
 // (contract InfraCluster, status.failureDomains).
 func (r *Reconciler) reconcileDomains(ctx context.Context, s *scope) (ctrl.Result, error) {
+	key := client.ObjectKeyFromObject(s.infraCluster)
+	r.spread.forget(key)
 	label := domainLabel(s.infraCluster)
 	hosts, err := r.labelledHosts(ctx, s, label)
 	if err != nil {
@@ -64,7 +69,11 @@ func (r *Reconciler) reconcileDomains(ctx context.Context, s *scope) (ctrl.Resul
 	if d.inUse, err = r.domainsInUse(ctx, s); err != nil {
 		return ctrl.Result{}, err
 	}
-	s.infraCluster.Status.FailureDomains = d.of(hosts)
+	found := spread{domains: d, found: d.among(hosts)}
+	s.infraCluster.Status.FailureDomains = found.published()
+	if known {
+		r.spread.keep(key, found)
+	}
 	return ctrl.Result{}, nil
 }
 
@@ -75,7 +84,7 @@ func domainLabel(c *infrav1.ElementalCluster) string {
 // labelledHosts returns the namespace's hosts that are in a failure domain. They
 // are the cache's own and must not be changed.
 func (r *Reconciler) labelledHosts(ctx context.Context, s *scope, label string) ([]*infrav1.ElementalHost, error) {
-	options := []client.ListOption{client.InNamespace(s.infraCluster.Namespace), client.UnsafeDisableDeepCopy, client.HasLabels{label}}
+	options := []client.ListOption{client.InNamespace(s.infraCluster.Namespace), client.UnsafeDisableDeepCopy, client.MatchingFields{index.HostByLabel: label}}
 	if r.WatchFilter != "" {
 		options = append(options, client.MatchingLabels{clusterv1.WatchLabel: r.WatchFilter})
 	}
@@ -111,7 +120,9 @@ func reservation(s *scope) (name string, only bool) {
 }
 
 // domainsInUse are those of the control plane's Machines. They stay, also when
-// their last host is gone: Cluster API spreads over what is listed.
+// their last host is gone: Cluster API spreads over what is listed. A Machine that
+// is being deleted keeps none: its replacement, which is made the moment that it is
+// gone, would find no host there.
 func (r *Reconciler) domainsInUse(ctx context.Context, s *scope) ([]string, error) {
 	machines := &clusterv1.MachineList{}
 	err := r.Client.List(ctx, machines, client.InNamespace(s.cluster.Namespace), client.UnsafeDisableDeepCopy,
@@ -121,7 +132,7 @@ func (r *Reconciler) domainsInUse(ctx context.Context, s *scope) ([]string, erro
 	}
 	var names []string
 	for i := range machines.Items {
-		if name := machines.Items[i].Spec.FailureDomain; name != "" {
+		if name := machines.Items[i].Spec.FailureDomain; name != "" && machines.Items[i].DeletionTimestamp.IsZero() {
 			names = append(names, name)
 		}
 	}
@@ -141,22 +152,47 @@ type domains struct {
 	inUse []string
 }
 
-// of returns the failure domains of hosts, sorted by name; those of the control
-// plane go first where they are too many. It is pure.
-func (d domains) of(hosts []*infrav1.ElementalHost) []clusterv1.FailureDomain {
-	controlPlane := map[string]bool{}
+// among returns the failure domains of hosts, by name. It is pure.
+func (d domains) among(hosts []*infrav1.ElementalHost) map[string]domain {
+	found := map[string]domain{}
 	for _, host := range hosts {
 		name := host.Labels[d.label]
-		if name != "" && host.DeletionTimestamp.IsZero() && d.mayHave(host) {
-			controlPlane[name] = controlPlane[name] || d.isOfControlPlane(host)
+		if name == "" || !admitted(host) || !d.mayHave(host) {
+			continue
+		}
+		was, listed := found[name]
+		is := domain{controlPlane: d.isOfControlPlane(host), host: host.Name}
+		// Hosts are claimed by name, so the last one is there for the longest.
+		if !listed || (is.controlPlane && !was.controlPlane) || (is.controlPlane == was.controlPlane && is.host > was.host) {
+			found[name] = is
 		}
 	}
 	for _, name := range d.inUse {
-		controlPlane[name] = true
+		found[name] = domain{controlPlane: true}
 	}
-	list := make([]clusterv1.FailureDomain, 0, len(controlPlane))
-	for name, is := range controlPlane {
-		list = append(list, clusterv1.FailureDomain{Name: name, ControlPlane: new(is)})
+	return found
+}
+
+// domain is a failure domain, of the control plane or not, and a host that makes it
+// that; blank: there is a Machine of the control plane in it.
+type domain struct {
+	controlPlane bool
+	host         string
+}
+
+// spread are the failure domains that a cluster has found, by name, and by what.
+type spread struct {
+	domains
+
+	found map[string]domain
+}
+
+// published returns the failure domains sorted by name; those of the control plane go
+// first where they are too many.
+func (s spread) published() []clusterv1.FailureDomain {
+	list := make([]clusterv1.FailureDomain, 0, len(s.found))
+	for name, is := range s.found {
+		list = append(list, clusterv1.FailureDomain{Name: name, ControlPlane: new(is.controlPlane)})
 	}
 	byName := func(a, b clusterv1.FailureDomain) int { return cmp.Compare(a.Name, b.Name) }
 	slices.SortFunc(list, func(a, b clusterv1.FailureDomain) int {
@@ -176,6 +212,9 @@ func (d domains) of(hosts []*infrav1.ElementalHost) []clusterv1.FailureDomain {
 	return list
 }
 
+// admitted tells whether the host may be any cluster's.
+func admitted(host *infrav1.ElementalHost) bool { return hoststatus.Admitted(host).IsTrue() }
+
 // mayHave tells whether the host is free or the cluster's own.
 func (d domains) mayHave(host *infrav1.ElementalHost) bool {
 	return host.Spec.Claim == nil || host.Spec.Claim.ClusterName == d.cluster
@@ -184,16 +223,41 @@ func (d domains) mayHave(host *infrav1.ElementalHost) bool {
 // isOfControlPlane leaves out hosts that workers have: a domain with no others
 // has no place for the control plane.
 func (d domains) isOfControlPlane(host *infrav1.ElementalHost) bool {
-	claim := host.Spec.Claim
-	if !d.known || (claim != nil && claim.Role == infrav1.RoleWorker) || (d.onlyReserved && host.Name != d.reserved) {
+	if !d.mayServe(host) {
 		return false
 	}
 	_, matches := d.request.Matches(host)
 	return matches
 }
 
-// hostChanges wakes clusters when a host's labels, claim or interfaces change in
-// a way that concerns them; what hosts report otherwise does not.
+func (d domains) mayServe(host *infrav1.ElementalHost) bool {
+	claim := host.Spec.Claim
+	return d.known && (claim == nil || claim.Role != infrav1.RoleWorker) && (!d.onlyReserved || host.Name == d.reserved)
+}
+
+// gains reports whether a host that the cluster may have makes a failure domain that
+// is not there yet, or one of the control plane of one that is.
+func (s spread) gains(ctx context.Context, host *infrav1.ElementalHost) bool {
+	is, listed := s.found[host.Labels[s.label]]
+	switch {
+	case !listed:
+		return true
+	case is.controlPlane || !s.mayServe(host):
+		return false
+	default:
+		why, matches := s.request.Again(ctx).Matches(host)
+		return matches || why == placement.NotJudged
+	}
+}
+
+// restsOn reports whether a failure domain may be another one without the host.
+func (s spread) restsOn(host *infrav1.ElementalHost) bool {
+	return s.found[host.Labels[s.label]].host == host.Name
+}
+
+// hostChanges wakes clusters when a host's admission, labels, claim or inventory
+// change in a way that concerns them; what hosts report otherwise does not. A host
+// that becomes another manager's is gone.
 func (r *Reconciler) hostChanges() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { r.wake(ctx, q, nil, e.Object) },
@@ -203,22 +267,32 @@ func (r *Reconciler) hostChanges() handler.EventHandler {
 }
 
 func (r *Reconciler) wake(ctx context.Context, q queue, before, after client.Object) {
-	was, _ := before.(*infrav1.ElementalHost)
-	is, _ := after.(*infrav1.ElementalHost)
+	was, is := r.watched(before), r.watched(after)
 	one := cmp.Or(is, was)
 	if one == nil || (was != nil && is != nil && sameForClusters(was, is)) {
 		return
 	}
 	for _, c := range r.concerned(ctx, was, is) {
 		request := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(c)}
-		switch concern(c, was, is) {
+		switch r.concern(ctx, c, was, is) {
 		case urgent:
 			q.Add(request)
+		case soon:
+			q.AddAfter(request, gatherDelay)
 		case slight:
 			q.AddAfter(request, domainsDelay)
 		case none:
 		}
 	}
+}
+
+// watched returns a host that this manager looks at; nil for others and none.
+func (r *Reconciler) watched(o client.Object) *infrav1.ElementalHost {
+	host, ok := o.(*infrav1.ElementalHost)
+	if !ok || (r.WatchFilter != "" && !labels.HasWatchLabel(host, r.WatchFilter)) {
+		return nil
+	}
+	return host
 }
 
 // concerned returns the clusters that a host's change may concern: the host's own,
@@ -246,24 +320,32 @@ func (r *Reconciler) concerned(ctx context.Context, was, is *infrav1.ElementalHo
 
 // sameForClusters tells without looking at any cluster that none is concerned.
 func sameForClusters(was, is *infrav1.ElementalHost) bool {
-	return was.DeletionTimestamp.IsZero() == is.DeletionTimestamp.IsZero() &&
+	return admitted(was) == admitted(is) &&
 		equality.Semantic.DeepEqual(was.Labels, is.Labels) &&
 		equality.Semantic.DeepEqual(was.Spec.Claim, is.Spec.Claim) &&
-		slices.Equal(interfaces(was), interfaces(is))
+		equality.Semantic.DeepEqual(was.Status.Inventory, is.Status.Inventory)
 }
 
 // concern tells what the change of a host, which was or is nil when it came or
-// went, may mean to the cluster: a failure domain that it does not have yet, or
-// an interface of a host that may have its virtual IP address, is urgent; that a failure domain may have
-// lost its last host is not.
-func concern(c *infrav1.ElementalCluster, was, is *infrav1.ElementalHost) urgency {
+// went, may mean to the cluster: an interface of a host that may have its virtual IP
+// address is urgent; a failure domain that it does not have yet is looked at soon, as
+// all hosts of one may come at a time; that one may have lost its last host, later.
+func (r *Reconciler) concern(ctx context.Context, c *infrav1.ElementalCluster, was, is *infrav1.ElementalHost) urgency {
 	label := domainLabel(c)
+	found, known := r.spread.recall(client.ObjectKeyFromObject(c))
+	known = known && found.label == label
+	gains := func() bool {
+		if known {
+			return found.gains(ctx, is)
+		}
+		return !offers(c, is.Labels[label])
+	}
 	switch {
 	case isOwn(c, is) && is.Spec.Claim.Role != infrav1.RoleWorker && c.Spec.ControlPlaneEndpointPolicy.Type == infrav1.EndpointTypeVIP:
 		return urgent
-	case is != nil && is.Labels[label] != "" && (is.Spec.Claim == nil || isOwn(c, is)) && !offers(c, is.Labels[label]):
-		return urgent
-	case was != nil && was.Labels[label] != "":
+	case is != nil && admitted(is) && is.Labels[label] != "" && (is.Spec.Claim == nil || isOwn(c, is)) && gains():
+		return soon
+	case was != nil && admitted(was) && was.Labels[label] != "" && (!known || found.restsOn(was)):
 		return slight
 	default:
 		return none
@@ -279,15 +361,4 @@ func offers(c *infrav1.ElementalCluster, domain string) bool {
 	return slices.ContainsFunc(c.Status.FailureDomains, func(d clusterv1.FailureDomain) bool {
 		return d.Name == domain && ptr.Deref(d.ControlPlane, false)
 	})
-}
-
-func interfaces(host *infrav1.ElementalHost) []string {
-	if host.Status.Inventory == nil {
-		return nil
-	}
-	names := make([]string, len(host.Status.Inventory.NICs))
-	for i := range host.Status.Inventory.NICs {
-		names[i] = host.Status.Inventory.NICs[i].Name
-	}
-	return names
 }

@@ -39,6 +39,14 @@ func claimed(cluster string, phase infrav1.ClaimPhase, role infrav1.ClaimRole) f
 	}
 }
 
+// Hosts that are no cluster's to have.
+func pending(h *infrav1.ElementalHost)  { h.Spec.Approval = infrav1.ApprovalPending }
+func rejected(h *infrav1.ElementalHost) { h.Spec.Approval = infrav1.ApprovalRejected }
+func locked(h *infrav1.ElementalHost) {
+	h.Spec.Lock = &infrav1.HostLock{Reason: infrav1.LockCloned}
+}
+func fenced(h *infrav1.ElementalHost) { h.Spec.Fence = &infrav1.HostFence{Reason: "burnt"} }
+
 func initialized(c *clusterv1.Cluster, _ *infrav1.ElementalCluster) {
 	c.Status.Initialization.ControlPlaneInitialized = new(true)
 }
@@ -85,6 +93,16 @@ func TestFailureDomains(t *testing.T) {
 				{labelled(zone, "b"), claimed("c", infrav1.ClaimBound, infrav1.RoleWorker)},
 				{labelled(zone, "c"), claimed("c", infrav1.ClaimBound, infrav1.RoleWorker)}, {labelled(zone, "c")},
 			}},
+		"of hosts that are shut out": {want: []string{"+e"}, hosts: []changes{
+			{labelled(zone, "a"), pending}, {labelled(zone, "b"), rejected}, {labelled(zone, "c"), locked}, {labelled(zone, "d"), fenced},
+			{labelled(zone, "d"), fenced, claimed("c", infrav1.ClaimReleasing, infrav1.RoleControlPlane)},
+			{labelled(zone, "e"), pending}, {labelled(zone, "e")},
+		}},
+		"of hosts that are away for a while": {want: []string{"+a", "+b", "+c"}, hosts: []changes{
+			{labelled(zone, "a"), func(h *infrav1.ElementalHost) { h.Status.Connection.State = infrav1.ConnectionDisconnected }},
+			{labelled(zone, "b"), func(h *infrav1.ElementalHost) { h.Spec.Cordon = &infrav1.HostCordon{Reason: "fan"} }},
+			{labelled(zone, "c"), func(h *infrav1.ElementalHost) { h.Spec.Maintenance = &infrav1.HostMaintenance{Reason: "fan"} }},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, append(tc.cluster, kubeadm, initialized, external)...)
@@ -145,6 +163,24 @@ func TestDomainStaysWhileAMachineIsInIt(t *testing.T) {
 	f.Delete(m)
 	f.settle()
 	f.Expect(f.domains()).To(BeEmpty())
+}
+
+// The replacement of a Machine on a fenced host must not go where that one was.
+func TestDomainGoesWithAMachineThatIsBeingDeleted(t *testing.T) {
+	f := newFixture(t, kubeadm, initialized, external)
+	f.controlPlane(nil)
+	f.host("b", "10.0.0.2", labelled(zone, "b"))
+	dead := f.host("a", "10.0.0.1", labelled(zone, "a"), claimed("c", infrav1.ClaimBound, infrav1.RoleControlPlane))
+	m := f.machine("m", "a")
+	controllertest.Change(f.Fixture, m, func(m *clusterv1.Machine) { m.Finalizers = []string{"example.org/drain"} })
+	f.settle()
+	f.Expect(f.domains()).To(Equal([]string{"+a", "+b"}))
+	controllertest.Change(f.Fixture, dead, fenced)
+	f.settle()
+	f.Expect(f.domains()).To(Equal([]string{"+a", "+b"}))
+	f.Delete(m)
+	f.settle()
+	f.Expect(f.domains()).To(Equal([]string{"+b"}))
 }
 
 func TestDomainsHaveALimit(t *testing.T) {
@@ -221,22 +257,30 @@ func TestWhatWakesClusters(t *testing.T) {
 	other := claimed("other", infrav1.ClaimBound, infrav1.RoleWorker)
 	for name, tc := range map[string]struct {
 		was, is *infrav1.ElementalHost
-		now     bool
+		soon    bool
 		later   bool
 	}{
 		"a host without a domain":         {is: host()},
 		"a host of a known domain":        {is: host(labelled(zone, "a"))},
-		"a host of a new domain":          {is: host(labelled(zone, "n")), now: true},
+		"a host of a new domain":          {is: host(labelled(zone, "n")), soon: true},
 		"one that others have":            {is: host(labelled(zone, "n"), other)},
 		"what it reports":                 {was: host(labelled(zone, "a")), is: host(labelled(zone, "a"), away)},
-		"a label for a new domain":        {was: host(), is: host(labelled(zone, "n")), now: true},
+		"a label for a new domain":        {was: host(), is: host(labelled(zone, "n")), soon: true},
 		"a label less":                    {was: host(labelled(zone, "a")), is: host(), later: true},
 		"a label that a selector may use": {was: host(labelled(zone, "a")), is: host(labelled(zone, "a", "tier", "gold")), later: true},
 		"a claim by another":              {was: host(labelled(zone, "a")), is: host(labelled(zone, "a"), other), later: true},
 		"a claim, without a domain":       {was: host(), is: host(other)},
-		"freed, in a new domain":          {was: host(labelled(zone, "n"), other), is: host(labelled(zone, "n")), now: true},
+		"freed, in a new domain":          {was: host(labelled(zone, "n"), other), is: host(labelled(zone, "n")), soon: true},
 		"gone":                            {was: host(labelled(zone, "a")), later: true},
 		"gone, without a domain":          {was: host()},
+		"a stranger":                      {is: host(labelled(zone, "n"), pending)},
+		"what a stranger is labelled":     {was: host(labelled(zone, "a"), pending), is: host(labelled(zone, "n"), pending)},
+		"a stranger that is let in":       {was: host(labelled(zone, "n"), pending), is: host(labelled(zone, "n")), soon: true},
+		"one, in a known domain":          {was: host(labelled(zone, "a"), pending), is: host(labelled(zone, "a"))},
+		"a rejection":                     {was: host(labelled(zone, "a")), is: host(labelled(zone, "a"), rejected), later: true},
+		"a lock":                          {was: host(labelled(zone, "a")), is: host(labelled(zone, "a"), locked), later: true},
+		"a fence":                         {was: host(labelled(zone, "n")), is: host(labelled(zone, "n"), fenced), later: true},
+		"the end of a fence":              {was: host(labelled(zone, "n"), fenced), is: host(labelled(zone, "n")), soon: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -251,8 +295,8 @@ func TestWhatWakesClusters(t *testing.T) {
 			}
 			c := ctrl.Request{NamespacedName: types.NamespacedName{Namespace: f.Namespace, Name: "c"}}
 			want := queue{}
-			if tc.now {
-				want.now = []ctrl.Request{c}
+			if tc.soon {
+				want.soon = []ctrl.Request{c}
 			}
 			if tc.later {
 				want.later = []ctrl.Request{c}
@@ -266,8 +310,16 @@ func TestWhatWakesClusters(t *testing.T) {
 type queue struct {
 	workqueue.TypedRateLimitingInterface[ctrl.Request]
 
-	now, later []ctrl.Request
+	// soon is within a second.
+	now, soon, later []ctrl.Request
 }
 
-func (q *queue) Add(r ctrl.Request)                       { q.now = append(q.now, r) }
-func (q *queue) AddAfter(r ctrl.Request, _ time.Duration) { q.later = append(q.later, r) }
+func (q *queue) Add(r ctrl.Request) { q.now = append(q.now, r) }
+
+func (q *queue) AddAfter(r ctrl.Request, after time.Duration) {
+	if after <= time.Second {
+		q.soon = append(q.soon, r)
+	} else {
+		q.later = append(q.later, r)
+	}
+}

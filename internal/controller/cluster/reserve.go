@@ -102,6 +102,8 @@ func (r *Reconciler) chooseHost(ctx context.Context, s *scope, own map[string]*i
 		s.endpoint = fromHost(host.Name)
 		return ctrl.Result{}, r.publish(ctx, s)
 	}
+	key := client.ObjectKeyFromObject(s.infraCluster)
+	r.sought.forget(key)
 	hosts, err := r.namespaceHosts(ctx, s)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -115,6 +117,7 @@ func (r *Reconciler) chooseHost(ctx context.Context, s *scope, own map[string]*i
 	}
 	if host == nil {
 		s.endpoint = endpointState{reason: infrav1.NoHostReason, message: "No host for the control plane: " + request.Explain(hosts) + unaddressed}
+		r.sought.keep(key, request)
 		return ctrl.Result{}, nil
 	}
 	host = host.DeepCopy()

@@ -6,7 +6,23 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	. "github.com/onsi/gomega"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 )
+
+// Who was not let in keeps no cluster from its virtual IP address.
+func TestThreat36_AddressesOfStrangers(t *testing.T) {
+	const address = "10.20.13.100"
+	f := newFixture(t, kubeadm, virtual(address))
+	f.controlPlane(nil)
+	f.host("a", "10.20.13.1", nic("eth0", "10.20.13.1/24"))
+	f.Host("b", nic("eth0", "10.20.14.1/24"), having(address), pending)
+	f.Host("c", nic("eth0", "10.20.14.1/24"), having(address), rejected)
+	f.settle()
+	f.Expect(f.endpoint().Host).To(Equal(address))
+	is := f.ExpectCondition(f.infra, infrav1.ControlPlaneEndpointReadyCondition, yes, infrav1.EndpointFromVIPReason)
+	f.Expect(is.Message).To(Equal("A virtual IP address"), "nor do they say which hosts can't have it")
+}
 
 // A move changes the kubeconfigs of its own cluster, and in those only a server
 // that was the cluster's endpoint.

@@ -140,15 +140,15 @@ func (r *Reconciler) checkHosts(ctx context.Context, s *scope, address string, o
 	return note, ctrl.Result{}, nil
 }
 
-// vipCandidates looks at the hosts that the control plane's machines may get. It is
-// pure.
+// vipCandidates looks at the hosts that the control plane's machines may get; those
+// that are shut out are not among them. It is pure.
 func vipCandidates(s *scope, address string, request placement.Request, hosts []*infrav1.ElementalHost) (note string) {
 	vip := s.infraCluster.Spec.ControlPlaneEndpointPolicy.VIP
 	able := kubevip.Able(vip, address)
 	var fit, without, outside []string
 	for _, host := range hosts {
 		claim := host.Spec.Claim
-		if _, ok := request.Matches(host); !ok || (claim != nil && claim.ClusterName != s.cluster.Name) {
+		if _, ok := request.Matches(host); !ok || !admitted(host) || (claim != nil && claim.ClusterName != s.cluster.Name) {
 			continue
 		}
 		switch why, ok := able(host); {
@@ -234,6 +234,12 @@ func (r *Reconciler) userOfAddress(ctx context.Context, s *scope, address string
 		return "", err
 	}
 	for _, host := range hosts {
+		// Strangers may say what they like. A host that was locked or fenced later may
+		// well have the address on the network still, and a cluster that begins with an
+		// endpoint that somebody else answers for is hard to mend.
+		if host.Spec.Approval != infrav1.ApprovalApproved {
+			continue
+		}
 		for _, a := range host.Status.Addresses {
 			if sameAddress(a.Address, address) {
 				return "an address of ElementalHost " + host.Name, nil

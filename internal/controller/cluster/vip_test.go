@@ -39,6 +39,13 @@ func nic(name string, addresses ...string) func(*infrav1.ElementalHost) {
 	}
 }
 
+// having has a host say that it has another address.
+func having(address string) func(*infrav1.ElementalHost) {
+	return func(h *infrav1.ElementalHost) {
+		h.Status.Addresses = append(h.Status.Addresses, clusterv1.MachineAddress{Type: clusterv1.MachineInternalIP, Address: address})
+	}
+}
+
 // bound gives a host to a machine of the cluster.
 func bound(role infrav1.ClaimRole) func(*infrav1.ElementalHost) {
 	return func(h *infrav1.ElementalHost) {
@@ -82,8 +89,8 @@ func TestVIPKeepsWhatTheUserGave(t *testing.T) {
 
 // What keeps an address from working is said before anything is published.
 func TestVIPThatCanNotWorkIsNotPublished(t *testing.T) {
-	// taken is wanted by no other cluster: that would be the reason given.
-	const address, taken = "10.20.2.100", "10.20.2.101"
+	// The others are wanted by one cluster each: that would be the reason given.
+	const address, taken, ofFenced, ofLocked = "10.20.2.100", "10.20.2.101", "10.20.2.102", "10.20.2.103"
 	named := func(name string) func(*infrav1.EndpointVIP) {
 		return func(v *infrav1.EndpointVIP) { v.Interface = name }
 	}
@@ -117,11 +124,20 @@ func TestVIPThatCanNotWorkIsNotPublished(t *testing.T) {
 		"interface missing": {reason: infrav1.InterfaceMissingReason, message: "has an interface bond0: a, b",
 			cluster: []func(*clusterv1.Cluster, *infrav1.ElementalCluster){kubeadm, virtual(address, named("bond0"))},
 			hosts:   map[string][]func(*infrav1.ElementalHost){"b": {nic("eth0", "10.20.2.1/24")}, "a": nil}},
+		"a subnet of hosts that are shut out alone": {reason: infrav1.NoHostReason, message: "None of 3 hosts can be used: 1 Fenced, 1 IdentityCloned, 1 PendingApproval",
+			cluster: []func(*clusterv1.Cluster, *infrav1.ElementalCluster){kubeadm, virtual(address)},
+			hosts: map[string][]func(*infrav1.ElementalHost){
+				"a": {nic("eth0", "10.20.2.1/24"), pending}, "b": {nic("eth0", "10.20.2.2/24"), locked}, "c": {nic("eth0", "10.20.2.3/24"), fenced},
+			}},
+		"an address of a host that was fenced": {reason: infrav1.VIPInUseReason, message: "an address of ElementalHost b",
+			cluster: []func(*clusterv1.Cluster, *infrav1.ElementalCluster){kubeadm, virtual(ofFenced)},
+			hosts:   map[string][]func(*infrav1.ElementalHost){"a": {nic("eth0", "10.20.2.1/24")}, "b": {having(ofFenced), fenced}}},
+		"an address of a host that was cloned": {reason: infrav1.VIPInUseReason, message: "an address of ElementalHost b",
+			cluster: []func(*clusterv1.Cluster, *infrav1.ElementalCluster){kubeadm, virtual(ofLocked)},
+			hosts:   map[string][]func(*infrav1.ElementalHost){"a": {nic("eth0", "10.20.2.1/24")}, "b": {having(ofLocked), locked}}},
 		"an address of a host": {reason: infrav1.VIPInUseReason, message: "an address of ElementalHost b",
 			cluster: []func(*clusterv1.Cluster, *infrav1.ElementalCluster){kubeadm, virtual(taken)},
-			hosts: map[string][]func(*infrav1.ElementalHost){"a": {nic("eth0", "10.20.2.1/24")}, "b": {ofOthers, func(h *infrav1.ElementalHost) {
-				h.Status.Addresses = append(h.Status.Addresses, clusterv1.MachineAddress{Type: clusterv1.MachineInternalIP, Address: taken})
-			}}}},
+			hosts:   map[string][]func(*infrav1.ElementalHost){"a": {nic("eth0", "10.20.2.1/24")}, "b": {ofOthers, having(taken)}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, tc.cluster...)

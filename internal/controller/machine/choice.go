@@ -84,9 +84,9 @@ func free(request placement.Request, host *infrav1.ElementalHost) bool {
 	return suits && host.Spec.Claim == nil
 }
 
-// watches reports whether the host is one that this manager hears of.
-func (r *Reconciler) watches(host *infrav1.ElementalHost) bool {
-	return r.WatchFilter == "" || labels.HasWatchLabel(host, r.WatchFilter)
+// watches reports whether the host or machine is one that this manager hears of.
+func (r *Reconciler) watches(o client.Object) bool {
+	return r.WatchFilter == "" || labels.HasWatchLabel(o, r.WatchFilter)
 }
 
 // explanationTTL is how long machines that ask for the same are told the same: a

@@ -102,6 +102,39 @@ func TestWhatWakesWaitingMachines(t *testing.T) {
 	}))).To(BeEmpty(), "reserved for another cluster")
 }
 
+// What became another manager's gets none of our hosts, and keeps nobody from one.
+func TestMachinesOfAnotherManagerAreNotWoken(t *testing.T) {
+	f := newFixture(t)
+	f.Cluster("c")
+	f.reconciler.WatchFilter = "mine"
+	labelled := func(value string) func(*infrav1.ElementalMachine) {
+		return func(m *infrav1.ElementalMachine) { m.Labels[clusterv1.WatchLabel] = value }
+	}
+	mine := func(_ *clusterv1.Machine, m *infrav1.ElementalMachine) { labelled("mine")(m) }
+	moved, waits := f.waitingMachine("a", mine), f.waitingMachine("b", mine)
+	controllertest.Change(f.Fixture, moved, labelled("theirs"))
+	host := func(name string) *infrav1.ElementalHost {
+		return f.Host(name, func(h *infrav1.ElementalHost) { h.Labels = map[string]string{clusterv1.WatchLabel: "mine"} })
+	}
+	f.Expect(f.woken(nil, host("h1"))).To(Equal([]string{waits.Name}), "also before it was looked at again")
+	f.reconcile(moved)
+	f.Expect(machine.Waiting(f.reconciler)).To(Equal(1))
+}
+
+// A machine that is paused or being deleted waits no more.
+func TestMachinesThatAreHeldUpAreForgotten(t *testing.T) {
+	f := newFixture(t)
+	f.Cluster("c")
+	paused, deleted := f.waitingMachine("a"), f.waitingMachine("b")
+	f.Expect(machine.Waiting(f.reconciler)).To(Equal(2))
+	controllertest.Change(f.Fixture, paused, func(m *infrav1.ElementalMachine) { m.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} })
+	f.reconcile(paused)
+	f.Expect(machine.Waiting(f.reconciler)).To(Equal(1))
+	f.Delete(deleted)
+	f.reconcile(deleted)
+	f.Expect(machine.Waiting(f.reconciler)).To(BeZero())
+}
+
 func TestReservationWakesTheControlPlane(t *testing.T) {
 	f := newFixture(t)
 	f.Cluster("c")

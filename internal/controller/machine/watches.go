@@ -198,6 +198,10 @@ func (r *Reconciler) wakeWaiting(ctx context.Context, host *infrav1.ElementalHos
 			}
 			return false
 		}
+		// Nothing is heard of a machine that became another manager's.
+		if !r.watches(s.machine) {
+			return false
+		}
 		if err := r.read(ctx, s); err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "Reading waiting machine")
 			return false
