@@ -37,8 +37,8 @@ type bareServer struct {
 	connections []*bare.Connection
 }
 
-// startBare starts a bare server.
-func (g *rig) startBare(ctx context.Context) (_ *bareServer, err error) {
+// startBare starts a bare server, with variables beside those that it has anyway: none.
+func (g *rig) startBare(ctx context.Context, env ...string) (_ *bareServer, err error) {
 	s := &bareServer{}
 	defer func() {
 		if err != nil {
@@ -73,7 +73,7 @@ func (g *rig) startBare(ctx context.Context) (_ *bareServer, err error) {
 	address := fmt.Sprintf("127.0.0.1:%d", port)
 	command := g.options.role(roleBare, address, certificate, key)
 	s.process, err = process.Start(process.Spec{
-		Name: "bare server", Path: command[0], Args: command[1:],
+		Name: "bare server", Path: command[0], Args: command[1:], Env: env,
 		Dir: s.folder, Log: filepath.Join(s.folder, "log"),
 	})
 	if err != nil {

@@ -12,6 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/bare"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/table"
 )
 
 // bootstrapBytes is as much as kubeadm's data is for a worker, about.
@@ -73,28 +75,50 @@ func (g *rig) createMachine(ctx context.Context, cluster, name string) error {
 	return nil
 }
 
-// timeClaim creates a machine and returns how long it took until a host was bound to it.
-func (g *rig) timeClaim(ctx context.Context, cluster, name string) (time.Duration, error) {
-	start := time.Now()
-	if err := g.createMachine(ctx, cluster, name); err != nil {
-		return 0, err
+// createMachines creates a Cluster with so many machines, which get no host before its release.
+func (g *rig) createMachines(ctx context.Context, cluster string, count int) error {
+	if err := g.createCluster(ctx, cluster); err != nil {
+		return err
 	}
+	g.progress.Say("Creating %s machines", table.Count(count))
+	return bare.Each(ctx, count, atOnce, func(ctx context.Context, i int) error {
+		return g.createMachine(ctx, cluster, fmt.Sprintf("%s-%05d", cluster, i))
+	})
+}
+
+// timeClaim creates a machine and returns how long it took until a host was bound to it; limit if none was by then.
+func (g *rig) timeClaim(ctx context.Context, cluster, name string, limit time.Duration) (time.Duration, error) {
+	start := time.Now()
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := g.createMachine(bounded, cluster, name)
+	if err == nil {
+		err = g.awaitClaim(bounded, name)
+	}
+	if bounded.Err() != nil && ctx.Err() == nil {
+		return limit, nil
+	}
+	return time.Since(start), err
+}
+
+// awaitClaim waits until a host is bound to a machine.
+func (g *rig) awaitClaim(ctx context.Context, name string) error {
 	machine, host := &infrav1.ElementalMachine{}, &infrav1.ElementalHost{}
 	const every = 10 * time.Millisecond
 	for {
 		if err := g.admin.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, machine); err != nil {
-			return 0, fmt.Errorf("reading machine %s: %w", name, err)
+			return fmt.Errorf("reading machine %s: %w", name, err)
 		}
 		if ref := machine.Spec.HostRef; ref != nil {
 			if err := g.admin.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, host); err != nil {
-				return 0, fmt.Errorf("reading the host of machine %s: %w", name, err)
+				return fmt.Errorf("reading the host of machine %s: %w", name, err)
 			}
 			if host.Spec.Claim != nil && host.Spec.Claim.ID == ref.ClaimID {
-				return time.Since(start), nil
+				return nil
 			}
 		}
 		if err := pause(ctx, every); err != nil {
-			return 0, fmt.Errorf("waiting for the claim of machine %s: %w", name, err)
+			return fmt.Errorf("waiting for the claim of machine %s: %w", name, err)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func TestScenarios(t *testing.T) {
 		"memory":   {"Writes to the API server": "0"},
 		"enrol":    {},
 		"storm":    {"Hosts that failed": "0"},
-		"claims":   {"Hosts claimed twice, machines with two hosts": "0", "Writes to the API server a machine, from claim to provisioned": "8.00"},
+		"claims":   {"Hosts claimed twice, machines with two hosts": "0", "Writes to the API server a machine, from claim to provisioned": "7.00"},
 		"plan":     {},
 		"failover": {"Hosts that did not come back": "0", "Conditions of hosts that changed": "0"},
 	} {
