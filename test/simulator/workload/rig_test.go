@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"math/big"
 	mathrand "math/rand/v2"
+	"net"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -265,8 +266,11 @@ func (c *cluster) etcd(ctx context.Context, m fleet.Machine) (*etcd.Client, erro
 	name := "etcd-" + m.Hostname
 	member, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{name}, DialTimeout: patience, Logger: zap.NewNop(),
-		DialOptions: []grpc.DialOption{grpc.WithContextDialer(dialer.DialContextWithAddr)},
-		TLS:         &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			conn, err := dialer.DialContextWithAddr(ctx, address)
+			return forwarded{conn}, err
+		})},
+		TLS: &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
 	})
 	c.Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -277,6 +281,14 @@ func (c *cluster) etcd(ctx context.Context, m fleet.Machine) (*etcd.Client, erro
 	}
 	return &etcd.Client{EtcdClient: member, Endpoint: name, LeaderID: status.Leader, CallTimeout: patience}, nil
 }
+
+// forwarded is a connection through an API server. The one below writes deadlines down without a lock and
+// heeds none, and gRPC sets them from two goroutines when a connection is closed while it breaks.
+type forwarded struct{ net.Conn }
+
+func (forwarded) SetDeadline(time.Time) error      { return nil }
+func (forwarded) SetReadDeadline(time.Time) error  { return nil }
+func (forwarded) SetWriteDeadline(time.Time) error { return nil }
 
 // ready asks a host's API server, from an address, whether it is ready; 0 means that it can't be reached.
 func (c *cluster) ready(m fleet.Machine, from netip.Addr) int {
