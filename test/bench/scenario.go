@@ -80,69 +80,86 @@ func Scenarios() []Scenario {
 	}
 }
 
-// run is one run of a scenario.
-type run struct {
-	options  Options
-	scenario string
-	progress *shell.Progress
-	// kubernetes and commit are versions.
-	kubernetes, commit string
-	rows               []table.Row
-	notes              []string
-}
-
-// Run measures and returns the figures. Nothing of it runs any more when it returns.
-func (s Scenario) Run(ctx context.Context, options Options) (table.Section, error) {
+// Measure runs scenarios one after the other, and gives the figures of each to done. They are of the commit that the
+// checkout has now: done may write them into it. Nothing runs any more when it returns.
+func Measure(ctx context.Context, scenarios []Scenario, options Options, done func(table.Section) error) error {
 	options = options.withDefaults()
 	if len(options.Self) == 0 {
-		return table.Section{}, errors.New("measuring: Options.Self is missing")
+		return errors.New("measuring: Options.Self is missing")
 	}
-	r := &run{options: options, scenario: s.Name, progress: shell.NewProgress(options.Progress)}
-	if err := r.findVersions(ctx); err != nil {
-		return table.Section{}, err
+	source, err := findSource(ctx, options.Checkout)
+	if err != nil {
+		return err
 	}
-	r.progress.Say("Scenario %s, %s hosts", s.Name, table.Count(options.Hosts))
+	options.Checkout = source.folder
+	for _, s := range scenarios {
+		r := &run{options: options, scenario: s.Name, source: source, progress: shell.NewProgress(options.Progress)}
+		section, err := s.run(ctx, r)
+		if err != nil {
+			return fmt.Errorf("scenario %s: %w", s.Name, err)
+		}
+		if err := done(section); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s Scenario) run(ctx context.Context, r *run) (table.Section, error) {
+	r.progress.Say("Scenario %s, %s hosts", s.Name, table.Count(r.options.Hosts))
 	machine, err := measure.ThisMachine()
 	if err != nil {
 		return table.Section{}, err
 	}
 	if err := s.measure(ctx, r); err != nil {
-		return table.Section{}, fmt.Errorf("scenario %s: %w", s.Name, err)
+		return table.Section{}, err
 	}
 	return table.Section{
 		Scenario: s.Name, Title: s.Title, Command: "make bench-" + s.Name, Rows: r.rows, Notes: r.notes,
-		Machine: r.describe(machine), Commit: r.commit, Date: time.Now(),
+		Machine: r.describe(machine), Commit: r.source.commit, Date: time.Now(),
 	}, nil
 }
 
-// findVersions finds out what is measured.
-func (r *run) findVersions(ctx context.Context) error {
-	if r.options.Checkout == "" {
-		folder, err := shell.Run(ctx, "go", "list", "-m", "-f", "{{.Dir}}")
-		if err != nil {
-			return fmt.Errorf("finding this repository: %w", err)
-		}
-		r.options.Checkout = folder
-	}
+// source is what is measured: where it is, and its versions.
+type source struct{ folder, kubernetes, commit string }
+
+// findSource looks at a folder, or has go find it if it is blank.
+func findSource(ctx context.Context, folder string) (source, error) {
+	s := source{folder: folder}
 	var err error
-	r.kubernetes, err = shell.Command{
-		Args: []string{"go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes"}, Dir: filepath.Join(r.options.Checkout, "test", "tools", "kubernetes"),
+	if s.folder == "" {
+		if s.folder, err = shell.Run(ctx, "go", "list", "-m", "-f", "{{.Dir}}"); err != nil {
+			return s, fmt.Errorf("finding this repository: %w", err)
+		}
+	}
+	s.kubernetes, err = shell.Command{
+		Args: []string{"go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes"}, Dir: filepath.Join(s.folder, "test", "tools", "kubernetes"),
 	}.Run(ctx)
 	if err != nil {
-		return fmt.Errorf("finding the version of Kubernetes: %w", err)
+		return s, fmt.Errorf("finding the version of Kubernetes: %w", err)
 	}
-	r.commit, err = shell.Command{Args: []string{"git", "describe", "--always", "--dirty", "--abbrev=12"}, Dir: r.options.Checkout}.Run(ctx)
+	s.commit, err = shell.Command{Args: []string{"git", "describe", "--always", "--dirty", "--abbrev=12"}, Dir: s.folder}.Run(ctx)
 	if err != nil {
-		r.commit = "unknown" // the sources may have come without git
+		s.commit = "unknown" // the sources may have come without git
 	}
-	return nil
+	return s, nil
+}
+
+// run is one run of a scenario.
+type run struct {
+	options  Options
+	scenario string
+	source   source
+	progress *shell.Progress
+	rows     []table.Row
+	notes    []string
 }
 
 // describe says what the figures were measured on.
 func (r *run) describe(m measure.Machine) string {
 	const gib = 1 << 30
 	return fmt.Sprintf("%d cores of %s, %.0f GiB, Linux %s, Go %s, Kubernetes %s",
-		m.Cores, m.CPU, float64(m.Memory)/gib, m.Kernel, m.Go, r.kubernetes)
+		m.Cores, m.CPU, float64(m.Memory)/gib, m.Kernel, m.Go, r.source.kubernetes)
 }
 
 // row adds a figure, and says it at once.

@@ -44,7 +44,7 @@ func TestScenarios(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			t.Setenv("TMPDIR", t.TempDir())
-			section, err := find(g, name).Run(t.Context(), options)
+			section, err := figuresOf(t.Context(), find(g, name), options)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(section.Command).To(Equal("make bench-" + name))
 			g.Expect(section.Machine).To(MatchRegexp(`^\d+ cores of .*, Linux .*, Go 1\..*, Kubernetes v1\.`))
@@ -78,13 +78,21 @@ func find(g Gomega, name string) Scenario {
 	return Scenario{}
 }
 
+func figuresOf(ctx context.Context, s Scenario, o Options) (section table.Section, err error) {
+	err = Measure(ctx, []Scenario{s}, o, func(made table.Section) error {
+		section = made
+		return nil
+	})
+	return section, err
+}
+
 // A scenario that fails leaves nothing.
 func TestScenarioFails(t *testing.T) {
 	g := NewWithT(t)
 	t.Setenv("TMPDIR", t.TempDir())
-	_, err := find(g, "memory").Run(t.Context(), Options{Hosts: 1, Self: []string{"none"}, Manager: filepath.Join(t.TempDir(), "none")})
+	_, err := figuresOf(t.Context(), find(g, "memory"), Options{Hosts: 1, Self: []string{"none"}, Manager: filepath.Join(t.TempDir(), "none")})
 	g.Expect(err).To(MatchError(HavePrefix("scenario memory: starting a management cluster: ")))
-	_, err = find(g, "memory").Run(t.Context(), Options{Hosts: 1})
+	_, err = figuresOf(t.Context(), find(g, "memory"), Options{Hosts: 1})
 	g.Expect(err).To(MatchError(ContainSubstring("Options.Self")))
 	left, err := os.ReadDir(os.Getenv("TMPDIR"))
 	g.Expect(err).NotTo(HaveOccurred())

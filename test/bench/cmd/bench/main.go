@@ -55,20 +55,13 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range scenarios {
-		section, err := s.Run(ctx, options)
-		if err != nil {
-			return err
-		}
+	return bench.Measure(ctx, scenarios, options, func(section table.Section) error {
 		fmt.Println(section)
 		if document == "" {
-			continue
+			return nil
 		}
-		if err := write(document, section); err != nil {
-			return err
-		}
-	}
-	return nil
+		return write(document, section)
+	})
 }
 
 // choose returns the scenarios of these names, or all.
