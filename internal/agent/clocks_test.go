@@ -45,7 +45,8 @@ func TestThreat28_AgeOfAKeyByTheManagersClock(t *testing.T) {
 }
 
 // An earlier run of the agent was told a time by which the manager's certificate
-// has expired. What the manager says now is remembered in its place.
+// has expired, and rotated its key then. What the manager says now is remembered in
+// its place, and the key's age counts from now.
 func TestThreat28_TheManagersClockWasAhead(t *testing.T) {
 	r := newRig(t)
 	stop := r.start()
@@ -58,6 +59,13 @@ func TestThreat28_TheManagersClockWasAhead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	store, err := state.Open(r.disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.UpdateIdentity(func(i *state.Identity) { i.RotatedAt = present.AddDate(2, 0, 0).UTC() }); err != nil {
+		t.Fatal(err)
+	}
 	r.disk.content["clock.json"] = string(wrong)
 	polls := r.manager.count(&r.manager.polls)
 	stop = r.start()
@@ -65,9 +73,11 @@ func TestThreat28_TheManagersClockWasAhead(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
-	store, err := state.Open(r.disk)
-	if err != nil {
+	if store, err = state.Open(r.disk); err != nil {
 		t.Fatal(err)
+	}
+	if at := store.Identity().RotatedAt; at.Sub(present).Abs() > time.Hour {
+		t.Errorf("counts the key's age from %s, it is %s", at, present)
 	}
 	known := store.Clock()
 	if known.ServerTime.Sub(present).Abs() > time.Hour || known.Agreed.Sub(present).Abs() > time.Hour || known.Skew.Abs() > time.Hour {

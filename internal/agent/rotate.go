@@ -17,6 +17,10 @@ import (
 // drainTime is how long a rotation waits for requests of the old key.
 const drainTime = client.CallTimeout + 5*time.Second
 
+// aheadOfKeys is how far a key's time may be ahead of the manager's: replicas and
+// restarts differ by little, and a key's age is counted in days.
+const aheadOfKeys = 24 * time.Hour
+
 // rotateIfDue replaces the host's key when it is old enough by the manager's
 // clock. It is called between two polls, so it needs no timer.
 //
@@ -29,7 +33,9 @@ const drainTime = client.CallTimeout + 5*time.Second
 // one again; a crash after that leaves one that has never known the old key.
 func (a *Agent) rotateIfDue(ctx context.Context) error {
 	who := a.Store.Identity()
-	if who.RotatedAt.IsZero() {
+	// A time to come was told by a manager that was ahead: the key would live for as
+	// long beyond its age.
+	if now := a.Link.Client().ServerNow(); who.RotatedAt.IsZero() || who.RotatedAt.After(now.Add(aheadOfKeys)) {
 		return a.Store.UpdateIdentity(func(i *state.Identity) { i.RotatedAt = utc(a.Link.Client().ServerNow()) })
 	}
 	if !a.Link.Client().Settled() {

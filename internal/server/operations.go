@@ -91,8 +91,8 @@ func record(host *infrav1.ElementalHost, op infrav1.HostOperation, now time.Time
 }
 
 // countFailures counts the host's bootstraps that failed in a row, each once. Those
-// that end after their release began say nothing about the host: the agent ends
-// what still runs when it is told to reset, and reports that as a failure.
+// that are reported after their release began don't count: the agent ends what
+// still runs when it is told to reset, and reports that as a failure.
 func countFailures(host *infrav1.ElementalHost, op infrav1.HostOperation, now time.Time) {
 	if op.Type != infrav1.OperationBootstrap {
 		return

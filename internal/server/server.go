@@ -40,7 +40,7 @@ const (
 	DefaultEnrolBurst  = 1000
 	// More at once only wait for each other at the API server.
 	DefaultMaxEnrolments = 16
-	// 10,000 hosts behind one NAT are back within 20 seconds.
+	// 10,000 hosts behind one NAT may connect at once.
 	DefaultConnectionRate   = 1000
 	DefaultConnectionBurst  = 12000
 	DefaultMaxHandshakes    = 1024

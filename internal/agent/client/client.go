@@ -141,14 +141,6 @@ func (o Options) dial() func(ctx context.Context, network, address string) (net.
 // Close drops the connections that nobody uses.
 func (c *Client) Close() { c.transport.CloseIdleConnections() }
 
-// ClockDistrusted reports whether the host's clock turned out to be so far
-// ahead that it is left out of account.
-func (c *Client) ClockDistrusted() bool {
-	c.clock.mu.Lock()
-	defer c.clock.mu.Unlock()
-	return c.clock.distrusted == theHost
-}
-
 // Now is the time as far as the client knows.
 func (c *Client) Now() time.Time { return c.clock.time() }
 
@@ -303,9 +295,8 @@ func (c *Client) try(ctx context.Context, what call, read func(*http.Response) e
 		at := (first + i) % len(c.servers)
 		err := c.ask(ctx, c.servers[at], what, body, read)
 		if c.clock.doubt(err) {
-			if err = c.ask(ctx, c.servers[at], what, body, read); isExpired(err) {
-				c.clock.believe()
-			}
+			err = c.ask(ctx, c.servers[at], what, body, read)
+			c.clock.settle()
 		}
 		if err == nil {
 			c.mu.Lock()

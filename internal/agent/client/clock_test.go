@@ -155,3 +155,29 @@ func TestThreat28_AServerThatWasAhead(t *testing.T) {
 		t.Error("distrusts the host's clock")
 	}
 }
+
+// A stranger in between shows a certificate of its own that is good by what the
+// server last told and not by the host's clock. It has no say in which is right.
+func TestThreat28_AStrangersCertificateDecidesNothing(t *testing.T) {
+	present := time.Now()
+	told := present.Add(-30 * 24 * time.Hour)
+	answer := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
+	_, bundle := serving(t, answer)
+	stranger, own := server(t, told.Add(-time.Hour), told.Add(time.Hour), answer)
+	for name, test := range map[string]struct {
+		bundle string
+		trusts bool
+	}{"a stranger's": {bundle, false}, "the server's": {own, true}} {
+		t.Run(name, func(t *testing.T) {
+			c := connect(t, func(o *client.Options) {
+				o.Servers, o.TrustBundle, o.ServerTime = []string{stranger.URL}, test.bundle, told
+			})
+			for range 2 {
+				if _, err := c.Plan(t.Context(), "", ""); (err == nil) != test.trusts || c.ClockDistrusted() != test.trusts {
+					t.Errorf("distrusts the clock: %t: %v", c.ClockDistrusted(), err)
+				}
+				c.Close()
+			}
+		})
+	}
+}

@@ -64,8 +64,10 @@ type reckoning struct {
 	// agreed is the latest time that had passed by the clocks of both, the host
 	// and a server, when those were not far apart.
 	agreed time.Time
-	// distrusted is the clock that is known to be too far ahead.
-	distrusted distrusted
+	// distrusted is the clock that is known to be too far ahead. Until a server's
+	// answer confirms it, that is open, and confirmed is what was known before.
+	distrusted, confirmed distrusted
+	open                  bool
 }
 
 type distrusted int
@@ -124,12 +126,13 @@ func (r *reckoning) servers(now time.Time) time.Time {
 
 // sawServerTime learns the time that the server told in an answer.
 func (r *reckoning) sawServerTime(at time.Time, answer *http.Response) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open = false
 	if at.After(answer.TLS.PeerCertificates[0].NotAfter) {
 		// A server renews its certificate in time: its clock is wrong, or was.
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	now := r.now()
 	if at.Sub(now).Abs() <= agreement {
 		// Without its monotonic part, by which no clock is ever put back.
@@ -148,7 +151,9 @@ func (r *reckoning) sawServerTime(at time.Time, answer *http.Response) {
 
 // doubt makes the host's clock, or else what servers told, count no longer, if
 // the certificate that an error says has expired is good without. Of several
-// requests that ask at once, those that come later find it good.
+// requests that ask at once, those that come later find it good. Nobody has
+// verified more of that certificate than its dates by then, so settle is to follow
+// when it was asked again.
 func (r *reckoning) doubt(err error) bool {
 	var invalid x509.CertificateInvalidError
 	if !errors.As(err, &invalid) || invalid.Reason != x509.Expired {
@@ -156,7 +161,7 @@ func (r *reckoning) doubt(err error) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.now()
+	before, now := r.distrusted, r.now()
 	switch {
 	case isGood(invalid.Cert, r.at(now)):
 	case isGood(invalid.Cert, r.known(now)) && !r.told.IsZero():
@@ -166,6 +171,9 @@ func (r *reckoning) doubt(err error) bool {
 	default:
 		return false
 	}
+	if !r.open && r.distrusted != before {
+		r.confirmed, r.open = before, true
+	}
 	return true
 }
 
@@ -173,11 +181,13 @@ func isGood(certificate *x509.Certificate, at time.Time) bool {
 	return !at.Before(certificate.NotBefore) && !at.After(certificate.NotAfter)
 }
 
-// believe takes a doubt back that explained nothing.
-func (r *reckoning) believe() {
+// settle takes a doubt back that no server has confirmed by an answer.
+func (r *reckoning) settle() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.distrusted = nobody
+	if r.open {
+		r.distrusted, r.open = r.confirmed, false
+	}
 }
 
 // isExpired reports whether a certificate is not valid at the time.

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/mounts"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -55,9 +56,12 @@ func (l *Linux) Cleanliness(ctx context.Context) (protocol.Cleanliness, error) {
 		found = append(found, left...)
 	}
 	found = append(found, l.processes()...)
+	points, err := mounts.Points(l.root)
+	if err != nil {
+		return protocol.Cleanliness{}, err
+	}
 	for _, prefix := range leftoverMounts() {
-		mounts := l.mountsUnder(prefix)
-		found = append(found, counted("mount", prefix+"*", mounts)...)
+		found = append(found, counted("mount", prefix+"*", under(points, prefix))...)
 	}
 	for _, pattern := range leftoverFiles() {
 		files, err := l.leftFiles(pattern)
@@ -126,15 +130,24 @@ func (l *Linux) leftFiles(pattern string) ([]string, error) {
 	return found, nil
 }
 
-func (l *Linux) mountsUnder(prefix string) []string {
-	return slices.DeleteFunc(l.mounts(), func(mount string) bool { return !strings.HasPrefix(mount, prefix) })
+// under returns the mount points that begin like this.
+func under(points []string, prefix string) (found []string) {
+	for _, point := range points {
+		if strings.HasPrefix(point, prefix) {
+			found = append(found, point)
+		}
+	}
+	return found
 }
 
 // podMounts are all of them, in the order in which they were mounted.
-func (l *Linux) podMounts() []string {
-	return slices.DeleteFunc(l.mounts(), func(mount string) bool {
-		return !slices.ContainsFunc(leftoverMounts(), func(prefix string) bool { return strings.HasPrefix(mount, prefix) })
-	})
+func podMounts(points []string) (found []string) {
+	for _, point := range points {
+		if slices.ContainsFunc(leftoverMounts(), func(prefix string) bool { return strings.HasPrefix(point, prefix) }) {
+			found = append(found, point)
+		}
+	}
+	return found
 }
 
 // settledSeconds is the age at which a kubelet counts. An enabled unit without

@@ -42,6 +42,7 @@ type box struct {
 func newBox(t *testing.T, files map[string]string) (*box, *host.Linux) {
 	t.Helper()
 	b := &box{t: t, root: t.TempDir(), answers: map[string]string{}, stdin: map[string]string{}}
+	b.write("/proc/self/mountinfo", "1 0 0:1 / / rw\n")
 	for name, content := range files {
 		b.write(name, content)
 	}

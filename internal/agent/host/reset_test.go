@@ -235,6 +235,23 @@ func TestCleanNeverDeletesThroughALinkedMount(t *testing.T) {
 	}
 }
 
+// Who doesn't know what is mounted deletes nothing, and calls nothing clean.
+func TestMountsThatCannotBeRead(t *testing.T) {
+	b, l := newBox(t, map[string]string{"/var/lib/kubelet/pods/p/volumes/v/file": "x"})
+	if err := removeAll(b, "/proc/self/mountinfo"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Clean(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "/var/lib/kubelet/pods was kept: looking up what is mounted") {
+		t.Errorf("got %v", err)
+	}
+	if !b.exists("/var/lib/kubelet/pods/p/volumes/v/file") {
+		t.Error("what may be mounted was deleted")
+	}
+	if got, err := l.Cleanliness(t.Context()); err == nil {
+		t.Errorf("says %+v", got)
+	}
+}
+
 func TestCleanSeesChainsWithoutRules(t *testing.T) {
 	b, l := newBox(t, nil)
 	b.answers["ip6tables-save"] = "*mangle\n:INPUT ACCEPT [0:0]\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n"

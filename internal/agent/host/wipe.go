@@ -100,7 +100,11 @@ func (l *Linux) remove(name string) error {
 		return fmt.Errorf("finding %s: %w", name, err)
 	}
 	resolved = filepath.Join("/", strings.TrimPrefix(resolved, l.root), filepath.Base(path))
-	if mount, found := mounts.At(l.mounts(), resolved); found {
+	points, err := mounts.Points(l.root)
+	if err != nil {
+		return fmt.Errorf("%s was kept: %w", name, err)
+	}
+	if mount, found := mounts.At(points, resolved); found {
 		return fmt.Errorf("%s was kept, because %s is mounted: unmount it", name, mount)
 	}
 	return os.RemoveAll(path)
@@ -108,8 +112,12 @@ func (l *Linux) remove(name string) error {
 
 // unmountPods detaches the innermost mounts first.
 func (l *Linux) unmountPods() error {
+	points, err := mounts.Points(l.root)
+	if err != nil {
+		return fmt.Errorf("unmounting what Pods had mounted: %w", err)
+	}
 	var failures []error
-	for _, mount := range slices.Backward(l.podMounts()) {
+	for _, mount := range slices.Backward(podMounts(points)) {
 		if err := l.kernel.Unmount(l.path(mount)); err != nil {
 			failures = append(failures, fmt.Errorf("unmounting %s: %w", mount, err))
 		}

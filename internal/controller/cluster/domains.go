@@ -338,6 +338,8 @@ func (r *Reconciler) concern(ctx context.Context, c *infrav1.ElementalCluster, w
 		if known {
 			return found.gains(ctx, is)
 		}
+		// If a look that is under way finds that the cluster lost it, the status
+		// changes, and that is looked at again.
 		return !offers(c, is.Labels[label])
 	}
 	switch {

@@ -10,7 +10,7 @@ import (
 // that of the changes of thousands of hosts only those wake a cluster that may make a
 // difference to it. Nothing is decided by it, and what it says nothing of is unknown
 // (ADR 0035). It is told to forget before such a look, so that what happens meanwhile
-// wakes the cluster. The zero value is ready to use, by several goroutines.
+// is judged without. The zero value is ready to use, by several goroutines.
 type memory[T any] struct {
 	mu sync.Mutex
 	of map[types.NamespacedName]T

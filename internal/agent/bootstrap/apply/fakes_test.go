@@ -239,14 +239,9 @@ func (m *machine) imitate(c apply.Command) (string, error) {
 	last := c.Args[len(c.Args)-1]
 	switch c.Args[0] {
 	case "useradd":
-		return "", m.useradd(c.Args[1], slices.Contains(c.Args, "-m"))
+		return "", m.useradd(c.Args[1:])
 	case "userdel":
-		if slices.Contains(c.Args, "--remove") {
-			if err := os.RemoveAll(filepath.Join(m.root, "home", last)); err != nil {
-				return "", err
-			}
-		}
-		return "", errors.Join(m.drop("/etc/group", last), m.drop("/etc/shadow", last), m.drop("/etc/passwd", last))
+		return "", m.userdel(last, slices.Contains(c.Args, "--remove"))
 	case "groupadd":
 		return "", m.add("/etc/group", last, last+":x:2000:")
 	case "groupdel":
@@ -285,16 +280,30 @@ func (m *machine) imitate(c apply.Command) (string, error) {
 	return "", fmt.Errorf("no such program: %s", line)
 }
 
-func (m *machine) useradd(name string, home bool) error {
+func (m *machine) useradd(args []string) error {
+	name := args[0]
+	home := "/home/" + name
+	if i := slices.Index(args, "--home"); i > 0 {
+		home = args[i+1]
+	}
 	err := errors.Join(
-		m.add("/etc/passwd", name, name+":x:1500:1500::/home/"+name+":/bin/sh"),
+		m.add("/etc/passwd", name, name+":x:1500:1500::"+home+":/bin/sh"),
 		m.add("/etc/group", name, name+":x:1500:"),
 		m.add("/etc/shadow", name, name+":!:1"),
 	)
-	if home && err == nil {
-		err = os.Mkdir(filepath.Join(m.root, "home", name), 0o755)
+	if slices.Contains(args, "-m") && err == nil {
+		err = os.Mkdir(m.place(home), 0o755)
 	}
 	return err
+}
+
+func (m *machine) userdel(name string, home bool) error {
+	if _, entry, found := strings.Cut("\n"+m.read("/etc/passwd"), "\n"+name+":"); found && home {
+		if err := os.RemoveAll(m.place(strings.Split(entry, ":")[4])); err != nil {
+			return err
+		}
+	}
+	return errors.Join(m.drop("/etc/group", name), m.drop("/etc/shadow", name), m.drop("/etc/passwd", name))
 }
 
 func (m *machine) add(path, name, line string) error {

@@ -161,18 +161,20 @@ func TestUndoKeepsWhatIsMounted(t *testing.T) {
 	m.succeeds(header + `
 mounts: [[/srv/shared, /data/bind, none, bind]]
 write_files: [{path: /data/mine, content: x}]
-users: [kube]
+users: [kube, {name: odd, homedir: /srv/odd/}]
 `)
-	foreign := []string{"/data/bind/foreign", "/home/kube/share/foreign"}
+	foreign := []string{"/data/bind/foreign", "/home/kube/share/foreign", "/srv/odd/share/foreign"}
 	for _, file := range foreign {
 		m.file(file, "x")
 	}
 	m.file("/proc/self/mountinfo", rootMount+"2 1 8:1 /srv/a /data/bind rw - ext4 /dev/sda1 rw\n"+
-		"3 1 8:1 /srv/b /home/kube/share rw - ext4 /dev/sda1 rw\n")
+		"3 1 8:1 /srv/b /home/kube/share rw - ext4 /dev/sda1 rw\n4 1 8:1 /srv/b /srv/odd/share rw - ext4 /dev/sda1 rw\n")
 	m.answers["umount /data/bind"] = "FAIL"
 	err := apply.Undo(t.Context(), m.manifest(), m.options())
-	if err == nil || !strings.Contains(err.Error(), "/data/bind is mounted; unmount it") || !strings.Contains(err.Error(), "/home/kube/share is mounted") {
-		t.Errorf("got %v", err)
+	for _, point := range []string{"/data/bind", "/home/kube/share", "/srv/odd/share"} {
+		if err == nil || !strings.Contains(err.Error(), point+" is mounted; unmount it") {
+			t.Errorf("got %v", err)
+		}
 	}
 	for _, file := range foreign {
 		if m.read(file) != "x" {

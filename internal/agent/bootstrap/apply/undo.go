@@ -144,11 +144,13 @@ func (h *host) holdsNoMount(dir string) error {
 	if err != nil {
 		return fmt.Errorf("removing %s: %w", dir, err)
 	}
-	parent, err := h.resolve(filepath.Dir(dir))
+	// A home may be written with a slash at its end, or be a link, which what removes
+	// it may follow.
+	place, err := h.resolve(dir)
 	if err != nil {
 		return err
 	}
-	if point, found := mounts.At(points, filepath.Join(parent, filepath.Base(dir))); found {
+	if point, found := mounts.At(points, place); found {
 		return fmt.Errorf("removing %s: %s is mounted; unmount it and reset again", dir, point)
 	}
 	return nil
