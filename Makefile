@@ -13,16 +13,20 @@ VERSION ?= v0.1.0
 IMAGE ?= ghcr.io/capi-elemental/cluster-api-provider-elemental-manager
 # ARCH is the architecture of images.
 ARCH ?= $(shell go env GOARCH)
-# AGENT_ARCHS are the architectures of the agents in the manager's image: those
-# of hosts, whatever the manager's is.
+# AGENT_ARCHS are the architectures of the agents in the manager's image. They are
+# the architectures of hosts and do not depend on ARCH.
 AGENT_ARCHS := amd64 arm64
-# E2E_LABELS is a Ginkgo label filter for test-e2e; empty runs everything.
+# E2E_LABELS is a Ginkgo label filter for test-e2e, such as "smoke || reset"; empty runs everything.
 E2E_LABELS ?=
+# E2E_FOCUS is a regular expression for test-e2e: only scenarios whose name matches run; empty runs all.
+E2E_FOCUS ?=
+# Recipes read them from the environment, so that their quotes reach Ginkgo unchanged.
+export E2E_LABELS E2E_FOCUS
 # TESTFLAGS are further flags for go test.
 TESTFLAGS ?=
 
-# What programs say of themselves. Go's own stamp is not used: it is switched
-# off on some machines, and missing where the sources come without git.
+# The version and the time that programs report. Go's own version stamp is not
+# used: some machines disable it, and it is missing without a git repository.
 BUILD_VERSION := $(shell git describe --tags --dirty 2>/dev/null || echo $(VERSION)-dev+$$(git describe --always --dirty 2>/dev/null))
 BUILD_TIME := $(shell TZ=UTC0 git log -1 --format=%cd --date=format-local:%Y-%m-%dT%H:%M:%SZ 2>/dev/null)
 LDFLAGS := -s -w -X main.version=$(BUILD_VERSION) -X main.buildTime=$(BUILD_TIME)
@@ -37,7 +41,7 @@ RELEASE_DIR := out/release/$(VERSION)
 
 .PHONY: help
 help: ## Show this help.
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build the manager and the agent into bin/.
@@ -65,62 +69,69 @@ images: agents ## Build the manager's container image, with agents to serve (nee
 	docker build --platform linux/$(ARCH) --tag $(IMAGE):$(VERSION) --file hack/image/Dockerfile out/image/$(ARCH)
 
 .PHONY: generate
-generate: ## Generate deepcopy code, CRDs, RBAC roles and webhook configurations.
+generate: ## Generate deepcopy code, CRDs, RBAC roles, webhook configurations and the reference.
 	@echo "==> Generating code and manifests"
 	$(CONTROLLER_GEN) object crd:crdVersions=v1 paths=./api/... output:crd:artifacts:config=config/crd/bases
-	$(CONTROLLER_GEN) rbac:roleName=manager-role webhook paths=./internal/... paths=./cmd/... \
+	$(CONTROLLER_GEN) rbac:roleName=manager-role webhook paths=./internal/... \
 		output:rbac:artifacts:config=config/rbac output:webhook:artifacts:config=config/webhook
+	$(CONTROLLER_GEN) rbac:roleName=manager-cluster-role,fileName=cluster_role.yaml paths=./cmd/manager/... \
+		output:rbac:artifacts:config=config/rbac
+	go run ./hack/reference
 
 .PHONY: verify
-verify: ## Check that generated files and go.mod files are up to date and files are small.
+verify: ## Check generated files, go.mod files, sizes and retired words.
 	@hack/verify.sh
 
 .PHONY: lint
 lint: ## Run golangci-lint.
 	@echo "==> Linting"
 	$(GOLANGCI_LINT) run --timeout 30m ./...
-	cd test/simulator && $(GOLANGCI_LINT) run --timeout 30m ./...
+	cd test/harness/simulator && $(GOLANGCI_LINT) run --timeout 30m ./...
 
 .PHONY: test
 test: ## Run unit tests and tests against a real kube-apiserver. Needs no root.
 	@hack/test.sh $(TESTFLAGS)
 
+.PHONY: test-long
+test-long: ## Run long searches (seeds, orders, crashes, races) with all their cases. Needs no root.
+	@hack/test.sh long $(TESTFLAGS)
+
 .PHONY: test-embedded
-test-embedded: ## Test the management cluster of plain processes. Needs no root.
-	@echo "==> Testing the embedded management cluster"
-	go test -tags embedded -count 1 -timeout 1h ./test/embedded ./test/bench/...
+test-embedded: ## Test the embedded management cluster, moves, a hostile host and the benchmarks. Needs no root.
+	@echo "==> Testing the embedded management cluster, moves, a hostile host and the benchmarks"
+	go test -tags embedded -count 1 -timeout 1h ./test/harness/embedded ./test/suite/bench/... ./test/suite/move ./test/suite/threats/rogue
 
 .PHONY: test-simulator
-test-simulator: ## Test whole clusters on virtual hosts. Needs no root.
-	@echo "==> Testing clusters on virtual hosts"
-	cd test/simulator && go test -tags simulator -count 1 -timeout 1h ./...
+test-simulator: ## Test workload clusters on virtual hosts. Needs no root.
+	@echo "==> Testing workload clusters on virtual hosts"
+	cd test/harness/simulator && go test -tags simulator -count 1 -timeout 1h ./...
 
-# Both programs are built with the same flags as those of Kubernetes and Cluster API, so that what they share is compiled once.
-QUICKSTART := cd test/simulator && CGO_ENABLED=0 go build -trimpath -o ../../$(BIN)/quickstart ./cmd/quickstart
+# The build flags are those of the programs in test/tools: shared packages are then compiled once.
+QUICKSTART := cd test/harness/simulator && CGO_ENABLED=0 go build -trimpath -o ../../../$(BIN)/quickstart ./cmd/quickstart
 
 .PHONY: quickstart
-quickstart: ## See a cluster on virtual hosts, and its endpoint move. Needs no root.
+quickstart: ## Show a cluster on virtual hosts and a failover of its endpoint. Needs no root.
 	@echo "==> Building the quickstart"
 	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -tags simulation -o $(BIN)/simulation/manager ./cmd/manager
 	@$(QUICKSTART)
 	@$(BIN)/quickstart up --manager $(BIN)/simulation/manager
 
 .PHONY: quickstart-down
-quickstart-down: ## End the quickstart and remove all traces of it.
+quickstart-down: ## Stop the quickstart and remove its files.
 	@test -x $(BIN)/quickstart || { $(QUICKSTART); }
 	@$(BIN)/quickstart down
 
 .PHONY: embedded
-embedded: ## Run a management cluster of plain processes until interrupted. Needs no root.
-	go run ./test/embedded/cmd/embedded
+embedded: ## Run the embedded management cluster until interrupted. Needs no root.
+	go run ./test/harness/embedded/cmd/embedded
 
-# BENCHFLAGS are flags for benchmarks. With any, their figures are not for docs/benchmarks.md, and are printed only.
+# BENCHFLAGS are flags for benchmarks. If there are any, the figures are only printed and docs/benchmarks.md stays unchanged.
 BENCHFLAGS ?=
-BENCH := go run ./test/bench/cmd/bench $(if $(BENCHFLAGS),$(BENCHFLAGS),--document docs/benchmarks.md)
-BENCHES := memory enrol storm claims plan failover clusters
+BENCH := go run ./test/suite/bench/cmd/bench $(if $(BENCHFLAGS),$(BENCHFLAGS),--document docs/benchmarks.md)
+BENCHES := memory enrol storm claims plan rogue failover clusters
 
 .PHONY: bench $(BENCHES:%=bench-%)
-bench: ## Measure everything of docs/benchmarks.md, and write it there. Needs no root.
+bench: ## Run all benchmarks and write docs/benchmarks.md. Needs no root.
 	@echo "==> Measuring everything"
 	$(BENCH)
 
@@ -128,50 +139,66 @@ $(BENCHES:%=bench-%): bench-%:
 	@echo "==> Measuring $*"
 	$(BENCH) $*
 
-# GOBENCH names Go benchmarks of the hot paths; GOBENCHFLAGS are further flags for go test. benchstat reads what is printed.
+# GOBENCH selects Go benchmarks by name; GOBENCHFLAGS are further flags for go test.
 GOBENCH ?= .
 GOBENCHFLAGS ?= -count 6
 
 .PHONY: bench-go
-bench-go: ## Measure the hot paths of the manager, for benchstat. Needs no root.
+bench-go: ## Run the Go benchmarks; the output is for benchstat. Needs no root.
 	@go test -p 1 -run '^$$' -bench '$(GOBENCH)' -benchmem $(GOBENCHFLAGS) -timeout 2h \
 		$$(grep -rl --include='*_test.go' '^func Benchmark' internal | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 
-# FUZZTIME is how long each fuzz target runs.
+# FUZZTIME is the duration of each fuzz target.
 FUZZTIME ?= 60s
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME.
 	@hack/fuzz.sh '$(FUZZTIME)'
 
+# REMOVALS selects a part of the removals, such as 3/10: the fourth of ten parts; empty runs all.
+REMOVALS ?=
+
 .PHONY: threats
-threats: ## Take each mitigation of docs/security.md away and see its test fail.
-	@echo "==> Taking mitigations away, one at a time"
-	go test -tags removals -count 1 -timeout 1h -run TestRemovals -v ./test/threats
+threats: ## Remove each mitigation of docs/security.md and check that its test fails.
+	@echo "==> Removing mitigations, one at a time"
+	REMOVALS='$(REMOVALS)' go test -tags removals -count 1 -timeout 1h -run TestRemovals -v ./test/suite/threats
 
 .PHONY: lab-up
-lab-up: release ## Start a lab: management cluster, hosts and a cluster on them (needs root).
-	go run ./test/lab/cmd/lab up
+lab-up: release ## Start a lab: management cluster, hosts, workload cluster (needs root).
+	go run ./test/harness/lab/cmd/lab up
 
 .PHONY: lab-down
 lab-down: ## Remove the lab.
-	go run ./test/lab/cmd/lab down
+	go run ./test/harness/lab/cmd/lab down
 
 .PHONY: test-e2e
-test-e2e: release ## Run the end-to-end tests on a lab (needs root); E2E_LABELS filters.
-	@echo "==> Running end-to-end tests$(if $(E2E_LABELS), labelled $(E2E_LABELS))"
-	go test -tags e2e -count 1 -timeout 4h ./test/e2e/... -v -ginkgo.v -ginkgo.timeout 4h -ginkgo.label-filter='$(E2E_LABELS)'
+test-e2e: ## Run end-to-end tests on a lab (needs root); E2E_LABELS and E2E_FOCUS select.
+	@hack/e2e-labels.sh check "$$E2E_LABELS"
+	@$(MAKE) --no-print-directory release
+	@echo "==> Running end-to-end tests, labels \"$$E2E_LABELS\", focus \"$$E2E_FOCUS\""
+	go test -tags e2e -count 1 -timeout 4h ./test/suite/e2e/... -v -ginkgo.v -ginkgo.timeout 4h \
+		-ginkgo.label-filter="$$E2E_LABELS" -ginkgo.focus="$$E2E_FOCUS"
+
+.PHONY: test-oracle
+test-oracle: ## Compare what the agent does with bootstrap data with cloud-init (needs root).
+	@echo "==> Comparing with cloud-init"
+	go test -tags e2e -count 1 -timeout 30m ./test/suite/cloudinit
+
+.PHONY: test-e2e-labels
+test-e2e-labels: ## List the end-to-end scenarios with their labels.
+	@hack/e2e-labels.sh list
 
 .PHONY: release
-release: ## Write what clusterctl needs into out/release/VERSION.
+release: ## Write the clusterctl release into out/release/VERSION.
 	@echo "==> Writing $(RELEASE_DIR)"
 	@VERSION='$(VERSION)' IMAGE='$(IMAGE)' KUSTOMIZE='$(KUSTOMIZE)' hack/release.sh '$(RELEASE_DIR)'
 
 .PHONY: ci
-ci: ## Run everything that a change has to pass.
+ci: ## Run all checks and tests that a change must pass.
 	@$(MAKE) --no-print-directory verify
 	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory test
+	@REQUIRE_SWTPM=true $(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test-long
 	@$(MAKE) --no-print-directory test-embedded
 	@$(MAKE) --no-print-directory test-simulator
 	@$(MAKE) --no-print-directory test-e2e E2E_LABELS=smoke

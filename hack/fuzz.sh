@@ -3,7 +3,7 @@
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# Go may else spend a minute on making one input small.
+# Go otherwise spends up to a minute on minimizing one input.
 minimize=1s
 
 while IFS=: read -r file target; do

@@ -16,7 +16,15 @@ if ! grep --quiet --fixed-strings "$placeholder" config/manager/manager.yaml; th
 fi
 
 mkdir -p "$folder"
-components=$($KUSTOMIZE build config/default)
-printf '%s\n' "${components//"$placeholder"/"image: $IMAGE:$VERSION"}" >"$folder/infrastructure-components.yaml"
+# components writes a kustomization with the image in place.
+components() {
+	local text
+	text=$($KUSTOMIZE build "$1")
+	printf '%s\n' "${text//"$placeholder"/"image: $IMAGE:$VERSION"}"
+}
+components config/default >"$folder/infrastructure-components.yaml"
+components config/namespaced >"$folder/infrastructure-components-namespaced.yaml"
+cp config/namespaced/watched_namespace.yaml "$folder/watched-namespace.yaml"
+cp config/networkpolicy/network_policy.yaml "$folder/network-policy.yaml"
 cp metadata.yaml "$folder/metadata.yaml"
 cp templates/*.yaml "$folder/"

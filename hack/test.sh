@@ -1,18 +1,33 @@
 #!/bin/bash
-# Runs all tests of the main module and of the simulator's. Run as root they also use loop devices and
-# network namespaces. Arguments go to go test.
+# test.sh [FLAGS]       runs all tests of the main module and of the simulator's; long searches try few cases.
+# test.sh long [FLAGS]  runs the packages that have long searches, with all cases.
+#
+# Flags go to go test. Tests of the TPM need swtpm. Without it they do not run; with REQUIRE_SWTPM=true they fail.
+# Tests that erase disks use loop devices, which needs root and losetup. Otherwise they use files, and what a kernel
+# does is not tested; with REQUIRE_LOOP_DEVICES=true they fail.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-if ! command -v swtpm >/dev/null; then
-	if ((EUID != 0)) || ! command -v apt-get >/dev/null; then
-		echo "The tests use a software TPM: install swtpm" >&2
-		exit 1
+long=false
+if [[ ${1-} == long ]]; then
+	long=true
+	shift
+fi
+
+# not_run says which tests will not run here.
+not_run() {
+	if ! command -v swtpm >/dev/null; then
+		echo "==> NOT RUN: tests of keys in a TPM. There is no swtpm: install Debian's package swtpm to run them" >&2
 	fi
-	echo "==> Installing swtpm"
-	export DEBIAN_FRONTEND=noninteractive
-	apt-get update -qq
-	apt-get install -qq --yes --no-install-recommends swtpm
+	if ((EUID != 0)); then
+		echo "==> NOT RUN on disks: tests that erase disks. They use files instead: run as root to use loop devices" >&2
+	elif ! losetup --find >/dev/null 2>&1; then
+		echo "==> NOT RUN on disks: tests that erase disks. They use files instead: losetup finds no loop device here" >&2
+	fi
+}
+not_run
+if [[ ${REQUIRE_SWTPM-} == true ]] && ! command -v swtpm >/dev/null; then
+	exit 1
 fi
 
 race=(-race)
@@ -29,8 +44,17 @@ echo "==> Building etcd and kube-apiserver for tests, if they are not cached"
 KUBEBUILDER_ASSETS=$(CGO_ENABLED=0 go run ./test/tools etcd kube-apiserver)
 export KUBEBUILDER_ASSETS
 
+if [[ $long == true ]]; then
+	mapfile -t packages < <(grep --recursive --files-with-matches --include='*_test.go' -E 'testing\.Short\(\)|\.Crashes\(' cmd internal test/suite |
+		xargs -n 1 dirname | sort -u | sed 's|^|./|')
+	echo "==> Testing ${packages[*]} with all cases"
+	go test "${race[@]}" -timeout 30m "$@" "${packages[@]}"
+	exit
+fi
+
 echo "==> Testing"
-go test "${race[@]}" -timeout 20m "$@" ./...
+go test -short "${race[@]}" -timeout 20m "$@" ./...
 # What only the manager of virtual hosts does.
-go test "${race[@]}" -tags simulation -run '^TestVirtualHosts' "$@" ./internal/address
-(cd test/simulator && go test "${race[@]}" -timeout 20m "$@" ./...)
+go test -short "${race[@]}" -tags simulation -run '^TestVirtualHosts' "$@" ./internal/address
+(cd test/harness/simulator && go test -short "${race[@]}" -timeout 20m "$@" ./...)
+not_run

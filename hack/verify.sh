@@ -3,8 +3,6 @@
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# Longest Go file: what is longer has more than one topic.
-longest=400
 # Largest agent, in bytes: it travels over thin links.
 largest=$((15 * 1024 * 1024))
 
@@ -34,13 +32,8 @@ while IFS= read -r gomod; do
 	(cd "$(dirname "$gomod")" && go mod tidy -diff) || fail "Run go mod tidy in $(dirname "$gomod")."
 done < <(git ls-files 'go.mod' '*/go.mod')
 
-echo "==> Verifying that no Go file is longer than $longest lines"
-while IFS= read -r file; do
-	lines=$(wc -l <"$file")
-	if ((lines > longest)); then
-		fail "$file has $lines lines: split it by topic."
-	fi
-done < <(git ls-files '*.go' ':!:*/zz_generated.*')
+echo "==> Verifying sizes of files, packages and types, and words"
+go run ./hack/structure || fail "See hack/structure for the limits and docs/glossary.md for the words."
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

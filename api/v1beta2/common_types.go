@@ -3,44 +3,45 @@ package v1beta2
 import "maps"
 
 const (
-	// ClusterFinalizer lets the provider give reservations back.
+	// ClusterFinalizer lets the provider remove reservations before an ElementalCluster
+	// is deleted.
 	ClusterFinalizer = "infrastructure.cluster.x-k8s.io/elementalcluster"
-	// MachineFinalizer holds an ElementalMachine until its host was reset.
+	// MachineFinalizer delays the deletion of an ElementalMachine until its host is
+	// reset.
 	MachineFinalizer = "infrastructure.cluster.x-k8s.io/elementalmachine"
 
-	// DefaultFailureDomainLabel is the host label that names a host's failure
-	// domain where the cluster does not choose another.
+	// DefaultFailureDomainLabel is the default of spec.failureDomains.hostLabel of an
+	// ElementalCluster.
 	DefaultFailureDomainLabel = "topology.kubernetes.io/zone"
-	// DefaultControlPlanePort is used where the endpoint has no port.
+	// DefaultControlPlanePort is the default port of a control plane endpoint.
 	DefaultControlPlanePort = 6443
-	// DefaultFailoverAfterSeconds is how long an endpoint has to be unreachable
-	// before it moves.
+	// DefaultFailoverAfterSeconds is the default of failover.afterSeconds.
 	DefaultFailoverAfterSeconds = 300
-	// DefaultDisconnectedTimeoutSeconds is how long a silent host may hold a
-	// deleted machine.
+	// DefaultDisconnectedTimeoutSeconds is the default of
+	// release.disconnectedTimeoutSeconds.
 	DefaultDisconnectedTimeoutSeconds = 300
 
-	// RegistrationLabel is put on hosts and token Secrets; its value is the
-	// ElementalRegistration's name.
+	// RegistrationLabel is a label of hosts and token Secrets. Its value is the name of
+	// their ElementalRegistration.
 	RegistrationLabel = "infrastructure.cluster.x-k8s.io/elemental-registration"
 
-	// PreventResetAnnotation on an ElementalHost keeps it from being reset while it
-	// is there; on a Cluster or ElementalCluster it makes every release of the
-	// cluster's machines a Hold. Its value is for people.
+	// PreventResetAnnotation on an ElementalHost prevents its reset. On a Cluster or
+	// ElementalCluster it holds the hosts of all Machines of the cluster that are
+	// deleted, as release policy Hold does. The value is for people.
 	PreventResetAnnotation = "infrastructure.cluster.x-k8s.io/prevent-reset"
 
-	// MoveEndpointAnnotation on an ElementalCluster moves its endpoint to another
-	// control-plane host once: the one that its value names, or any. The provider
-	// removes it when the move has begun.
+	// MoveEndpointAnnotation on an ElementalCluster moves its control plane endpoint
+	// once, to the control-plane host that the value names, or to any if the value is
+	// blank. The provider removes it when the move has begun.
 	MoveEndpointAnnotation = "infrastructure.cluster.x-k8s.io/move-endpoint"
-	// EndpointHookAnnotation on a Machine holds its deletion, after the drain and
-	// before the control plane gives the machine up, until the endpoint has left
-	// the machine's host (Cluster API's pre-terminate hooks).
+	// EndpointHookAnnotation is a pre-terminate hook of Cluster API. It delays the
+	// deletion of the Machine, after its Node is drained and before its etcd member is
+	// removed, until the control plane endpoint has moved to another host.
 	EndpointHookAnnotation = "pre-terminate.delete.hook.machine.cluster.x-k8s.io/elemental-endpoint"
 
-	// QuarantinedForAnnotation on an ElementalHost names the claim whose failed
-	// bootstrap last led to a quarantine, so that a quarantine that somebody ended
-	// does not begin again.
+	// QuarantinedForAnnotation on an ElementalHost is the ID of the claim whose failed
+	// bootstrap began the last quarantine. A quarantine that a user ended does not begin
+	// again for the same failure.
 	QuarantinedForAnnotation = "infrastructure.cluster.x-k8s.io/quarantined-for"
 
 	// TokenSecretType is the type of registration token Secrets.
@@ -52,22 +53,22 @@ const (
 // +kubebuilder:validation:Pattern=`^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$`
 type LabelValue = string
 
-// Labels are labels, checked at admission. Values are bounded by a type of their
-// own, as a rule on values without a bound costs more than the API server
-// permits; the type is an alias, so Labels can be assigned to and from the map
-// that selectors and metadata take.
+// Labels are labels that are validated at admission. The values have a type of their own
+// with a maximum length, because the API server limits the estimated cost of validation
+// rules. That type is an alias, so that Labels can be assigned to and from
+// map[string]string.
 // +kubebuilder:object:generate=false
 // +kubebuilder:validation:MaxProperties=64
 // +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="keys must be label keys"
 type Labels map[string]LabelValue
 
-// DeepCopy returns a copy; the generator can't write one for a map of an alias.
+// DeepCopy returns a copy. controller-gen can't generate it for a map of an alias type.
 func (l Labels) DeepCopy() Labels { return maps.Clone(l) }
 
 // DeepCopyInto copies the labels into out.
 func (l Labels) DeepCopyInto(out *Labels) { *out = maps.Clone(l) }
 
-// LocalReference names an object of the same namespace.
+// LocalReference refers to an object in the same namespace.
 type LocalReference struct {
 	// name of the object.
 	// +required

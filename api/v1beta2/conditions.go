@@ -2,59 +2,51 @@ package v1beta2
 
 // Condition types. Every condition has a reason that a person can act on.
 const (
-	// ReadyCondition sums up the object for its whole life, deletion included.
-	// Cluster API mirrors it to Cluster and Machine as InfrastructureReady.
+	// ReadyCondition summarizes the state of an object, including its deletion. Cluster
+	// API copies it to the Cluster or Machine as the condition InfrastructureReady.
 	ReadyCondition = "Ready"
-
-	// ControlPlaneEndpointReadyCondition (ElementalCluster): the cluster has an
-	// address for its API server.
+	// ControlPlaneEndpointReadyCondition (ElementalCluster): the control plane endpoint
+	// is set and nothing is known to be wrong with it.
 	ControlPlaneEndpointReadyCondition = "ControlPlaneEndpointReady"
-
-	// ControlPlaneEndpointFollowedCondition (ElementalCluster): everything that
-	// names the endpoint names the one that is: in the management cluster, in the
-	// workload cluster and on its hosts. Absent while the endpoint is not a host's
-	// address.
+	// ControlPlaneEndpointFollowedCondition (ElementalCluster): everything in the
+	// management cluster, in the workload cluster and on its hosts uses the current
+	// endpoint. It is absent unless the endpoint is the address of a host.
 	ControlPlaneEndpointFollowedCondition = "ControlPlaneEndpointFollowed"
-
-	// HostClaimedCondition (ElementalMachine): a host belongs to the machine.
+	// HostClaimedCondition (ElementalMachine): the machine has claimed a host.
 	HostClaimedCondition = "HostClaimed"
-	// BootstrappedCondition (ElementalMachine, ElementalHost): the bootstrap
-	// data ran on the host and ended well.
+	// BootstrappedCondition (ElementalMachine, ElementalHost): the bootstrap data ran
+	// successfully on the host.
 	BootstrappedCondition = "Bootstrapped"
-
-	// ConnectedCondition (ElementalHost): the agent holds a connection, or did
-	// within the grace time.
+	// ConnectedCondition (ElementalHost): the agent is connected, or was within the
+	// grace period.
 	ConnectedCondition = "Connected"
-	// ApprovedCondition (ElementalHost): an administrator or the registration
-	// let the host in.
+	// ApprovedCondition (ElementalHost): the registration or an administrator has
+	// approved the host.
 	ApprovedCondition = "Approved"
-	// CleanCondition (ElementalHost): nothing of a former node is left.
+	// CleanCondition (ElementalHost): the agent found no leftovers of a former node.
 	CleanCondition = "Clean"
-	// AvailableCondition (ElementalHost): the host may be offered to machines.
+	// AvailableCondition (ElementalHost): machines can claim the host.
 	AvailableCondition = "Available"
-
-	// MachineExistsCondition (ElementalHost): the Machine that the host is bound
-	// to exists. Absent while the host is bound to none.
+	// KeyAcceptedCondition (ElementalHost): present and False while the machine with the
+	// host's key belongs to another ElementalHost.
+	KeyAcceptedCondition = "KeyAccepted"
+	// MachineExistsCondition (ElementalHost): the Machine that has claimed the host
+	// exists. It is absent while no Machine has claimed the host.
 	MachineExistsCondition = "MachineExists"
-
-	// ClockSynchronizedCondition (ElementalHost): the host's clock is within a
-	// minute of the manager's.
+	// ClockSynchronizedCondition (ElementalHost): the host's clock differs from the
+	// manager's by less than a minute.
 	ClockSynchronizedCondition = "ClockSynchronized"
-	// AgentCurrentCondition (ElementalHost): the agent is of the version that its
-	// registration pins. Absent while none is pinned.
+	// AgentCurrentCondition (ElementalHost): the last update of the agent succeeded. It
+	// is absent if the agent was never updated.
 	AgentCurrentCondition = "AgentCurrent"
-
 	// RebootedCondition (ElementalRemediation): the host was rebooted.
 	RebootedCondition = "Rebooted"
-
-	// EndpointReadyCondition (ElementalRegistration): there is a URL and a CA
-	// for hosts to use.
+	// EndpointReadyCondition (ElementalRegistration): the server URL for hosts is known.
 	EndpointReadyCondition = "EndpointReady"
-	// TokenValidCondition (ElementalRegistration): there is a token that hosts
-	// can still enrol with.
+	// TokenValidCondition (ElementalRegistration): hosts can enrol with a token.
 	TokenValidCondition = "TokenValid"
-	// AgentBinariesReadyCondition (ElementalRegistration): the manager has the
-	// agents that are pinned. Absent while none is pinned.
+	// AgentBinariesReadyCondition (ElementalRegistration): the manager serves the pinned
+	// agent binaries. It is absent while none is pinned.
 	AgentBinariesReadyCondition = "AgentBinariesReady"
 )
 
@@ -63,6 +55,7 @@ const (
 	EndpointFromUserReason          = "SetByUser"
 	EndpointFromHostReason          = "SetFromHost"
 	WaitingForOwnerReason           = "WaitingForOwner"
+	ReferenceMismatchReason         = "ReferenceMismatch"
 	WaitingForControlPlaneRefReason = "WaitingForControlPlaneRef"
 	TemplateNotFoundReason          = "MachineTemplateNotFound"
 	NoHostReason                    = "NoSuitableHost"
@@ -79,9 +72,11 @@ const (
 	EndpointFromVIPReason           = "SetFromVIP"
 	WaitingForAddressReason         = "WaitingForAddress"
 	VIPInUseReason                  = "VIPInUse"
+	AddressAnnouncedReason          = "AddressAnnounced"
 	VIPOutsideSubnetsReason         = "VIPOutsideSubnets"
 	InterfaceMissingReason          = "InterfaceMissing"
 	DistributionUnknownReason       = "DistributionUnknown"
+	ImageNotAllowedReason           = "ImageNotAllowed"
 )
 
 // Reasons of ElementalMachine.
@@ -90,6 +85,8 @@ const (
 	WaitingForBootstrapDataReason  = "WaitingForBootstrapData"
 	HostClaimedReason              = "HostClaimed"
 	HostMissingReason              = "HostMissing"
+	NoHostInFailureDomainReason    = "NoHostInFailureDomain"
+	MachineReplacedReason          = "MachineReplaced"
 	BootstrappingReason            = "Bootstrapping"
 	BootstrapSucceededReason       = "BootstrapSucceeded"
 	BootstrapFailedReason          = "BootstrapFailed"
@@ -97,6 +94,8 @@ const (
 	WaitingForResetReason          = "WaitingForHostReset"
 	ReleasedReason                 = "HostReleased"
 	HostSilentReason               = "HostSilent"
+	// DeletionResumedReason is the reason of an Event only.
+	DeletionResumedReason = "DeletionResumed"
 )
 
 // Reasons of ElementalHost.
@@ -121,8 +120,10 @@ const (
 	CordonedReason        = "Cordoned"
 	DeletingReason        = "Deleting"
 	UnsupportedReason     = "OperationUnsupported"
-	MachineFoundReason    = "MachineFound"
-	MachineNotFoundReason = "MachineNotFound"
+	// DeclaredElsewhereReason: the machine with the host's key is another ElementalHost.
+	DeclaredElsewhereReason = "DeclaredElsewhere"
+	MachineFoundReason      = "MachineFound"
+	MachineNotFoundReason   = "MachineNotFound"
 
 	ReadoptedReason         = "Readopted"
 	AmbiguousHardwareReason = "AmbiguousHardware"

@@ -12,42 +12,42 @@ import (
 // +kubebuilder:validation:XValidation:rule="!has(self.controlPlaneEndpointPolicy) || !has(self.controlPlaneEndpointPolicy.type) || self.controlPlaneEndpointPolicy.type != 'VIP' || has(self.controlPlaneEndpointPolicy.vip)",message="type VIP needs controlPlaneEndpointPolicy.vip with address or addressFromPool"
 // +kubebuilder:validation:XValidation:rule="!(has(self.controlPlaneEndpointPolicy) && has(self.controlPlaneEndpointPolicy.vip) && has(self.controlPlaneEndpoint) && has(self.controlPlaneEndpoint.host)) || size(self.controlPlaneEndpoint.host) == 0 || (isIP(self.controlPlaneEndpoint.host) && (!has(self.controlPlaneEndpointPolicy.vip.address) || ip(self.controlPlaneEndpoint.host) == ip(self.controlPlaneEndpointPolicy.vip.address)))",message="with type VIP leave controlPlaneEndpoint.host blank, or give the same address there"
 type ElementalClusterSpec struct {
-	// controlPlaneEndpoint is where the cluster's API server answers. Leave host
-	// blank and the provider fills it with the address of a control-plane host.
-	// A host that the user gives is never touched.
+	// controlPlaneEndpoint is the address of the cluster's API server. If host is blank,
+	// the provider sets it according to controlPlaneEndpointPolicy. The provider never
+	// changes a host that a user has set.
 	// +optional
 	ControlPlaneEndpoint ControlPlaneEndpoint `json:"controlPlaneEndpoint,omitempty,omitzero"`
 
-	// controlPlaneEndpointPolicy says how a blank controlPlaneEndpoint is filled.
-	// The provider writes it when it has filled one.
+	// controlPlaneEndpointPolicy says how the provider sets a blank
+	// controlPlaneEndpoint. The provider also records its choice here.
 	// +optional
 	ControlPlaneEndpointPolicy ControlPlaneEndpointPolicy `json:"controlPlaneEndpointPolicy,omitempty,omitzero"`
 
-	// failureDomains says where hosts' failure domains come from.
+	// failureDomains says how the failure domains of hosts are determined.
 	// +optional
 	FailureDomains FailureDomainSource `json:"failureDomains,omitempty,omitzero"`
 }
 
-// ControlPlaneEndpoint is the address of an API server. Unlike Cluster API's own
-// type it may be written with a blank host.
+// ControlPlaneEndpoint is the address of an API server. Unlike the type of Cluster API,
+// its host may be blank.
 type ControlPlaneEndpoint struct {
-	// host is an IP address or DNS name; blank to have it filled.
+	// host is an IP address or a DNS name. If blank, the provider sets it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="self == '' || isIP(self) || self.matches('^[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?$')",message="host must be an IP address or a DNS name, without scheme and port"
 	Host string `json:"host,omitempty"`
 
-	// port of the API server; 6443 when not given.
+	// port of the API server. Defaults to 6443.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port,omitempty"`
 }
 
-// FailureDomainSource says where the failure domains of hosts come from.
+// FailureDomainSource says how the failure domains of hosts are determined.
 type FailureDomainSource struct {
-	// hostLabel is the label of ElementalHosts whose value is the failure
-	// domain; topology.kubernetes.io/zone when not given.
+	// hostLabel is the label of ElementalHosts whose value is the failure domain.
+	// Defaults to topology.kubernetes.io/zone.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
@@ -56,16 +56,25 @@ type FailureDomainSource struct {
 
 // ElementalClusterStatus is the observed state of an ElementalCluster.
 type ElementalClusterStatus struct {
-	// initialization tells Cluster API how far the infrastructure is.
+	// initialization is the progress of provisioning, as defined by the InfraCluster
+	// contract.
 	// +optional
 	Initialization ElementalClusterInitializationStatus `json:"initialization,omitempty,omitzero"`
 
-	// endpoint is what became of an endpoint that is a host's address.
+	// endpoint is the state of a control plane endpoint that is the address of a host.
 	// +optional
 	Endpoint *EndpointStatus `json:"endpoint,omitempty"`
 
-	// failureDomains that Cluster API may spread machines over: until the control
-	// plane is initialized only that of the reserved host for control planes.
+	// virtualIP is the virtual IP address that the cluster's hosts may announce. The
+	// provider sets it when nobody else uses the address. Of several clusters that want an
+	// address, the one that has it here keeps it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=45
+	VirtualIP string `json:"virtualIP,omitempty"`
+
+	// failureDomains that Cluster API may spread machines over, at most 100. If the
+	// endpoint is the address of a host, only the failure domain of the reserved host is
+	// marked for control planes until the control plane is initialized.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -84,12 +93,12 @@ type ElementalClusterStatus struct {
 // ElementalClusterInitializationStatus is part of the InfraCluster contract.
 // +kubebuilder:validation:MinProperties=1
 type ElementalClusterInitializationStatus struct {
-	// provisioned is true once the endpoint is known. It never turns back.
+	// provisioned is true once the endpoint is known. It never becomes false again.
 	// +optional
 	Provisioned *bool `json:"provisioned,omitempty"`
 }
 
-// ElementalCluster is the infrastructure of a Cluster on elemental hosts.
+// ElementalCluster is the infrastructure of a Cluster whose machines are ElementalHosts.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=elementalclusters,scope=Namespaced,categories=cluster-api
 // +kubebuilder:storageversion
@@ -118,9 +127,7 @@ type ElementalCluster struct {
 func (c *ElementalCluster) GetConditions() []metav1.Condition { return c.Status.Conditions }
 
 // SetConditions replaces the conditions of the object.
-func (c *ElementalCluster) SetConditions(conditions []metav1.Condition) {
-	c.Status.Conditions = conditions
-}
+func (c *ElementalCluster) SetConditions(list []metav1.Condition) { c.Status.Conditions = list }
 
 // ElementalClusterList is a list of ElementalClusters.
 // +kubebuilder:object:root=true

@@ -5,26 +5,27 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// ElementalClusterTemplateSpec holds the template.
+// ElementalClusterTemplateSpec is the desired state of an ElementalClusterTemplate.
 type ElementalClusterTemplateSpec struct {
-	// template of the ElementalClusters to make.
+	// template of the ElementalClusters that Cluster API creates.
 	// +required
 	Template ElementalClusterTemplateResource `json:"template,omitempty,omitzero"`
 }
 
-// ElementalClusterTemplateResource is the ElementalCluster to make.
+// ElementalClusterTemplateResource is the template of an ElementalCluster.
 type ElementalClusterTemplateResource struct {
-	// metadata of the ElementalClusters to make.
+	// metadata of the ElementalClusters.
 	// +optional
 	ObjectMeta clusterv1.ObjectMeta `json:"metadata,omitempty,omitzero"`
 
-	// spec of the ElementalClusters to make.
+	// spec of the ElementalClusters.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="!has(self.controlPlaneEndpointPolicy) || !has(self.controlPlaneEndpointPolicy.hostRef)",message="hostRef is chosen per cluster and can't be in a template"
 	Spec *ElementalClusterSpec `json:"spec,omitempty"`
 }
 
-// ElementalClusterTemplate is what a ClusterClass makes ElementalClusters from.
+// ElementalClusterTemplate is the template from which a ClusterClass creates
+// ElementalClusters.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=elementalclustertemplates,scope=Namespaced,categories=cluster-api
 // +kubebuilder:storageversion

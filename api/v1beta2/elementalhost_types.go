@@ -7,213 +7,233 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// ElementalHostSpec is who the host is and what it is for.
+// ElementalHostSpec is the identity of a host and its desired state.
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.hostID) || (has(self.hostID) && self.hostID == oldSelf.hostID)",message="hostID is the host's for ever; create another ElementalHost"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.claim) || (has(self.hostname) == has(oldSelf.hostname) && (!has(self.hostname) || self.hostname == oldSelf.hostname))",message="hostname can't change while the host is claimed"
 type ElementalHostSpec struct {
-	// hostID is given by the provider at enrolment, for ever. Logs name it.
+	// hostID identifies the host in logs. The provider sets it when the host enrols, and
+	// it never changes.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	HostID string `json:"hostID,omitempty"`
 
-	// identity is the host's credential. Clearing it shuts the host out, at once; it
-	// can ask to be adopted again, as another host.
+	// identity is the key that the host authenticates with. The provider sets it when
+	// the host enrols. Removing it revokes the host's access at once; the host can then
+	// only request re-adoption, which makes it another ElementalHost.
 	// +optional
 	Identity *HostIdentity `json:"identity,omitempty"`
 
-	// lock shuts out everybody who holds the host's key, because two did. The
-	// provider sets it; remove it once one copy is destroyed.
+	// lock rejects all requests signed with the host's key. The provider sets it when
+	// two machines use the same key. Destroy the copy, then remove the lock.
 	// +optional
 	Lock *HostLock `json:"lock,omitempty"`
 
-	// registrationRef names the ElementalRegistration the host came by.
+	// registrationRef refers to the ElementalRegistration that the host enrolled with.
+	// The provider sets it.
 	// +optional
 	RegistrationRef *LocalReference `json:"registrationRef,omitempty"`
 
-	// approval lets the host in, or keeps it out. A pending host may only
-	// poll and say what it is; a rejected one is refused at once, on open connections too.
+	// approval decides whether the host may be used. A Pending host may only connect and
+	// report facts. A Rejected host is refused at once, also on open connections. The
+	// provider sets it when the host enrols, as spec.approval of the
+	// ElementalRegistration says; administrators change it. Defaults to Pending.
 	// +optional
 	// +kubebuilder:default=Pending
 	Approval Approval `json:"approval,omitempty"`
 
-	// pendingReason is why the provider left the decision to an administrator.
+	// pendingReason is the reason why an administrator must approve the host. The
+	// provider sets it.
 	// +optional
 	PendingReason PendingReason `json:"pendingReason,omitempty"`
 
-	// claim is what the host is for; absent while it is free. The provider
-	// writes it, and nothing else makes a host run or reset anything.
+	// claim says which Machine or Cluster uses the host. It is absent while the host is
+	// free. The provider writes it. A host runs bootstrap data or resets itself only
+	// because of its claim.
 	// +optional
 	Claim *HostClaim `json:"claim,omitempty"`
 
-	// cordon keeps new machines off the host; what runs on it goes on.
+	// cordon excludes the host from new claims. A Node that runs on the host is not
+	// affected. Administrators set and remove it.
 	// +optional
 	Cordon *HostCordon `json:"cordon,omitempty"`
 
-	// maintenance keeps the host's Node and data as they are while somebody works
-	// on the host: nothing is bootstrapped or reset, nothing that the host does is
-	// held against it, and Cluster API does not remediate its Machine.
+	// maintenance leaves the host's Node and data alone while somebody works on the
+	// host. The host is not bootstrapped or reset, its failures have no consequences,
+	// and Cluster API does not remediate its Machine. Administrators set it.
 	// +optional
 	Maintenance *HostMaintenance `json:"maintenance,omitempty"`
 
-	// quarantine keeps new machines off a host that failed repeatedly. The
-	// provider sets and ends it; remove it to end it now.
+	// quarantine excludes the host from new claims after repeated failures. The provider
+	// sets it, and removes it when it expires. Remove it to end the quarantine earlier.
 	// +optional
 	Quarantine *HostQuarantine `json:"quarantine,omitempty"`
 
-	// fence gives up a host that is not to be trusted any more, because it is dead
-	// or stolen: its Machine is deleted at once, and its key is good for nothing
-	// but having the host reset, should it ever return. Removing the fence lets a
-	// host that was reset be offered again.
+	// fence releases a host by force, because it is dead or stolen. Its Machine is
+	// deleted at once. If the host returns, it may do nothing but reset itself.
+	// Administrators set it. Remove it after the reset to make the host available again.
 	// +optional
 	Fence *HostFence `json:"fence,omitempty"`
 
-	// reboot asks for one reboot.
+	// reboot requests one reboot. Administrators and ElementalRemediations set it.
 	// +optional
 	Reboot *HostReboot `json:"reboot,omitempty"`
 
-	// osUpgrade asks for one upgrade of the operating system's image, on hosts
-	// whose agent drives the elemental CLI. A host that is a Node is upgraded
-	// only while it is in maintenance.
+	// osUpgrade requests one upgrade of the operating system image. It needs a host
+	// whose agent uses the elemental CLI. A host that a machine has claimed is upgraded
+	// only during maintenance.
 	// +optional
 	OSUpgrade *HostOSUpgrade `json:"osUpgrade,omitempty"`
 
-	// hostname the agent sets before a bootstrap; the object's name when not
-	// given.
+	// hostname that the agent sets before a bootstrap; it becomes the name of the Node.
+	// It can't change while the host is claimed. Defaults to the name of the
+	// ElementalHost.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	Hostname string `json:"hostname,omitempty"`
 }
 
-// ClaimPhase is how far a claim is.
+// ClaimPhase is the phase of a claim.
 // +kubebuilder:validation:Enum=Reserved;Bound;Held;Releasing
 type ClaimPhase string
 
 // Claim phases.
 const (
-	// ClaimReserved: kept for the first control-plane machine of a cluster whose
-	// endpoint is this host's address.
+	// ClaimReserved: the host is reserved for the first control-plane machine of a
+	// cluster, because its address is the control plane endpoint.
 	ClaimReserved ClaimPhase = "Reserved"
-	// ClaimBound: the host is a machine's.
+	// ClaimBound: a machine uses the host.
 	ClaimBound ClaimPhase = "Bound"
-	// ClaimHeld: the machine is deleted, but its release policy keeps the host as it
-	// is, with all that runs on it, until an administrator sets the phase to
-	// Releasing.
+	// ClaimHeld: the machine is deleted, and the host with its workload stays as it is,
+	// until an administrator sets the phase to Releasing.
 	ClaimHeld ClaimPhase = "Held"
-	// ClaimReleasing: the machine is deleted; the host is to be reset, whenever
-	// it is heard of, and is offered to nobody until it is clean.
+	// ClaimReleasing: the machine is being deleted or is deleted. The host is reset as
+	// soon as it is connected, and is not available until it is clean.
 	ClaimReleasing ClaimPhase = "Releasing"
 )
 
-// HostClaim is what a host is for. Only package internal/claim makes and
-// changes claims.
+// HostClaim records which Machine or Cluster uses a host. Only package internal/claim
+// writes claims.
 // +kubebuilder:validation:XValidation:rule="self.phase == 'Reserved' || (has(self.machineName) && has(self.id))",message="a claim that is Bound, Held or Releasing names its machine and id"
 type HostClaim struct {
-	// id of the claim; the ElementalMachine carries the same in spec.hostRef.
-	// The agent runs a bootstrap and a reset at most once for each id.
+	// id of the claim. The ElementalMachine has the same ID in spec.hostRef.claimID. The
+	// agent runs a bootstrap and a reset at most once for each ID.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	ID string `json:"id,omitempty"`
-	// clusterName is the Cluster's name.
+	// clusterName is the name of the Cluster.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	ClusterName string `json:"clusterName,omitempty"`
-	// machineName is the name of the Machine (not the ElementalMachine).
+	// machineName is the name of the Machine (not of the ElementalMachine). It is blank
+	// in phase Reserved.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	MachineName string `json:"machineName,omitempty"`
-	// phase of the claim.
+	// phase of the claim: Reserved for a control plane endpoint, Bound to a machine,
+	// Held as it is after its machine was deleted, or Releasing: the host is to be
+	// reset. An administrator may change Held to Releasing.
 	// +required
 	Phase ClaimPhase `json:"phase,omitempty"`
 	// role of the machine in its cluster.
 	// +optional
 	Role ClaimRole `json:"role,omitempty"`
-	// erase the data disks after the reset, taken from the machine's release
-	// policy.
+	// erase is the method to erase the data disks after the reset, copied from
+	// spec.release.eraseDataDisks of the ElementalMachine. If blank, data disks are not
+	// erased.
 	// +optional
 	Erase EraseMethod `json:"erase,omitempty"`
 }
 
-// ClaimRole is what a machine is in its cluster.
+// ClaimRole is the role of a machine in its cluster.
 // +kubebuilder:validation:Enum=InitialControlPlane;ControlPlane;Worker
 type ClaimRole string
 
 // Claim roles.
 const (
-	// RoleInitialControlPlane: the machine that the control plane began on.
+	// RoleInitialControlPlane: the machine that initializes the control plane.
 	RoleInitialControlPlane ClaimRole = "InitialControlPlane"
 	RoleControlPlane        ClaimRole = "ControlPlane"
 	RoleWorker              ClaimRole = "Worker"
 )
 
-// IsControlPlane tells whether the role is one of the control plane.
+// IsControlPlane reports whether the machine belongs to the control plane.
 func (r ClaimRole) IsControlPlane() bool {
 	return r == RoleInitialControlPlane || r == RoleControlPlane
 }
 
-// EraseMethod is how data disks are erased.
+// EraseMethod is the method to erase data disks.
 // +kubebuilder:validation:Enum=Zero;Discard
 type EraseMethod string
 
 // Erase methods.
 const (
-	// EraseZero writes zeros over every byte that the device addresses, and reads
-	// samples back.
+	// EraseZero overwrites all addressable bytes with zeros, and verifies samples.
 	EraseZero EraseMethod = "Zero"
-	// EraseDiscard tells the device to drop its contents, securely where it can
-	// do so, and reads samples back.
+	// EraseDiscard makes the device discard its contents, securely if it supports that,
+	// and verifies samples.
 	EraseDiscard EraseMethod = "Discard"
 )
 
-// ElementalHostStatus is what the host reports and what follows from it.
+// ElementalHostStatus is what the host reported, with the conditions derived from it.
 type ElementalHostStatus struct {
-	// inventory is what the host says of itself.
+	// inventory is the hardware and the operating system that the host reported.
 	// +optional
 	Inventory *HostInventory `json:"inventory,omitempty"`
 
-	// addresses of the host; the first InternalIP is that of the default route's
-	// interface.
+	// addresses of the host. The first InternalIP is an address of the interface with
+	// the default route.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Addresses []clusterv1.MachineAddress `json:"addresses,omitempty"`
 
-	// agent that runs on the host.
+	// agent describes the agent on the host.
 	// +optional
 	Agent *HostAgent `json:"agent,omitempty"`
 
-	// connection of the agent; written when it changes only.
+	// keyFingerprint is the fingerprint of the key that the machine has last proved to
+	// have, as this host. Of several ElementalHosts that name one key, the one with the
+	// fingerprint here keeps it.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=71
+	KeyFingerprint string `json:"keyFingerprint,omitempty"`
+
+	// connection is the state of the agent's connection. It is written only when the
+	// state changes.
 	// +optional
 	Connection *HostConnection `json:"connection,omitempty"`
 
-	// cleanliness is what the agent found of former nodes when it last looked:
-	// at its start, before a bootstrap and after a reset.
+	// cleanliness is the result of the agent's last search for leftovers of former
+	// nodes. The agent searches when it starts, before a bootstrap and after a reset.
 	// +optional
 	Cleanliness *HostCleanliness `json:"cleanliness,omitempty"`
 
-	// operations holds the last operation of each type.
+	// operations are the last operation of each type.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=8
 	Operations []HostOperation `json:"operations,omitempty"`
 
-	// endpoint is what the host says of its cluster's endpoint.
+	// endpoint is what the host reported about the control plane endpoint of its
+	// cluster. It is absent while no machine has claimed the host.
 	// +optional
 	Endpoint *HostEndpoint `json:"endpoint,omitempty"`
 
-	// erasure reports the last erasure of data disks.
+	// erasure is the result of the last erasure of data disks.
 	// +optional
 	Erasure *HostErasure `json:"erasure,omitempty"`
 
-	// failures counts bootstraps that failed in a row.
+	// failures counts consecutive failed bootstraps.
 	// +optional
 	Failures *HostFailures `json:"failures,omitempty"`
 
 	// conditions of the host: Ready, Connected, Approved, Available, Clean,
-	// Bootstrapped, ClockSynchronized, AgentCurrent, MachineExists, Paused.
+	// Bootstrapped, ClockSynchronized, AgentCurrent, MachineExists, KeyAccepted, Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -221,7 +241,7 @@ type ElementalHostStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// ElementalHost is a machine that runs the elemental agent.
+// ElementalHost is a physical or virtual machine that runs the elemental agent.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=elementalhosts,scope=Namespaced,categories=cluster-api
 // +kubebuilder:storageversion
@@ -253,12 +273,10 @@ type ElementalHost struct {
 func (h *ElementalHost) GetConditions() []metav1.Condition { return h.Status.Conditions }
 
 // SetConditions replaces the conditions of the object.
-func (h *ElementalHost) SetConditions(conditions []metav1.Condition) {
-	h.Status.Conditions = conditions
-}
+func (h *ElementalHost) SetConditions(list []metav1.Condition) { h.Status.Conditions = list }
 
-// Operation returns the host's last operation of that type, or nil if there was
-// none or it was for another id.
+// Operation returns the host's last operation of the type if it has the ID, and nil
+// otherwise.
 func (h *ElementalHost) Operation(t OperationType, id string) *HostOperation {
 	for i := range h.Status.Operations {
 		if op := &h.Status.Operations[i]; op.Type == t && op.ID == id {
@@ -268,9 +286,31 @@ func (h *ElementalHost) Operation(t OperationType, id string) *HostOperation {
 	return nil
 }
 
-// Supports reports whether the host's agent said that it can do this.
+// Supports reports whether the host's agent has reported the capability.
 func (h *ElementalHost) Supports(t OperationType) bool {
 	return h.Status.Agent != nil && slices.Contains(h.Status.Agent.Capabilities, string(t))
+}
+
+// IsConnected reports whether the host's agent is connected to the manager.
+func (h *ElementalHost) IsConnected() bool {
+	return h.Status.Connection != nil && h.Status.Connection.State == ConnectionConnected
+}
+
+// IsBoundOrHeld reports whether the host's claim is Bound or Held: the host is a Node or
+// is about to become one.
+func (h *ElementalHost) IsBoundOrHeld() bool {
+	claim := h.Spec.Claim
+	return claim != nil && (claim.Phase == ClaimBound || claim.Phase == ClaimHeld)
+}
+
+// IsBootstrapped reports whether the host is claimed and the bootstrap for that
+// claim succeeded.
+func (h *ElementalHost) IsBootstrapped() bool {
+	if !h.IsBoundOrHeld() {
+		return false
+	}
+	op := h.Operation(OperationBootstrap, h.Spec.Claim.ID)
+	return op != nil && op.State == OperationSucceeded
 }
 
 // ElementalHostList is a list of ElementalHosts.

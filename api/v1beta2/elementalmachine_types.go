@@ -10,55 +10,57 @@ import (
 // +kubebuilder:validation:XValidation:rule="has(self.hostName) == has(oldSelf.hostName) && (!has(self.hostName) || self.hostName == oldSelf.hostName)",message="hostName is immutable; delete the Machine to use another host"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.providerID) || (has(self.providerID) && self.providerID == oldSelf.providerID)",message="providerID is immutable once set"
 type ElementalMachineSpec struct {
-	// providerID is elemental://<namespace>/<host name> once the host is a Node.
-	// The provider writes it.
+	// providerID is elemental://<namespace>/<host name>. The provider sets it once the
+	// host is bootstrapped.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	ProviderID string `json:"providerID,omitempty"`
 
-	// hostSelector chooses hosts by their labels and inventory. Empty: any host.
+	// hostSelector selects hosts by their labels and inventory. If absent, the machine
+	// may use any host.
 	// +optional
 	HostSelector *HostSelector `json:"hostSelector,omitempty"`
 
-	// hostName pins the machine to this ElementalHost.
+	// hostName is the only ElementalHost that the machine may use.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	HostName string `json:"hostName,omitempty"`
 
-	// hostRef is the provider's choice of host.
+	// hostRef is the host that the provider has chosen. The provider sets it.
 	// +optional
 	HostRef *HostReference `json:"hostRef,omitempty"`
 
-	// release says what becomes of the host when the machine is deleted.
+	// release says what happens to the host when the machine is deleted.
 	// +optional
 	Release ReleasePolicy `json:"release,omitempty,omitzero"`
 }
 
-// HostSelector selects ElementalHosts of the machine's namespace.
+// HostSelector selects ElementalHosts in the machine's namespace. A host must meet all
+// given fields.
 type HostSelector struct {
-	// matchLabels that the host must have.
+	// matchLabels are labels that the host must have.
 	// +optional
 	MatchLabels Labels `json:"matchLabels,omitempty"`
 
-	// matchExpressions that must all hold.
+	// matchExpressions are label requirements that the host must meet, all of them.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	MatchExpressions []HostSelectorRequirement `json:"matchExpressions,omitempty"`
 
-	// expression is a CEL expression over the host that must be true, for example
-	// host.inventory.cpu.cores >= 8. The variable host has name, labels and
-	// inventory, the latter as in an ElementalHost's status. It is checked at
-	// admission.
+	// expression is a CEL expression that must be true for the host, for example
+	// host.inventory.cpu.cores >= 8. The variable host has the fields name, labels and
+	// inventory, the last as in status.inventory of an ElementalHost. The expression is
+	// validated at admission.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
 	Expression string `json:"expression,omitempty"`
 }
 
-// HostSelectorRequirement is a label selector requirement, checked at admission.
+// HostSelectorRequirement is a requirement on a label.
 // +kubebuilder:validation:XValidation:rule="self.operator in ['In', 'NotIn'] ? (has(self.values) && size(self.values) > 0) : (!has(self.values) || size(self.values) == 0)",message="In and NotIn need values; Exists and DoesNotExist take none"
 type HostSelectorRequirement struct {
 	// key of the label.
@@ -67,11 +69,11 @@ type HostSelectorRequirement struct {
 	// +kubebuilder:validation:MaxLength=317
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`
 	Key string `json:"key,omitempty"`
-	// operator relates key and values.
+	// operator is In, NotIn, Exists or DoesNotExist.
 	// +required
 	// +kubebuilder:validation:Enum=In;NotIn;Exists;DoesNotExist
 	Operator metav1.LabelSelectorOperator `json:"operator,omitempty"`
-	// values of In and NotIn.
+	// values for the operators In and NotIn.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -80,47 +82,48 @@ type HostSelectorRequirement struct {
 	Values []string `json:"values,omitempty"`
 }
 
-// HostReference is the choice of a host for one claim.
+// HostReference is the host that was chosen for a machine.
 type HostReference struct {
 	// name of the ElementalHost.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name,omitempty"`
-	// claimID equals the host's spec.claim.id while the host is this machine's.
+	// claimID equals spec.claim.id of the host while the machine uses the host.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	ClaimID string `json:"claimID,omitempty"`
 }
 
-// ReleasePolicy says what becomes of a host when its machine is deleted.
+// ReleasePolicy says what happens to the host when its machine is deleted.
 type ReleasePolicy struct {
-	// policy: Reset brings the host back to what it was before. Hold lets the
-	// machine go and leaves the host as it is, workload included, until an
-	// administrator sets the host's spec.claim.phase to Releasing. Reset when not
-	// given.
+	// policy: Reset resets the host, so that other machines can use it. Hold deletes the
+	// machine but leaves the host and its workload as they are, until an administrator
+	// sets spec.claim.phase of the host to Releasing. Defaults to Reset.
 	// +optional
 	// +kubebuilder:validation:Enum=Reset;Hold
 	Policy ReleaseAction `json:"policy,omitempty"`
 
-	// eraseDataDisks erases all disks but those that hold the operating system,
-	// after the reset. The host's status.erasure reports it.
+	// eraseDataDisks is the method to erase all disks after the reset, except those that
+	// contain the operating system: Zero overwrites them, Discard makes the devices
+	// discard their contents. If absent, they are not erased. The result is in
+	// status.erasure of the host.
 	// +optional
 	EraseDataDisks EraseMethod `json:"eraseDataDisks,omitempty"`
 
-	// disconnectedTimeoutSeconds is how long a host that is not connected may
-	// hold a deleted machine; 300 when not given. It is reset before anything
-	// else when it returns. The time runs only while another host of the same
-	// cluster is connected or the cluster is being deleted: a site gone dark
-	// loses nothing.
+	// disconnectedTimeoutSeconds is how long the deletion of a machine waits for a host
+	// that is not connected, in seconds. After that the machine is deleted, and the host
+	// is reset before anything else when it returns. The time counts only while another
+	// host of the cluster is connected, or while the cluster is being deleted, so that a
+	// site without network does not lose its machines. Defaults to 300.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=31536000
 	DisconnectedTimeoutSeconds *int32 `json:"disconnectedTimeoutSeconds,omitempty"`
 }
 
-// ReleaseAction is what becomes of a host.
+// ReleaseAction is what happens to a host when its machine is deleted.
 type ReleaseAction string
 
 // Release actions.
@@ -131,17 +134,18 @@ const (
 
 // ElementalMachineStatus is the observed state of an ElementalMachine.
 type ElementalMachineStatus struct {
-	// initialization tells Cluster API how far the machine is.
+	// initialization is the progress of provisioning, as defined by the InfraMachine
+	// contract.
 	// +optional
 	Initialization ElementalMachineInitializationStatus `json:"initialization,omitempty,omitzero"`
 
-	// addresses of the host.
+	// addresses of the host, with its host name.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Addresses []clusterv1.MachineAddress `json:"addresses,omitempty"`
 
-	// failureDomain that the host is in.
+	// failureDomain of the host.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
@@ -158,12 +162,12 @@ type ElementalMachineStatus struct {
 // ElementalMachineInitializationStatus is part of the InfraMachine contract.
 // +kubebuilder:validation:MinProperties=1
 type ElementalMachineInitializationStatus struct {
-	// provisioned is true once the host is bootstrapped. It never turns back.
+	// provisioned is true once the host is bootstrapped. It never becomes false again.
 	// +optional
 	Provisioned *bool `json:"provisioned,omitempty"`
 }
 
-// ElementalMachine is a Machine on an ElementalHost.
+// ElementalMachine is the infrastructure of a Machine: it claims an ElementalHost.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=elementalmachines,scope=Namespaced,categories=cluster-api
 // +kubebuilder:storageversion
@@ -193,9 +197,7 @@ type ElementalMachine struct {
 func (m *ElementalMachine) GetConditions() []metav1.Condition { return m.Status.Conditions }
 
 // SetConditions replaces the conditions of the object.
-func (m *ElementalMachine) SetConditions(conditions []metav1.Condition) {
-	m.Status.Conditions = conditions
-}
+func (m *ElementalMachine) SetConditions(list []metav1.Condition) { m.Status.Conditions = list }
 
 // ElementalMachineList is a list of ElementalMachines.
 // +kubebuilder:object:root=true

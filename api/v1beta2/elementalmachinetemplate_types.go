@@ -6,69 +6,73 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// ElementalMachineTemplateSpec holds the template.
+// ElementalMachineTemplateSpec is the desired state of an ElementalMachineTemplate.
 type ElementalMachineTemplateSpec struct {
-	// template of the ElementalMachines to make.
+	// template of the ElementalMachines that Cluster API creates.
 	// +required
 	Template ElementalMachineTemplateResource `json:"template,omitempty,omitzero"`
 }
 
-// ElementalMachineTemplateResource is the ElementalMachine to make.
+// ElementalMachineTemplateResource is the template of an ElementalMachine.
 type ElementalMachineTemplateResource struct {
-	// metadata of the ElementalMachines to make.
+	// metadata of the ElementalMachines.
 	// +optional
 	ObjectMeta clusterv1.ObjectMeta `json:"metadata,omitempty,omitzero"`
 
-	// spec of the ElementalMachines to make.
+	// spec of the ElementalMachines.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="!has(self.hostName)",message="hostName pins one machine and can't be in a template; use hostSelector"
 	// +kubebuilder:validation:XValidation:rule="!has(self.hostRef) && !has(self.providerID)",message="hostRef and providerID are set per machine and can't be in a template"
 	Spec *ElementalMachineSpec `json:"spec,omitempty"`
 }
 
-// ElementalMachineTemplateStatus tells the cluster autoscaler what a machine
-// would be, so that it can scale from zero (Cluster API's proposal "Opt-in
+// ElementalMachineTemplateStatus describes the machines that the template would create,
+// so that the cluster autoscaler can scale from zero (Cluster API's proposal "Opt-in
 // Autoscaling from Zero").
 type ElementalMachineTemplateStatus struct {
-	// capacity that every free host has that matches the template: the least of
-	// each resource, cpu and memory. Of all that match while none is free.
+	// capacity (cpu and memory) that each machine would have at least: the minimum over
+	// the available hosts that match the template. If none is available, the minimum
+	// over all that match.
 	// +optional
 	Capacity corev1.ResourceList `json:"capacity,omitempty"`
-	// nodeInfo of the Nodes that the machines would be.
+	// nodeInfo describes the Nodes of the machines.
 	// +optional
 	NodeInfo TemplateNodeInfo `json:"nodeInfo,omitempty,omitzero"`
-	// hosts that match the template, by what they are.
+	// hosts counts the hosts that match the template.
 	// +optional
 	Hosts TemplateHosts `json:"hosts,omitempty,omitzero"`
 }
 
-// TemplateNodeInfo is what Nodes would be.
+// TemplateNodeInfo describes Nodes.
 // +kubebuilder:validation:MinProperties=1
 type TemplateNodeInfo struct {
-	// architecture as the Node would report it, for example amd64. Blank while
-	// hosts of several match.
+	// architecture of the Nodes, for example amd64. It is blank if hosts of several
+	// architectures match.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	Architecture string `json:"architecture,omitempty"`
-	// operatingSystem is linux.
+	// operatingSystem of the Nodes, which is linux.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	OperatingSystem string `json:"operatingSystem,omitempty"`
 }
 
-// TemplateHosts counts hosts that match a template.
+// TemplateHosts counts the hosts that match a template.
 // +kubebuilder:validation:MinProperties=1
 type TemplateHosts struct {
-	// matching hosts, whatever they are used for.
+	// matching is the number of hosts that match the template, whether they are free or
+	// not. Hosts that are not approved, locked, fenced or being deleted do not count.
 	// +optional
 	Matching *int32 `json:"matching,omitempty"`
-	// available are those that a machine could take now.
+	// available is the number of hosts that match the template and that machines can
+	// claim now.
 	// +optional
 	Available *int32 `json:"available,omitempty"`
 }
 
-// ElementalMachineTemplate is what control planes and MachineDeployments make
-// ElementalMachines from. Its spec is immutable: make another and refer to it.
+// ElementalMachineTemplate is the template from which control planes and
+// MachineDeployments create ElementalMachines. Its spec is immutable: to change it,
+// create another template and refer to that.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=elementalmachinetemplates,scope=Namespaced,categories=cluster-api
 // +kubebuilder:storageversion

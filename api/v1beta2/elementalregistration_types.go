@@ -4,49 +4,56 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ElementalRegistrationSpec says how hosts may enrol and what they become.
+// ElementalRegistrationSpec says how hosts enrol and how their ElementalHosts are
+// created.
 type ElementalRegistrationSpec struct {
-	// hostTemplate is applied to hosts that enrol. A host has no say in it.
+	// hostTemplate is the template of the ElementalHosts of hosts that enrol. A host
+	// can't influence its labels and annotations.
 	// +optional
 	HostTemplate HostTemplate `json:"hostTemplate,omitempty,omitzero"`
 
-	// token limits the tokens that the provider makes.
+	// token says how long the tokens that the provider creates are valid and how often
+	// they can be used.
 	// +optional
 	// +kubebuilder:default={}
 	Token TokenPolicy `json:"token,omitempty,omitzero"`
 
-	// approval says whether hosts are let in at once or by an administrator.
+	// approval says whether hosts that enrol are approved automatically or by an
+	// administrator. Defaults to Automatic.
 	// +optional
 	// +kubebuilder:default=Automatic
 	Approval ApprovalPolicy `json:"approval,omitempty"`
 
-	// readoption says what becomes of hosts that were enrolled before, are not
-	// known here, and have no token: Pending shows them as pending hosts of this
-	// namespace, to be approved; Denied refuses them. Any registration of the
-	// namespace that says Pending will do.
+	// readoption says what happens to a host that enrolled before, is not known here,
+	// and has no token. Pending creates a pending ElementalHost in this namespace, which
+	// an administrator must approve. Anybody can ask for that, so use it only while hosts
+	// are to come back. Denied rejects the host, unless another registration of the
+	// namespace has the value Pending. Defaults to Denied.
 	// +optional
-	// +kubebuilder:default=Pending
+	// +kubebuilder:default=Denied
 	// +kubebuilder:validation:Enum=Pending;Denied
 	Readoption ReadoptionPolicy `json:"readoption,omitempty"`
 
-	// maxPendingHosts bounds the pending hosts of the registration. Further ones
-	// are refused until some are approved or deleted.
+	// maxPendingHosts is the maximum number of pending hosts of the registration.
+	// Further hosts are rejected until some are approved or deleted. Defaults to 1000.
 	// +optional
 	// +kubebuilder:default=1000
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000
 	MaxPendingHosts int32 `json:"maxPendingHosts,omitempty"`
 
-	// agent pins the version of the agent on the registration's hosts.
+	// agent is the version of the agent that the registration's hosts update themselves
+	// to. If absent, agents are not updated.
 	// +optional
 	Agent *AgentRelease `json:"agent,omitempty"`
 
-	// endpoint overrides where hosts find the agent API.
+	// endpoint overrides the server URL, which is where hosts reach the agent API.
+	// Defaults to the manager's flag --agent-api-url.
 	// +optional
 	Endpoint RegistrationEndpoint `json:"endpoint,omitempty,omitzero"`
 }
 
-// ReadoptionPolicy says what becomes of hosts that were enrolled before.
+// ReadoptionPolicy says what happens to hosts that enrolled before and are not known.
 type ReadoptionPolicy string
 
 // Readoption policies.
@@ -55,9 +62,8 @@ const (
 	ReadoptionDenied  ReadoptionPolicy = "Denied"
 )
 
-// AgentRelease is a version of the agent that hosts update themselves to. The
-// manager serves the binaries that it was given; hosts never go back to an
-// older version.
+// AgentRelease is the version of the agent that hosts update themselves to. The manager
+// serves the binaries. Hosts never change to an older version.
 type AgentRelease struct {
 	// version of the agent, as `elemental-agent version` prints it.
 	// +required
@@ -65,7 +71,7 @@ type AgentRelease struct {
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:Pattern=`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`
 	Version string `json:"version,omitempty"`
-	// binaries by architecture. Hosts of another architecture stay as they are.
+	// binaries by architecture. Agents of other architectures are not updated.
 	// +required
 	// +listType=map
 	// +listMapKey=architecture
@@ -74,21 +80,21 @@ type AgentRelease struct {
 	Binaries []AgentBinary `json:"binaries,omitempty"`
 }
 
-// AgentBinary is the agent for one architecture.
+// AgentBinary is the agent binary for one architecture.
 type AgentBinary struct {
-	// architecture as Go names it: amd64, arm64.
+	// architecture as Go names it, for example amd64 or arm64.
 	// +required
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]+$`
 	// +kubebuilder:validation:MaxLength=16
 	Architecture string `json:"architecture,omitempty"`
-	// sha256 of the binary, in hex.
+	// sha256 is the SHA-256 of the binary, in lower-case hex.
 	// +required
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
 	// +kubebuilder:validation:MaxLength=64
 	SHA256 string `json:"sha256,omitempty"`
 }
 
-// ApprovalPolicy says how hosts are let in.
+// ApprovalPolicy says how hosts that enrol are approved.
 // +kubebuilder:validation:Enum=Automatic;Manual
 type ApprovalPolicy string
 
@@ -98,7 +104,7 @@ const (
 	ApprovalManual    ApprovalPolicy = "Manual"
 )
 
-// HostTemplate is applied to hosts that enrol.
+// HostTemplate is the template of an ElementalHost.
 type HostTemplate struct {
 	// labels of the ElementalHost.
 	// +optional
@@ -108,27 +114,27 @@ type HostTemplate struct {
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="keys must be annotation keys"
 	Annotations map[string]string `json:"annotations,omitempty"`
-	// namePattern makes the ElementalHost's name. {{ .HostID }} and
-	// {{ .Inventory… }} are available, with the fields of status.inventory as in
-	// {{ .Inventory.SMBIOS.SerialNumber }}; the result is made a DNS label.
-	// A name that is taken gets the host ID appended. "host-{{ .HostID }}" when
-	// not given.
+	// namePattern is the pattern of the ElementalHost's name. It may contain {{ .HostID
+	// }} and the fields of status.inventory, for example {{
+	// .Inventory.SMBIOS.SerialNumber }}. The result is converted to a DNS label. If the
+	// name exists already, the host ID is appended. Defaults to "host-{{ .HostID }}".
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	NamePattern string `json:"namePattern,omitempty"`
 }
 
-// TokenPolicy limits tokens.
+// TokenPolicy limits the tokens that the provider creates.
 type TokenPolicy struct {
-	// ttlSeconds is how long a token is good for: a minute to 7 days, 24 hours
-	// when not given. A change concerns tokens made from then on.
+	// ttlSeconds is how long a token is valid, in seconds: from 60 (one minute) to
+	// 604800 (7 days). A change applies to tokens created after it. Defaults to 86400
+	// (24 hours).
 	// +optional
 	// +kubebuilder:default=86400
 	// +kubebuilder:validation:Minimum=60
 	// +kubebuilder:validation:Maximum=604800
 	TTLSeconds int32 `json:"ttlSeconds,omitempty"`
-	// maxUses is how many hosts may enrol with one token.
+	// maxUses is the number of hosts that can enrol with one token. Defaults to 1.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
@@ -136,23 +142,24 @@ type TokenPolicy struct {
 	MaxUses int32 `json:"maxUses,omitempty"`
 }
 
-// RegistrationEndpoint is where hosts find the agent API.
+// RegistrationEndpoint overrides the server URL.
 type RegistrationEndpoint struct {
-	// url of the agent API.
+	// url is the server URL: https://host[:port], without a path.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && url(self).getHostname() != '' && self.matches('^https://[^/?#@]+/?$')",message="url must be https://host[:port] without a path"
 	URL string `json:"url,omitempty"`
 }
 
-// ElementalRegistrationStatus is what hosts need to enrol.
+// ElementalRegistrationStatus is what hosts need to enrol, with the state of the
+// registration.
 type ElementalRegistrationStatus struct {
-	// endpoint that hosts are told to use.
+	// endpoint is what hosts use to reach the agent API.
 	// +optional
 	Endpoint PublishedEndpoint `json:"endpoint,omitempty,omitzero"`
-	// tokenSecretRef names the Secret of the newest token. Its key config.yaml is
-	// a complete agent configuration. Delete the Secret to revoke the token and
-	// get another.
+	// tokenSecretRef refers to the Secret of the newest usable token. Its key
+	// config.yaml contains a complete agent configuration. Delete the Secret to revoke
+	// the token and get another.
 	// +optional
 	TokenSecretRef *LocalReference `json:"tokenSecretRef,omitempty"`
 	// tokenExpiresAt is when that token expires.
@@ -167,18 +174,18 @@ type ElementalRegistrationStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// PublishedEndpoint is what hosts are told of the agent API.
+// PublishedEndpoint is what hosts use to reach the agent API.
 type PublishedEndpoint struct {
-	// url of the agent API.
+	// url is the server URL.
 	// +optional
 	URL string `json:"url,omitempty"`
-	// caBundle is PEM: the roots the agent API's certificate chains to.
+	// caBundle contains the CA certificates (PEM) that hosts trust for the agent API.
 	// +optional
 	CABundle string `json:"caBundle,omitempty"`
 }
 
-// ElementalRegistration lets hosts enrol. Deleting it revokes its tokens and
-// leaves its hosts as they are.
+// ElementalRegistration allows hosts to enrol. Deleting it revokes its tokens and leaves
+// its hosts as they are.
 // +kubebuilder:object:root=true
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="the name must be at most 63 characters: it becomes a label of hosts and tokens"
 // +kubebuilder:resource:path=elementalregistrations,scope=Namespaced,categories=cluster-api
@@ -209,9 +216,7 @@ type ElementalRegistration struct {
 func (r *ElementalRegistration) GetConditions() []metav1.Condition { return r.Status.Conditions }
 
 // SetConditions replaces the conditions of the object.
-func (r *ElementalRegistration) SetConditions(conditions []metav1.Condition) {
-	r.Status.Conditions = conditions
-}
+func (r *ElementalRegistration) SetConditions(list []metav1.Condition) { r.Status.Conditions = list }
 
 // ElementalRegistrationList is a list of ElementalRegistrations.
 // +kubebuilder:object:root=true

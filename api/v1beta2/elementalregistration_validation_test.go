@@ -57,7 +57,7 @@ func TestElementalRegistrationDefaults(t *testing.T) {
 			g.Expect(r.Spec.Token.TTLSeconds).To(Equal(int32(86400)), "every token expires")
 			g.Expect(r.Spec.Token.MaxUses).To(Equal(int32(1)))
 			g.Expect(r.Spec.Approval).To(Equal(infrav1.ApprovalAutomatic))
-			g.Expect(r.Spec.Readoption).To(Equal(infrav1.ReadoptionPending), "hosts that come back are shown, and not let in")
+			g.Expect(r.Spec.Readoption).To(Equal(infrav1.ReadoptionDenied), "nothing is stored for a caller without a token")
 			g.Expect(r.Spec.MaxPendingHosts).To(Equal(int32(1000)))
 		})
 	}

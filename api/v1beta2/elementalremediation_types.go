@@ -5,33 +5,32 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// ElementalRemediationSpec says how an unhealthy Machine is remedied: its host is
-// rebooted, and if that does not help the Machine is replaced, which resets the
-// host.
+// ElementalRemediationSpec says how an unhealthy Machine is remediated: its host is
+// rebooted and, if that does not help, the Machine is replaced, which resets the host.
 type ElementalRemediationSpec struct {
-	// reboots to try before the Machine is replaced; 1 when not given.
+	// reboots is the number of reboots to try before the Machine is replaced. Defaults
+	// to 1.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10
 	Reboots *int32 `json:"reboots,omitempty"`
 
-	// recoverySeconds is how long the Machine has to become healthy after each
-	// reboot, and how long a host that is not connected may take to return; 300
-	// when not given.
+	// recoverySeconds is how long to wait for the Machine to become healthy after each
+	// reboot, and for a disconnected host to return, in seconds. Defaults to 300.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=86400
 	RecoverySeconds *int32 `json:"recoverySeconds,omitempty"`
 }
 
-// ElementalRemediationStatus is how far a remediation is.
+// ElementalRemediationStatus is the observed state of an ElementalRemediation.
 type ElementalRemediationStatus struct {
-	// reboots that were asked for.
+	// reboots is the number of reboots that were requested.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Reboots int32 `json:"reboots,omitempty"`
 
-	// waitingSince is when the wait for the Machine to become healthy began.
+	// waitingSince is when the current wait for the Machine to become healthy began.
 	// +optional
 	WaitingSince metav1.Time `json:"waitingSince,omitempty,omitzero"`
 
@@ -43,9 +42,9 @@ type ElementalRemediationStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// ElementalRemediation remedies one unhealthy Machine, its owner. A
-// MachineHealthCheck makes it from an ElementalRemediationTemplate and deletes it
-// when the Machine is healthy.
+// ElementalRemediation remediates one unhealthy Machine, its owner. A MachineHealthCheck
+// creates it from an ElementalRemediationTemplate and deletes it when the Machine is
+// healthy.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=elementalremediations,scope=Namespaced,categories=cluster-api
 // +kubebuilder:storageversion
@@ -73,9 +72,7 @@ type ElementalRemediation struct {
 func (r *ElementalRemediation) GetConditions() []metav1.Condition { return r.Status.Conditions }
 
 // SetConditions replaces the conditions of the object.
-func (r *ElementalRemediation) SetConditions(conditions []metav1.Condition) {
-	r.Status.Conditions = conditions
-}
+func (r *ElementalRemediation) SetConditions(list []metav1.Condition) { r.Status.Conditions = list }
 
 // ElementalRemediationList is a list of ElementalRemediations.
 // +kubebuilder:object:root=true
@@ -85,25 +82,26 @@ type ElementalRemediationList struct {
 	Items           []ElementalRemediation `json:"items"`
 }
 
-// ElementalRemediationTemplateSpec holds the template.
+// ElementalRemediationTemplateSpec is the desired state of an
+// ElementalRemediationTemplate.
 type ElementalRemediationTemplateSpec struct {
-	// template of the ElementalRemediations to make.
+	// template of the ElementalRemediations that MachineHealthChecks create.
 	// +required
 	Template ElementalRemediationTemplateResource `json:"template,omitempty,omitzero"`
 }
 
-// ElementalRemediationTemplateResource is the ElementalRemediation to make.
+// ElementalRemediationTemplateResource is the template of an ElementalRemediation.
 type ElementalRemediationTemplateResource struct {
-	// metadata of the ElementalRemediations to make.
+	// metadata of the ElementalRemediations.
 	// +optional
 	ObjectMeta clusterv1.ObjectMeta `json:"metadata,omitempty,omitzero"`
-	// spec of the ElementalRemediations to make.
+	// spec of the ElementalRemediations.
 	// +required
 	Spec *ElementalRemediationSpec `json:"spec,omitempty"`
 }
 
-// ElementalRemediationTemplate is what MachineHealthChecks make
-// ElementalRemediations from.
+// ElementalRemediationTemplate is the template from which MachineHealthChecks create
+// ElementalRemediations.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=elementalremediationtemplates,scope=Namespaced,categories=cluster-api
 // +kubebuilder:storageversion

@@ -10,98 +10,100 @@ type EndpointType string
 
 // Endpoint types.
 const (
-	// EndpointTypeHost: the address of one of the cluster's control-plane hosts.
+	// EndpointTypeHost: the endpoint is the address of one of the cluster's
+	// control-plane hosts.
 	EndpointTypeHost EndpointType = "Host"
-	// EndpointTypeVIP: an address of its own, which kube-vip on the control-plane
-	// hosts takes care of.
+	// EndpointTypeVIP: the endpoint is a virtual IP address that kube-vip on the
+	// control-plane hosts announces.
 	EndpointTypeVIP EndpointType = "VIP"
-	// EndpointTypeExternal: the user provides it; the provider waits for it.
+	// EndpointTypeExternal: a user provides the endpoint; the provider waits for it.
 	EndpointTypeExternal EndpointType = "External"
 )
 
-// ControlPlaneEndpointPolicy says how a blank endpoint is filled.
+// ControlPlaneEndpointPolicy says how a blank control plane endpoint is set.
 type ControlPlaneEndpointPolicy struct {
-	// type defaults to Host when the endpoint's host is blank and to External
-	// when the user gave one.
+	// type of the endpoint: Host is the address of a control-plane host, VIP a virtual
+	// IP address announced by kube-vip, External an address that a user provides.
+	// Defaults to Host if controlPlaneEndpoint.host is blank, and to External if a user
+	// has set it.
 	// +optional
 	Type EndpointType `json:"type,omitempty"`
 
-	// host says, for type Host, which address of a host is the endpoint and when
-	// the endpoint moves to another host.
+	// host configures type Host: which address of a host is the endpoint, and when it
+	// moves to another host.
 	// +optional
 	Host *EndpointHostPolicy `json:"host,omitempty"`
 
-	// vip says, for type VIP, which address it is and how kube-vip announces it.
+	// vip configures type VIP: the address, and how kube-vip announces it.
 	// +optional
 	VIP *EndpointVIP `json:"vip,omitempty"`
 
-	// hostRef names the ElementalHost whose address the endpoint is. The
-	// provider writes it; blank means that the endpoint is the user's own.
+	// hostRef refers to the ElementalHost whose address is the endpoint. The provider
+	// sets it. It is absent if the endpoint is not the address of a host.
 	// +optional
 	HostRef *EndpointHostReference `json:"hostRef,omitempty"`
 
-	// formerEndpoints are those that the endpoint moved away from, the newest
-	// first. The provider writes them: hosts that still use one follow, also after
-	// a long time offline.
+	// formerEndpoints are the endpoints before the last moves; the newest is the first.
+	// The provider sets them. Hosts that still use a former endpoint are changed to the
+	// current one, even after a long time offline.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	FormerEndpoints []FormerEndpoint `json:"formerEndpoints,omitempty"`
 }
 
-// EndpointHostReference names the host whose address the endpoint is.
+// EndpointHostReference refers to the host whose address is the endpoint.
 type EndpointHostReference struct {
 	// name of the ElementalHost.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name,omitempty"`
-	// chosenAt is when the provider chose it. Machines that are older and have
-	// not yet been given a host may carry another endpoint in their bootstrap
-	// data.
+	// chosenAt is when the provider chose the host. The bootstrap data of Machines
+	// created before may contain another endpoint.
 	// +required
 	ChosenAt metav1.Time `json:"chosenAt,omitempty,omitzero"`
 }
 
-// FormerEndpoint is an endpoint that is none any more.
+// FormerEndpoint is an endpoint that is no longer used.
 type FormerEndpoint struct {
-	// host is the address that it had.
+	// host is the address of the former endpoint.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	Host string `json:"host,omitempty"`
-	// port that it had.
+	// port of the former endpoint.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port,omitempty"`
-	// hostName is the ElementalHost that had the address.
+	// hostName is the name of the ElementalHost that had the address.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	HostName string `json:"hostName,omitempty"`
-	// rejectedSince is when that host was told to refuse connections to this
-	// address from elsewhere, so that clients which hold on to it let go. Absent:
-	// it was not.
+	// rejectedSince is when the provider instructed that host to reject connections of
+	// other hosts at this address, so that clients close their open connections. It is
+	// absent if the host does not reject them.
 	// +optional
 	RejectedSince metav1.Time `json:"rejectedSince,omitempty,omitzero"`
 }
 
-// EndpointHostPolicy is how an endpoint that is a host's address is chosen.
+// EndpointHostPolicy configures an endpoint that is the address of a host.
 type EndpointHostPolicy struct {
-	// address says which of a host's addresses is the endpoint; the InternalIP of
-	// the default route's interface when not given.
+	// address selects the address of a host that is the endpoint. Defaults to the
+	// InternalIP of the interface with the default route.
 	// +optional
 	Address HostAddressRule `json:"address,omitempty,omitzero"`
-	// failover says when the endpoint leaves a host that is dead.
+	// failover says when the endpoint moves away from a dead host.
 	// +optional
 	Failover EndpointFailover `json:"failover,omitempty,omitzero"`
 }
 
-// HostAddressType is a type of address of Cluster API's MachineAddress.
+// HostAddressType is a type of Cluster API's MachineAddress.
 // +kubebuilder:validation:Enum=InternalIP;ExternalIP;Hostname
 type HostAddressType string
 
-// IPFamily is a version of the Internet Protocol.
+// IPFamily is an IP version.
 // +kubebuilder:validation:Enum=IPv4;IPv6
 type IPFamily string
 
@@ -111,26 +113,26 @@ const (
 	IPv6 IPFamily = "IPv6"
 )
 
-// HostAddressRule says which address of a host is meant: the first that all
-// given fields fit.
+// HostAddressRule selects an address of a host: the first one that meets all given
+// fields.
 // +kubebuilder:validation:MinProperties=1
 // +kubebuilder:validation:XValidation:rule="!has(self.type) || self.type != 'Hostname' || !(has(self.interface) || has(self.cidr) || has(self.family))",message="interface, cidr and family are for IP addresses, not for type Hostname"
 // +kubebuilder:validation:XValidation:rule="!has(self.cidr) || isCIDR(self.cidr)",message="cidr must be a network like 10.0.0.0/8 or 2001:db8::/32"
 type HostAddressRule struct {
-	// type of the address; InternalIP when not given.
+	// type of the address. Defaults to InternalIP.
 	// +optional
 	Type HostAddressType `json:"type,omitempty"`
-	// interface that has the address.
+	// interface is the network interface that has the address.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=15
 	Interface string `json:"interface,omitempty"`
-	// cidr that the address is in.
+	// cidr is a network that contains the address, for example 10.0.0.0/8.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	CIDR string `json:"cidr,omitempty"`
-	// family of the address.
+	// family of the address: IPv4 or IPv6.
 	// +optional
 	Family IPFamily `json:"family,omitempty"`
 }
@@ -141,46 +143,51 @@ type FailoverPolicy string
 
 // Failover policies.
 const (
-	// FailoverAutomatic: the endpoint moves by itself.
+	// FailoverAutomatic: the endpoint moves automatically when its host is dead.
 	FailoverAutomatic FailoverPolicy = "Automatic"
-	// FailoverManual: it moves when the annotation MoveEndpointAnnotation asks for
-	// it, and when its Machine is deleted.
+	// FailoverManual: the endpoint moves when MoveEndpointAnnotation requests it, or
+	// when its Machine is deleted.
 	FailoverManual FailoverPolicy = "Manual"
 )
 
-// EndpointFailover says when the endpoint leaves a host that is dead.
+// EndpointFailover says when the endpoint moves away from a dead host.
 // +kubebuilder:validation:MinProperties=1
 type EndpointFailover struct {
-	// policy is Automatic when not given.
+	// policy: Automatic moves the endpoint when its host is dead. Manual moves it only
+	// when the annotation infrastructure.cluster.x-k8s.io/move-endpoint requests it, or
+	// when its Machine is deleted. Defaults to Automatic.
 	// +optional
 	Policy FailoverPolicy `json:"policy,omitempty"`
-	// afterSeconds is how long the endpoint has to be unreachable from the other
-	// control-plane hosts; 300 when not given.
+	// afterSeconds is how long the other control-plane hosts must fail to reach the
+	// endpoint before it moves, in seconds. Defaults to 300. If the endpoint host does not
+	// answer the manager either, it is at most 30, unless the host is in maintenance or
+	// runs a requested reboot or upgrade.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
 	AfterSeconds *int32 `json:"afterSeconds,omitempty"`
 }
 
-// EndpointStatus is what became of an endpoint that is a host's address.
+// EndpointStatus is the state of an endpoint that is the address of a host.
 type EndpointStatus struct {
-	// since is when the endpoint became what it is.
+	// since is when the current endpoint was set.
 	// +optional
 	Since metav1.Time `json:"since,omitempty,omitzero"`
-	// moves counts how often it moved from one address to another.
+	// moves is the number of moves from one address to another.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Moves int64 `json:"moves,omitempty"`
-	// unreachableSince is since when other control-plane hosts have not reached
-	// the endpoint, as the manager heard of it. Absent: they do, or none is there to say.
+	// unreachableSince is when the other control-plane hosts began to report that they
+	// can't reach the endpoint, by the manager's clock. It is absent if they reach it,
+	// or if none of them reports.
 	// +optional
 	UnreachableSince metav1.Time `json:"unreachableSince,omitempty,omitzero"`
-	// lastMove is the move that is under way or was the last.
+	// lastMove is the move in progress, or the last one.
 	// +optional
 	LastMove *EndpointMove `json:"lastMove,omitempty"`
 }
 
-// EndpointMoveCause is why an endpoint moved.
+// EndpointMoveCause is the cause of a move.
 // +kubebuilder:validation:Enum=HostDead;MachineDeleted;AddressChanged;Requested
 type EndpointMoveCause string
 
@@ -192,14 +199,14 @@ const (
 	MoveRequested      EndpointMoveCause = "Requested"
 )
 
-// EndpointMove is a move of the endpoint.
+// EndpointMove is a move of the endpoint to another address.
 type EndpointMove struct {
-	// from is the address that it left.
+	// from is the former address.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	From string `json:"from,omitempty"`
-	// to is the address that it took.
+	// to is the new address.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
@@ -210,8 +217,8 @@ type EndpointMove struct {
 	// startedAt is when the new address was recorded.
 	// +required
 	StartedAt metav1.Time `json:"startedAt,omitempty,omitzero"`
-	// completedAt is when nothing that could be reached used the former address
-	// any more. Absent while the move is under way.
+	// completedAt is when all reachable hosts and objects had stopped using the former
+	// address. It is absent while the move is in progress.
 	// +optional
 	CompletedAt metav1.Time `json:"completedAt,omitempty,omitzero"`
 }

@@ -1,20 +1,21 @@
 package v1beta2
 
-// VIPMode is how kube-vip announces an address.
+// VIPMode says how kube-vip announces a virtual IP address.
 // +kubebuilder:validation:Enum=ARP;BGP
 type VIPMode string
 
 // VIP modes.
 const (
-	// VIPModeARP: the host that leads has the address on an interface and says so
-	// by gratuitous ARP (NDP for IPv6). All hosts are in one layer 2 network.
+	// VIPModeARP: the leader has the address on an interface and announces it by
+	// gratuitous ARP (NDP for IPv6). All control-plane hosts must be in one layer 2
+	// network.
 	VIPModeARP VIPMode = "ARP"
-	// VIPModeBGP: the host that leads announces the address to its peers.
+	// VIPModeBGP: the leader announces the address to its BGP peers.
 	VIPModeBGP VIPMode = "BGP"
 )
 
-// Distribution is how Kubernetes is installed on hosts: it decides where static
-// Pods and credentials are.
+// Distribution is how Kubernetes is installed on hosts. It determines the paths of
+// static Pods and credentials.
 // +kubebuilder:validation:Enum=Kubeadm;K3s;RKE2
 type Distribution string
 
@@ -25,48 +26,49 @@ const (
 	DistributionRKE2    Distribution = "RKE2"
 )
 
-// EndpointVIP is an address of its own for the endpoint. The endpoint's port is
-// that of the API servers.
+// EndpointVIP is a virtual IP address as control plane endpoint. The port of the
+// endpoint is that of the API servers.
 // +kubebuilder:validation:XValidation:rule="has(self.address) != has(self.addressFromPool)",message="give one of address and addressFromPool"
 // +kubebuilder:validation:XValidation:rule="!has(self.mode) || self.mode != 'BGP' || has(self.bgp)",message="mode BGP needs bgp"
 // +kubebuilder:validation:XValidation:rule="!has(self.bgp) || (has(self.mode) && self.mode == 'BGP')",message="bgp is for mode BGP"
 type EndpointVIP struct {
-	// address is an IP address that nothing else uses.
+	// address is an unused IP address. Set either address or addressFromPool.
 	// +optional
 	// +kubebuilder:validation:MinLength=2
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="address must be an IP address"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="address is immutable: hosts and certificates carry it"
 	Address string `json:"address,omitempty"`
-	// addressFromPool has an address claimed from a pool of Cluster API's IPAM
-	// contract. It is given back when the cluster goes.
+	// addressFromPool refers to a pool from which the provider claims an address, by
+	// Cluster API's IPAM contract. The address is released when the cluster is deleted.
 	// +optional
 	AddressFromPool *IPPoolReference `json:"addressFromPool,omitempty"`
-	// mode is ARP when not given.
+	// mode is how kube-vip announces the address: ARP or BGP. Defaults to ARP.
 	// +optional
 	Mode VIPMode `json:"mode,omitempty"`
-	// interface that gets the address. When not given: the loopback in mode BGP;
-	// else, for each host, the one whose subnet holds the address, or that of the
-	// default route where none does.
+	// interface that gets the address. In mode BGP it defaults to the loopback
+	// interface. In mode ARP it defaults on each host to the interface whose subnet
+	// contains the address, or else to that of the default route.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=15
 	Interface string `json:"interface,omitempty"`
-	// image of kube-vip; the one that this provider was tested with when not given.
+	// image of kube-vip. Defaults to the image that this version of the provider was
+	// tested with.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:Pattern=`^[a-zA-Z0-9][-a-zA-Z0-9._:/@]*$`
 	Image string `json:"image,omitempty"`
-	// distribution of Kubernetes. When not given it follows from the Cluster's
-	// control plane.
+	// distribution of Kubernetes. By default it is derived from the control plane of the
+	// Cluster.
 	// +optional
 	Distribution Distribution `json:"distribution,omitempty"`
-	// bgp settings of mode BGP.
+	// bgp configures mode BGP.
 	// +optional
 	BGP *VIPBGP `json:"bgp,omitempty"`
-	// extraEnv are further settings of kube-vip by their names as environment
-	// variables; they go before those that follow from the other fields.
+	// extraEnv are further settings of kube-vip, as environment variables. They take
+	// precedence over the settings derived from the other fields.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -74,9 +76,9 @@ type EndpointVIP struct {
 	ExtraEnv []EnvVar `json:"extraEnv,omitempty"`
 }
 
-// IPPoolReference names a pool that an IPAM provider serves.
+// IPPoolReference refers to a pool of an IPAM provider.
 type IPPoolReference struct {
-	// apiGroup of the pool.
+	// apiGroup of the pool's kind.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -93,14 +95,14 @@ type IPPoolReference struct {
 	Name string `json:"name,omitempty"`
 }
 
-// VIPBGP is how hosts speak BGP.
+// VIPBGP configures BGP on the hosts.
 type VIPBGP struct {
-	// localASN is the hosts' autonomous system.
+	// localASN is the autonomous system number of the hosts.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4294967295
 	LocalASN int64 `json:"localASN,omitempty"`
-	// peers that hosts announce the address to.
+	// peers are the routers to which hosts announce the address.
 	// +required
 	// +listType=map
 	// +listMapKey=address
@@ -109,7 +111,7 @@ type VIPBGP struct {
 	Peers []BGPPeer `json:"peers,omitempty"`
 }
 
-// BGPPeer is a router. It listens at port 179; kube-vip knows no other.
+// BGPPeer is a router. kube-vip always connects to port 179.
 type BGPPeer struct {
 	// address of the router.
 	// +required
@@ -117,12 +119,13 @@ type BGPPeer struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="address must be an IP address"
 	Address string `json:"address,omitempty"`
-	// asn is the router's autonomous system.
+	// asn is the autonomous system number of the router.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4294967295
 	ASN int64 `json:"asn,omitempty"`
-	// multiHop is for a router that is not in the hosts' own network.
+	// multiHop must be Enabled if the router is not in the hosts' own network. Defaults
+	// to Disabled.
 	// +optional
 	MultiHop MultiHop `json:"multiHop,omitempty"`
 }

@@ -4,37 +4,40 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// HostEndpoint is what a host of a cluster says of the cluster's endpoint. It is
-// written when it changes only.
+// HostEndpoint is what a host reports about the control plane endpoint of its cluster.
+// It is written only when it changes.
 type HostEndpoint struct {
-	// kubeconfigs is the endpoint, host:port, that the kubelet and all kubeconfigs
-	// of the host use where they use one.
+	// kubeconfigs is the endpoint (host:port) in the kubeconfigs of the host, including
+	// that of the kubelet.
 	// +optional
 	// +kubebuilder:validation:MaxLength=520
 	Kubeconfigs string `json:"kubeconfigs,omitempty"`
-	// workload is the endpoint, host:port, that the workload cluster's own objects
-	// (cluster-info, kubeadm-config, kube-proxy) name, where the host looks after
-	// them.
+	// workload is the endpoint (host:port) in the objects cluster-info, kubeadm-config
+	// and kube-proxy of the workload cluster. Only the host that updates those objects
+	// reports it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=520
 	Workload string `json:"workload,omitempty"`
-	// rejects is the former endpoint, host:port, that the host refuses to others.
+	// rejects is the former endpoint (host:port) at which the host rejects connections
+	// of other hosts.
 	// +optional
 	// +kubebuilder:validation:MaxLength=520
 	Rejects string `json:"rejects,omitempty"`
-	// message says what the host could not do.
+	// message describes what failed on the host.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
-	// probe is whether the endpoint answers this host; control-plane hosts only.
+	// probe is whether the host can reach the endpoint. Only control-plane hosts report
+	// it.
 	// +optional
 	Probe *EndpointProbe `json:"probe,omitempty"`
-	// apiServer is the host's own; control-plane hosts only.
+	// apiServer is the state of the host's own API server. Only control-plane hosts
+	// report it.
 	// +optional
 	APIServer *HostAPIServer `json:"apiServer,omitempty"`
 }
 
-// ProbeResult is what came of a probe.
+// ProbeResult is the result of a probe.
 // +kubebuilder:validation:Enum=Reachable;Unreachable
 type ProbeResult string
 
@@ -44,9 +47,9 @@ const (
 	ProbeUnreachable ProbeResult = "Unreachable"
 )
 
-// EndpointProbe is whether an API server answers.
+// EndpointProbe is whether a host can reach the API server at an endpoint.
 type EndpointProbe struct {
-	// endpoint that was probed, host:port.
+	// endpoint that was probed (host:port).
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=520
@@ -54,10 +57,10 @@ type EndpointProbe struct {
 	// result of the last probes.
 	// +required
 	Result ProbeResult `json:"result,omitempty"`
-	// since is when that began, by the manager's clock.
+	// since is when probes began to have this result, by the manager's clock.
 	// +required
 	Since metav1.Time `json:"since,omitempty,omitzero"`
-	// message is the error of an unreachable endpoint.
+	// message is the error if the endpoint is unreachable.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Message string `json:"message,omitempty"`
@@ -65,14 +68,13 @@ type EndpointProbe struct {
 
 // HostAPIServer is the API server on a control-plane host.
 type HostAPIServer struct {
-	// result tells whether it answers and says that it is ready.
+	// result is Reachable if the API server answers and is ready.
 	// +required
 	Result ProbeResult `json:"result,omitempty"`
-	// since is when that began, by the manager's clock.
+	// since is when probes began to have this result, by the manager's clock.
 	// +required
 	Since metav1.Time `json:"since,omitempty,omitzero"`
-	// certificateNames are the IP addresses and DNS names that its serving
-	// certificate is good for.
+	// certificateNames are the IP addresses and DNS names in its serving certificate.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64

@@ -4,40 +4,40 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// HostAgent is the agent that runs on a host.
+// HostAgent describes the agent on a host.
 type HostAgent struct {
 	// version of the agent.
 	// +optional
 	Version string `json:"version,omitempty"`
-	// protocol version that it speaks.
+	// protocol is the version of the agent protocol that the agent uses.
 	// +optional
 	Protocol int32 `json:"protocol,omitempty"`
-	// capabilities that it has.
+	// capabilities of the agent: the operations and features that it supports.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	Capabilities []string `json:"capabilities,omitempty"`
-	// bootID changes with every boot.
+	// bootID is the boot ID of the kernel. It changes with each boot.
 	// +optional
 	BootID string `json:"bootID,omitempty"`
-	// clockSkewSeconds is how far the host's clock was ahead of the manager's (or,
-	// below zero, behind it) when the agent connected, in whole minutes; 0 when
-	// that is less than a minute.
+	// clockSkewSeconds is how far the host's clock was ahead of the manager's when the
+	// agent connected, in seconds, rounded to whole minutes. It is negative if the clock
+	// was behind, and 0 if the difference was less than a minute.
 	// +optional
 	ClockSkewSeconds int64 `json:"clockSkewSeconds,omitempty"`
-	// trustDigest names the CA bundle that the agent trusts: the first 16 hex
-	// digits of the SHA-256 of its PEM.
+	// trustDigest identifies the trust bundle of the agent: the first 16 hex digits of
+	// the SHA-256 of its PEM.
 	// +optional
 	// +kubebuilder:validation:MaxLength=16
 	TrustDigest string `json:"trustDigest,omitempty"`
-	// update is how the last update of the agent went.
+	// update is the last update of the agent.
 	// +optional
 	Update *AgentUpdate `json:"update,omitempty"`
 }
 
-// AgentUpdate is how an update of the agent went.
+// AgentUpdate is an update of the agent.
 type AgentUpdate struct {
-	// version that the agent was to become.
+	// version that the agent is updated to.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
@@ -51,48 +51,48 @@ type AgentUpdate struct {
 	Message string `json:"message,omitempty"`
 }
 
-// HostFailures counts bootstraps that failed in a row.
+// HostFailures counts consecutive failed bootstraps.
 type HostFailures struct {
-	// consecutive failures since the last bootstrap that ended well.
+	// consecutive failures since the last bootstrap that succeeded.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Consecutive int32 `json:"consecutive,omitempty"`
-	// lastOperationID is the claim of the last one counted.
+	// lastOperationID is the ID of the claim of the last counted failure.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	LastOperationID string `json:"lastOperationID,omitempty"`
-	// lastTime is when the manager heard of it.
+	// lastTime is when the manager received the report of the last failure.
 	// +optional
 	LastTime metav1.Time `json:"lastTime,omitempty,omitzero"`
 }
 
-// HostErasure reports an erasure of data disks.
+// HostErasure is the result of an erasure of data disks.
 type HostErasure struct {
-	// operationID is the claim that the reset was for.
+	// operationID is the ID of the claim that the reset was for.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	OperationID string `json:"operationID,omitempty"`
-	// disks of the host, and what became of each.
+	// disks of the host with their results.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Disks []ErasedDisk `json:"disks,omitempty"`
 }
 
-// ErasureResult is what became of a disk.
+// ErasureResult is the result of an erasure for one disk.
 // +kubebuilder:validation:Enum=Erased;Kept;Failed
 type ErasureResult string
 
 // Erasure results.
 const (
 	ErasureErased ErasureResult = "Erased"
-	// ErasureKept: the disk holds the operating system.
+	// ErasureKept: the disk contains the operating system and was not erased.
 	ErasureKept   ErasureResult = "Kept"
 	ErasureFailed ErasureResult = "Failed"
 )
 
-// ErasedDisk is what became of one disk.
+// ErasedDisk is the result of an erasure for one disk.
 type ErasedDisk struct {
 	// name of the device.
 	// +required
@@ -103,20 +103,20 @@ type ErasedDisk struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Serial string `json:"serial,omitempty"`
-	// sizeBytes of the device.
+	// sizeBytes is the size of the device, in bytes.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
-	// result of the erasure.
+	// result of the erasure. Kept means that the disk contains the operating system.
 	// +required
 	Result ErasureResult `json:"result,omitempty"`
-	// message says how, or why not.
+	// message describes how the disk was erased, or why it was not.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Message string `json:"message,omitempty"`
 }
 
-// ConnectionState tells whether the agent is connected.
+// ConnectionState says whether the agent is connected.
 // +kubebuilder:validation:Enum=Connected;Disconnected
 type ConnectionState string
 
@@ -131,12 +131,12 @@ type HostConnection struct {
 	// state of the connection.
 	// +required
 	State ConnectionState `json:"state,omitempty"`
-	// since when it is in that state.
+	// since is when the connection entered the state, by the manager's clock.
 	// +required
 	Since metav1.Time `json:"since,omitempty,omitzero"`
 }
 
-// CleanlinessState tells whether something of a former node was found.
+// CleanlinessState says whether leftovers of a former node were found.
 // +kubebuilder:validation:Enum=Clean;Dirty
 type CleanlinessState string
 
@@ -146,19 +146,19 @@ const (
 	CleanlinessDirty CleanlinessState = "Dirty"
 )
 
-// HostCleanliness is what the agent found of former nodes.
+// HostCleanliness is the result of a search for leftovers of former nodes.
 type HostCleanliness struct {
-	// state found.
+	// state is Dirty if leftovers were found.
 	// +required
 	State CleanlinessState `json:"state,omitempty"`
-	// leftovers found, the first few.
+	// leftovers that were found, at most 16.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Leftovers []string `json:"leftovers,omitempty"`
 }
 
-// OperationType is a kind of operation of the agent protocol.
+// OperationType is the type of an operation.
 // +kubebuilder:validation:Enum=Bootstrap;Reset;Reboot;Upgrade
 type OperationType string
 
@@ -170,7 +170,7 @@ const (
 	OperationUpgrade   OperationType = "Upgrade"
 )
 
-// OperationState is how far an operation is.
+// OperationState is the state of an operation.
 // +kubebuilder:validation:Enum=Running;Succeeded;Failed;Unsupported
 type OperationState string
 
@@ -182,32 +182,32 @@ const (
 	OperationUnsupported OperationState = "Unsupported"
 )
 
-// HostOperation is what a host did or does.
+// HostOperation is an operation that a host runs or has run.
 type HostOperation struct {
 	// type of the operation.
 	// +required
 	Type OperationType `json:"type,omitempty"`
-	// id of the operation: that of the claim, or of the request, it was for.
+	// id of the operation: the ID of its claim or request.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	ID string `json:"id,omitempty"`
-	// state of the operation.
+	// state of the operation. Unsupported means that the agent can't run it.
 	// +required
 	State OperationState `json:"state,omitempty"`
-	// step that runs or failed.
+	// step that is running or has failed.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	Step string `json:"step,omitempty"`
-	// message explains a failure, without secrets. The full output stays on the
+	// message explains a failure. It contains no secrets. The full output is on the
 	// host.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
-	// startedAt by the host's clock.
+	// startedAt is when the operation started, by the host's clock.
 	// +optional
 	StartedAt metav1.Time `json:"startedAt,omitempty,omitzero"`
-	// finishedAt by the host's clock.
+	// finishedAt is when the operation finished, by the host's clock.
 	// +optional
 	FinishedAt metav1.Time `json:"finishedAt,omitempty,omitzero"`
 }

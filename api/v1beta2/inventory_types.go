@@ -1,24 +1,24 @@
 package v1beta2
 
-// HostInventory is what a host found out about itself: facts for people and for
-// selection, never for identity or trust.
+// HostInventory is what the agent found out about the host. Use it to select hosts. It
+// proves neither identity nor trust, because the host reports it.
 type HostInventory struct {
-	// machineID is /etc/machine-id.
+	// machineID is the content of /etc/machine-id.
 	// +optional
 	MachineID string `json:"machineID,omitempty"`
-	// architecture in Go's terms: amd64, arm64.
+	// architecture as Go names it, for example amd64 or arm64.
 	// +optional
 	Architecture string `json:"architecture,omitempty"`
-	// smbios holds the DMI strings.
+	// smbios contains the SMBIOS (DMI) strings.
 	// +optional
 	SMBIOS HostSMBIOS `json:"smbios,omitempty,omitzero"`
 	// cpu describes the processors.
 	// +optional
 	CPU HostCPU `json:"cpu,omitempty,omitzero"`
-	// memoryBytes the kernel may use.
+	// memoryBytes is the memory that the kernel can use, in bytes.
 	// +optional
 	MemoryBytes int64 `json:"memoryBytes,omitempty"`
-	// disks are the whole block devices.
+	// disks are the block devices, without partitions.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -33,7 +33,8 @@ type HostInventory struct {
 	OS HostOS `json:"os,omitempty,omitzero"`
 }
 
-// HostSMBIOS holds the DMI strings; often blank or made up by the vendor.
+// HostSMBIOS contains the SMBIOS (DMI) strings. Vendors may leave them blank or fill in
+// placeholders.
 type HostSMBIOS struct {
 	// manufacturer of the system.
 	// +optional
@@ -51,21 +52,21 @@ type HostSMBIOS struct {
 
 // HostCPU describes the processors.
 type HostCPU struct {
-	// model name.
+	// model is the name of the processor model.
 	// +optional
 	Model string `json:"model,omitempty"`
-	// cores counts hardware threads.
+	// cores is the number of hardware threads.
 	// +optional
 	Cores int32 `json:"cores,omitempty"`
 }
 
-// HostDisk is a whole block device.
+// HostDisk is a block device.
 type HostDisk struct {
 	// name of the device, without /dev/.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name,omitempty"`
-	// sizeBytes of the device.
+	// sizeBytes is the size of the device, in bytes.
 	// +optional
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
 	// rotational is true for spinning disks.
@@ -88,10 +89,10 @@ type HostNIC struct {
 	// mac is the hardware address.
 	// +optional
 	MAC string `json:"mac,omitempty"`
-	// speedMbps of the link.
+	// speedMbps is the link speed, in Mbit/s.
 	// +optional
 	SpeedMbps int32 `json:"speedMbps,omitempty"`
-	// defaultRoute is true for the interface of the default route.
+	// defaultRoute is true if the default route uses the interface.
 	// +optional
 	DefaultRoute bool `json:"defaultRoute,omitempty"`
 	// addresses in CIDR notation.
@@ -101,7 +102,7 @@ type HostNIC struct {
 	Addresses []string `json:"addresses,omitempty"`
 }
 
-// HostOS names the operating system, as in os-release(5).
+// HostOS identifies the operating system, as in os-release(5).
 type HostOS struct {
 	// id, for example "debian".
 	// +optional
@@ -109,10 +110,10 @@ type HostOS struct {
 	// versionID, for example "12".
 	// +optional
 	VersionID string `json:"versionID,omitempty"`
-	// prettyName for people.
+	// prettyName is the name for people.
 	// +optional
 	PrettyName string `json:"prettyName,omitempty"`
-	// kernelVersion that runs.
+	// kernelVersion is the version of the running kernel.
 	// +optional
 	KernelVersion string `json:"kernelVersion,omitempty"`
 }

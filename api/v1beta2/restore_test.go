@@ -101,7 +101,7 @@ func runningCluster(namespace string) []client.Object {
 				NamePattern: "edge-{{ .HostID }}",
 			},
 			Token:    infrav1.TokenPolicy{TTLSeconds: 3600, MaxUses: 10},
-			Approval: infrav1.ApprovalManual, Readoption: infrav1.ReadoptionDenied, MaxPendingHosts: 7,
+			Approval: infrav1.ApprovalManual, Readoption: infrav1.ReadoptionPending, MaxPendingHosts: 7,
 			Agent: &infrav1.AgentRelease{Version: "v1.2.3", Binaries: []infrav1.AgentBinary{
 				{Architecture: "arm64", SHA256: strings.Repeat("0f", 32)},
 			}},

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/envtest"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/envtest"
 )
 
 // env is the control plane of all tests of this package.

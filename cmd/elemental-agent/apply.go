@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/executor"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/parser"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/bootstrap"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
@@ -75,7 +75,7 @@ func (f *applyFlags) apply(ctx context.Context, s streams, path string) (err err
 		return err
 	}
 	op := state.Operation{Operation: protocol.Operation{Type: "apply", ID: f.instance}}
-	job := agent.Job{Folder: op.Folder(), Data: data, Format: f.format, ID: f.instance, Hostname: f.hostname}
+	job := bootstrap.Job{Folder: op.Folder(), Data: data, Format: f.format, ID: f.instance, Hostname: f.hostname}
 	log := logger(s, slog.LevelInfo)
 	warnings, err := execute.Check(job)
 	if err != nil {
@@ -85,16 +85,20 @@ func (f *applyFlags) apply(ctx context.Context, s streams, path string) (err err
 	for _, warning := range append(warnings, executing...) {
 		log.Warn("Bootstrap data", "warning", warning)
 	}
-	var failure *agent.Failure
+	var failure *bootstrap.Failure
 	if err == nil || errors.As(err, &failure) {
-		err = errors.Join(err, execute.Settle(job.Folder))
+		err = errors.Join(err, execute.RemoveSecrets(job.Folder))
 	}
 	return err
 }
 
 // describe prints what would be done.
 func (f *applyFlags) describe(s streams, data []byte) error {
-	config, warnings, err := bootstrap.Parse(data, f.format, executor.Variables(f.instance, f.hostname))
+	vars, err := bootstrap.Variables("/", f.instance, f.hostname)
+	if err != nil {
+		return err
+	}
+	config, warnings, err := parser.Parse(data, f.format, vars)
 	if err != nil {
 		return fmt.Errorf("checking the bootstrap data: %w", err)
 	}
@@ -103,5 +107,5 @@ func (f *applyFlags) describe(s streams, data []byte) error {
 			return err
 		}
 	}
-	return bootstrap.Describe(s.out, config)
+	return bootstrapdata.Describe(s.out, config)
 }

@@ -6,26 +6,25 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap/apply"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/assembly"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/apply/host"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/config"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/elemental"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/erase"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/executor"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/host"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/hostkey"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/node"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/probe"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/reboot"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/bootstrap"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/erase"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oscommand"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform/elemental"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform/linux"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/tpm"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
 func configFlag(flags *pflag.FlagSet) *string {
@@ -36,17 +35,26 @@ func logger(s streams, level slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: level}))
 }
 
-// assembly is everything that runs on a host, put together.
-type assembly struct {
+// localAgent is the agent of this machine with its configuration and its state.
+type localAgent struct {
 	config config.Config
 	store  *state.Store
 	agent  *agent.Agent
-	close  func() error
+	// unlock unlocks the state directory.
+	unlock func() error
 }
 
-// assemble reads the configuration and the state, which it locks. newKey has the
-// host's key replaced by another one.
-func assemble(path string, newKey bool, log *slog.Logger) (_ *assembly, err error) {
+// assembleOptions say how a command uses the agent.
+type assembleOptions struct {
+	// newKey replaces the host's key.
+	newKey bool
+	// selfUpdate updates this program when a plan pins another release.
+	selfUpdate bool
+}
+
+// assemble reads the configuration, locks the state directory, and puts the agent
+// together.
+func assemble(path string, o assembleOptions, log *slog.Logger) (_ *localAgent, err error) {
 	settings, system, err := loadSettings(path)
 	if err != nil {
 		return nil, &usageError{err}
@@ -71,70 +79,58 @@ func assemble(path string, newKey bool, log *slog.Logger) (_ *assembly, err erro
 	if err != nil {
 		return nil, err
 	}
-	keeper := endpoint.New(endpoint.Options{Documents: store.Documents(), Log: log})
-	machine := host.New(host.Options{Endpoint: keeper})
+	keys := hostkey.Keys{Policy: settings.Key.TPM, TPM: tpm.Device{Path: tpm.DefaultDevice}, Log: log}
+	executor, err := newExecutor(dir, settings.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	applier := endpoint.New(endpoint.Options{Documents: store.Documents(), Log: log})
+	machine := linux.New(linux.Options{Endpoint: applier})
 	boot, err := machine.BootID()
 	if err != nil {
 		return nil, err
 	}
-	keys := hostkey.Keys{Policy: settings.Key.TPM, TPM: tpm.Device{Path: tpm.DefaultDevice}, Log: log}
-	if newKey {
-		if err := agent.ReplaceKey(store, keys); err != nil {
+	if o.newKey {
+		if err := connection.ReplaceKey(store, keys); err != nil {
 			return nil, err
 		}
 	}
-	link, err := agent.NewLink(agent.LinkOptions{
+	options := assembly.Options{
 		Store: store, Keys: keys, Servers: settings.Servers, TrustBundle: settings.TrustBundle, Source: settings.Source(),
-		Built: built(), Now: time.Now, UserAgent: "elemental-agent/" + agentVersion(),
-	})
-	if err != nil {
-		return nil, err
-	}
-	execute, err := newExecutor(dir, settings.StateDir)
-	if err != nil {
-		return nil, err
-	}
-	linker := &node.Linker{Clock: retry.System{}}
-	runners := map[protocol.OperationType]agent.Runner{
-		protocol.OperationReset:  &agent.Reset{Store: store, Host: machine, Undoer: execute, Observer: machine, BootID: boot, Log: log},
-		protocol.OperationReboot: &reboot.Runner{Documents: store.Documents(), Host: machine, BootID: boot, Log: log},
+		Built: built(), RotateAfter: settings.RotateAfter,
+		Platform: machine, Executor: executor, Endpoint: applier, Eraser: &erase.Eraser{},
+		Root: "/", Clock: retry.System{},
+		Token: settings.Token, RemoveToken: func() error { return config.ForgetToken(path) }, ReadoptAfter: settings.ReadoptAfter,
+		Status: connectionFile(log).write, Version: agentVersion(), BootID: boot, Log: log,
 	}
 	if system != nil {
-		runners[protocol.OperationReset] = &elemental.Reset{
-			System: *system, Store: store, Undoer: execute, Observer: machine, Node: machine, Host: machine,
-			Commands: host.Commands{}, BootID: boot, Log: log,
+		options.Reset = &elemental.ResetRunner{
+			System: *system, Documents: store.Documents(), Bootstraps: executor, Platform: machine,
+			Commands: oscommand.System{}, BootID: boot, Log: log,
 		}
-		runners[protocol.OperationUpgrade] = &elemental.Upgrade{
-			System: *system, Documents: store.Documents(), Host: machine, BootID: boot, Log: log,
+		options.Upgrade = &elemental.UpgradeRunner{
+			System: *system, Documents: store.Documents(), Platform: machine, BootID: boot, Log: log,
 		}
 	}
-	runners[protocol.OperationReset] = &erase.Runner{
-		Runner: runners[protocol.OperationReset], Documents: store.Documents(), Eraser: &erase.Eraser{}, Log: log,
+	if o.selfUpdate {
+		options.NewUpdater = func(currentClient func() *client.Client) (agent.Updater, error) {
+			return newUpdater(settings, store, currentClient, log)
+		}
 	}
-	runners[protocol.OperationBootstrap] = &agent.Bootstrap{
-		Source:    func() agent.Source { return link.Client() },
-		Documents: store.Documents(), Executor: execute, Observer: machine, Surveyor: machine, Namer: machine, Linker: linker, Log: log,
-		Keeper: keeper, Desired: func() protocol.Desired { return store.Plan().Desired },
+	a, err := assembly.New(options)
+	if err != nil {
+		return nil, err
 	}
-	return &assembly{
-		config: settings, store: store, close: unlock,
-		agent: agent.New(agent.Options{
-			Store: store, Link: link, Token: settings.Token,
-			ForgetTokenFile: func() error { return config.ForgetToken(path) }, Observer: machine, Namer: machine, Watcher: machine, Linker: linker,
-			Runners: runners, Erases: true, Keeper: keeper, Prober: probe.New(probe.Options{Root: "/", Own: machine.Own, Clock: retry.System{}}),
-			RotateAfter: settings.RotateAfter, ReadoptAfter: settings.ReadoptAfter, Status: connectionFile(log).write,
-			Clock: retry.System{}, Log: log, Version: agentVersion(), BootID: boot,
-		}),
-	}, nil
+	return &localAgent{config: settings, store: store, agent: a, unlock: unlock}, nil
 }
 
-func newExecutor(files state.Files, dir string) (*executor.Executor, error) {
+func newExecutor(files state.Files, dir string) (*bootstrap.LocalExecutor, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("finding this program: %w", err)
 	}
-	return &executor.Executor{
-		Files: files, Dir: dir, Root: "/", System: apply.LocalSystem{}, Runner: []string{self, scriptCommand},
+	return &bootstrap.LocalExecutor{
+		Files: files, Dir: dir, Root: "/", System: host.LocalSystem{}, ScriptCommand: []string{self, scriptCommand},
 	}, nil
 }
 
@@ -159,18 +155,13 @@ func runCommand() command {
 				if here, err := inRecovery(ctx, *path, log); here || err != nil {
 					return err
 				}
-				parts, err := assemble(*path, false, log)
+				local, err := assemble(*path, assembleOptions{selfUpdate: *selfUpdate}, log)
 				if err != nil {
 					return err
 				}
-				defer func() { err = errors.Join(err, parts.close()) }()
-				if *selfUpdate {
-					if err := parts.updateItself(log); err != nil {
-						return err
-					}
-				}
-				log.Info("Starting", "version", agentVersion(), "config", parts.config.String())
-				if err := parts.agent.Run(ctx); !errors.Is(err, agent.ErrRestart) {
+				defer func() { err = errors.Join(err, local.unlock()) }()
+				log.Info("Starting", "version", agentVersion(), "config", local.config.String())
+				if err := local.agent.Run(ctx); !errors.Is(err, agent.ErrRestart) {
 					return err
 				}
 				return nil
@@ -184,7 +175,7 @@ func enrolCommand() command {
 		name: "enrol", summary: "Enrol this host once and print its name",
 		details: "Makes the host's key if it has none and asks the manager for a place in the fleet. Enrolling\nagain changes nothing. \"run\" does this by itself.\n\n" +
 			"With --new-key the host gets another key first, for one whose key was lost with its TPM or\n" +
-			"locked. An administrator then has to let it in again.",
+			"locked. An administrator then has to approve it again.",
 		setUp: func(flags *pflag.FlagSet) func(context.Context, streams, []string) error {
 			path := configFlag(flags)
 			newKey := flags.Bool("new-key", false, "replace the host's key; the old one is lost")
@@ -192,20 +183,20 @@ func enrolCommand() command {
 				if err := noArguments(args); err != nil {
 					return err
 				}
-				parts, err := assemble(*path, *newKey, logger(s, slog.LevelWarn))
+				local, err := assemble(*path, assembleOptions{newKey: *newKey}, logger(s, slog.LevelWarn))
 				if err != nil {
 					return err
 				}
-				defer func() { err = errors.Join(err, parts.close()) }()
-				if err := parts.agent.Enrol(ctx); err != nil {
+				defer func() { err = errors.Join(err, local.unlock()) }()
+				if err := local.agent.Enrol(ctx); err != nil {
 					return err
 				}
-				parts.agent.ForgetToken()
-				who := parts.store.Identity()
-				if _, err := fmt.Fprintln(s.out, who.Namespace+"/"+who.Name); err != nil {
+				local.agent.ForgetToken()
+				identity := local.store.Identity()
+				if _, err := fmt.Fprintln(s.out, identity.Namespace+"/"+identity.Name); err != nil {
 					return err
 				}
-				if !who.Approved {
+				if !identity.Approved {
 					_, err = fmt.Fprintln(s.err, "An administrator has to approve this host before it is used.")
 				}
 				return err

@@ -8,8 +8,9 @@ import (
 	"os"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/config"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/elemental"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/host"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oscommand"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform/elemental"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform/linux"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 )
@@ -55,7 +56,7 @@ func inRecovery(ctx context.Context, path string, log *slog.Logger) (here bool, 
 		return true, errors.New("the agent changes the whole system and has to be run as root")
 	}
 	recovery := &elemental.Recovery{
-		System: *system, StateDir: settings.StateDir, Host: host.New(host.Options{}), Commands: host.Commands{},
+		System: *system, StateDir: settings.StateDir, Platform: linux.New(linux.Options{}), Commands: oscommand.System{},
 		Clock: retry.System{}, Log: log,
 	}
 	return true, recovery.Run(ctx)

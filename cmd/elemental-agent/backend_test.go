@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/config"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/elemental"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform/elemental"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 )
 

@@ -6,40 +6,40 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap/durable"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/host"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform/linux"
 )
 
-// connectionRecord is where "run" tells "status" how the connection is.
+// connectionRecord is where "run" writes the status of the connection for "status".
 type connectionRecord struct {
 	path string
 	log  *slog.Logger
 }
 
 func connectionFile(log *slog.Logger) connectionRecord {
-	return connectionRecord{path: filepath.Join(host.RuntimeDir, "connection.json"), log: log}
+	return connectionRecord{path: filepath.Join(linux.RuntimeDir, "connection.json"), log: log}
 }
 
-func (r connectionRecord) write(connection agent.Connection) {
-	data, err := json.Marshal(connection)
+func (r connectionRecord) write(status connection.Status) {
+	data, err := json.Marshal(status)
 	if err == nil {
 		err = durable.WriteFile(r.path, data, 0o600)
 	}
 	if err != nil {
-		r.log.Warn("Could not note the connection for the status command", "error", err)
+		r.log.Warn("Could not write the status of the connection for the status command", "error", err)
 	}
 }
 
-// read returns nil when no agent has run since the boot.
-func (r connectionRecord) read() *agent.Connection {
+// read returns nil if no agent has run since the boot.
+func (r connectionRecord) read() *connection.Status {
 	data, err := os.ReadFile(r.path)
 	if err != nil {
 		return nil
 	}
-	connection := &agent.Connection{}
-	if json.Unmarshal(data, connection) != nil {
+	status := &connection.Status{}
+	if json.Unmarshal(data, status) != nil {
 		return nil
 	}
-	return connection
+	return status
 }

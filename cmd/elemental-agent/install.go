@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/config"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/elemental"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform/elemental"
 )
 
 func installCommand() command {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap/script"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/script"
 )
 
 // Exit statuses.

@@ -38,12 +38,12 @@ func resetCommand() command {
 }
 
 func resetHost(ctx context.Context, s streams, path string, force bool) (err error) {
-	parts, err := assemble(path, false, logger(s, slog.LevelInfo))
+	local, err := assemble(path, assembleOptions{}, logger(s, slog.LevelInfo))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, parts.close()) }()
-	plan := parts.store.Plan()
+	defer func() { err = errors.Join(err, local.unlock()) }()
+	plan := local.store.Plan()
 	claimed := plan.Desired.ProviderID != "" || plan.Operation != nil && plan.Operation.Type == protocol.OperationBootstrap
 	if claimed && !force {
 		return errors.New("the manager uses this host for a Machine: delete the Machine, or add --force to break it")
@@ -52,9 +52,9 @@ func resetHost(ctx context.Context, s streams, path string, force bool) (err err
 		Operation: protocol.Operation{Type: protocol.OperationReset, ID: state.LocalPrefix + time.Now().UTC().Format("20060102T150405")},
 		StartedAt: time.Now().UTC(),
 	}
-	result, err := parts.agent.Execute(ctx, op)
+	result, err := local.agent.Execute(ctx, op)
 	if ctx.Err() != nil {
-		_, err = fmt.Fprintln(s.out, "The agent's service goes on with the reset, after the reboot if there is one.")
+		_, err = fmt.Fprintln(s.out, "The agent's service continues the reset, if necessary after a reboot.")
 		return err
 	}
 	if err != nil {

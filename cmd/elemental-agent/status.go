@@ -15,10 +15,10 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/config"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/host"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/hostkey"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform/linux"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
@@ -33,7 +33,7 @@ type status struct {
 	KeyPlace    string               `json:"keyPlace,omitempty"`
 	Generation  int64                `json:"generation"`
 	Servers     []string             `json:"servers"`
-	Connection  *agent.Connection    `json:"connection,omitempty"`
+	Connection  *connection.Status   `json:"connection,omitempty"`
 	ServerTime  *time.Time           `json:"serverTime,omitempty"`
 	ClockSkew   string               `json:"clockSkew,omitempty"`
 	ProviderID  string               `json:"providerID,omitempty"`
@@ -86,7 +86,7 @@ func statusCommand() command {
 
 func readStatus(ctx context.Context, settings config.Config, log *slog.Logger) (status, error) {
 	shown := status{Version: agentVersion(), Servers: settings.Servers, Operations: []protocolOperation{}}
-	found, err := host.New(host.Options{}).Cleanliness(ctx)
+	found, err := linux.New(linux.Options{}).Cleanliness(ctx)
 	if err != nil {
 		return status{}, err
 	}

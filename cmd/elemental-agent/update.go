@@ -12,6 +12,9 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/config"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/update"
@@ -20,32 +23,31 @@ import (
 // runningProgram is this program, also after its file was replaced.
 const runningProgram = "/proc/self/exe"
 
-// updateItself has the agent replace this program when a plan pins another
-// release.
-func (a *assembly) updateItself(log *slog.Logger) error {
+// newUpdater returns what replaces this program when a plan pins another release; nil if
+// the program cannot be replaced.
+func newUpdater(settings config.Config, store *state.Store, currentClient func() *client.Client, log *slog.Logger) (agent.Updater, error) {
 	path, err := program()
 	if err != nil {
 		log.Warn("Doesn't update itself", "error", err)
-		return nil
+		return nil, nil
 	}
 	updater, err := update.New(update.Options{
-		Documents: a.store.Documents(), Disk: update.System{}, Folder: filepath.Join(a.config.StateDir, "update"), Path: path,
+		Documents: store.Documents(), Disk: update.System{}, Folder: filepath.Join(settings.StateDir, "update"), Path: path,
 		Running: func() (io.ReadCloser, error) { return os.Open(runningProgram) },
 		Version: agentVersion(),
-		Source:  func() update.Source { return a.agent.Link.Client() },
+		Source:  func() update.Source { return currentClient() },
 		Probe: func(ctx context.Context, path string) (string, error) {
 			return update.ProbeVersion(ctx, retry.System{}, path)
 		},
 		Clock: retry.System{}, Log: log,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if !updater.Able() {
+	if !updater.CanUpdate() {
 		log.Warn("Can't be updated where it is: the folder is read-only", "path", path)
 	}
-	a.agent.Updater = updater
-	return nil
+	return updater, nil
 }
 
 // program is the path of this program. A service that starts it by another one,

@@ -144,7 +144,7 @@ func TestUpdatesRealPrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	if _, err := s.updater().Keep(t.Context(), second, func() {}); !errors.Is(err, agent.ErrRestart) {
+	if _, err := s.updater().Ensure(t.Context(), second, func() {}); !errors.Is(err, agent.ErrRestart) {
 		t.Fatal(err)
 	}
 	t.Logf("replaced within %s", time.Since(began).Round(time.Millisecond))
@@ -152,10 +152,10 @@ func TestUpdatesRealPrograms(t *testing.T) {
 		t.Errorf("installed %s over %s", now, before)
 	}
 	u := s.updater()
-	if err := u.Connected(); err != nil {
+	if err := u.Confirm(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := u.Keep(t.Context(), second, func() {}); err != nil {
+	if _, err := u.Ensure(t.Context(), second, func() {}); err != nil {
 		t.Fatal(err)
 	}
 	if report := u.Report(); report.State != protocol.StateSucceeded || report.Version != "v1.1.0" {
@@ -172,7 +172,7 @@ func TestUpdatesRealPrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 	third := s.build(source, "v1.2.0")
-	if _, err := u.Keep(t.Context(), third, func() {}); !errors.Is(err, agent.ErrRestart) {
+	if _, err := u.Ensure(t.Context(), third, func() {}); !errors.Is(err, agent.ErrRestart) {
 		t.Fatal(err)
 	}
 	for start := range update.MaxStarts {

@@ -16,37 +16,45 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/authority"
 )
 
-// defaultNamespace holds the agent API's authority where the manager does not
-// run in a Pod.
+// defaultNamespace has the Secret of the agent API's CA if the manager does not run in a
+// Pod.
 const defaultNamespace = "elemental-system"
 
-// setupAgentAPI adds the API that agents talk to, and the registrations that
-// tell them where it is.
-func setupAgentAPI(ctx context.Context, mgr ctrl.Manager, o *options) error {
+// setupAgentAPI adds the agent API, its CA and binaries, and the controller of
+// registrations, which publishes its URL and CA.
+func setupAgentAPI(ctx context.Context, mgr ctrl.Manager, o *options) (*server.Server, error) {
 	pod := types.NamespacedName{Namespace: os.Getenv("POD_NAMESPACE"), Name: os.Getenv("POD_NAME")}
 	namespace := pod.Namespace
 	if namespace == "" {
 		namespace = defaultNamespace
 	}
 	ca := authority.New(mgr.GetAPIReader(), mgr.GetClient(), namespace, clock.RealClock{})
-	follower := &authority.Reconciler{
+	reconciler := &authority.Reconciler{
 		Authority: ca, Hosts: mgr.GetClient(), Recorder: newRecorder(mgr, "elemental-agent-api"), Clock: clock.RealClock{},
 	}
-	if err := follower.SetupWithManager(mgr); err != nil {
-		return fmt.Errorf("setting up the agent API's authority: %w", err)
+	if err := reconciler.SetupWithManager(mgr); err != nil {
+		return nil, fmt.Errorf("setting up the agent API's authority: %w", err)
 	}
-	if err := follower.RegisterMetrics(ctx, metrics.Registry); err != nil {
-		return fmt.Errorf("setting up the agent API's authority: %w", err)
+	if err := reconciler.RegisterMetrics(ctx, metrics.Registry); err != nil {
+		return nil, fmt.Errorf("setting up the agent API's authority: %w", err)
 	}
 	agents := agentfiles.New(ctx, o.agentAPI.binaries, clock.RealClock{})
 	if err := mgr.Add(agents); err != nil {
-		return fmt.Errorf("setting up agents' binaries: %w", err)
+		return nil, fmt.Errorf("setting up agents' binaries: %w", err)
 	}
 	if err := (&registration.Reconciler{
 		Client: mgr.GetClient(), Authority: ca, Agents: agents,
 		Clock: clock.RealClock{}, URL: o.agentAPI.url, WatchFilter: o.watchFilter,
 	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.registration)); err != nil {
-		return fmt.Errorf("setting up ElementalRegistration: %w", err)
+		return nil, fmt.Errorf("setting up ElementalRegistration: %w", err)
+	}
+	proxies, err := o.agentAPI.proxyNetworks()
+	if err != nil {
+		return nil, err
+	}
+	images, err := o.kubeVIP.policy()
+	if err != nil {
+		return nil, err
 	}
 	api, err := server.New(server.Options{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Informers: mgr.GetCache(),
@@ -55,10 +63,14 @@ func setupAgentAPI(ctx context.Context, mgr ctrl.Manager, o *options) error {
 		Agents: agents, AgentDownloads: o.agentAPI.downloads,
 		EnrolRate: o.agentAPI.enrolRate, EnrolBurst: o.agentAPI.enrolBurst,
 		ConnectionRate: o.agentAPI.connectionRate, ConnectionBurst: o.agentAPI.connectionBurst, MaxHandshakes: o.agentAPI.maxHandshakes,
+		MaxUnauthenticated: o.agentAPI.unauthenticated, Proxies: proxies, Images: images,
 		DisconnectGrace: o.agentAPI.disconnectGrace, PingAfter: o.agentAPI.pingInterval, PingTimeout: o.agentAPI.pingTimeout,
 	})
 	if err != nil {
-		return fmt.Errorf("setting up agent API: %w", err)
+		return nil, fmt.Errorf("setting up agent API: %w", err)
 	}
-	return api.SetupWithManager(mgr)
+	if err := api.SetupWithManager(mgr); err != nil {
+		return nil, err
+	}
+	return api, nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// agent is a host's side: the real client of the agent API, without a host.
+// agent simulates a host with the real client of the agent API.
 type agent struct {
 	name string
 	key  *ecdsa.PrivateKey
@@ -37,7 +37,7 @@ func newAgent(name, url, bundle string) (*agent, error) {
 	return &agent{name: name, key: key, api: api}, nil
 }
 
-// host is the object that the agent belongs to, as an administrator declares it.
+// host returns the declared host of the agent.
 func (a *agent) host(namespace string) (*infrav1.ElementalHost, error) {
 	public, err := identity.PublicKeyBytes(a.key)
 	if err != nil {
@@ -50,7 +50,7 @@ func (a *agent) host(namespace string) (*infrav1.ElementalHost, error) {
 	return h, nil
 }
 
-// start says what there is to say of a clean host.
+// start reports the facts of a clean host.
 func (a *agent) start(ctx context.Context) error {
 	return a.persist(ctx, func() error {
 		return a.api.Report(ctx, protocol.Report{
@@ -64,15 +64,14 @@ func (a *agent) start(ctx context.Context) error {
 	})
 }
 
-// report tells how far an operation is.
+// report reports the state of an operation.
 func (a *agent) report(ctx context.Context, op protocol.Operation, state protocol.OperationState) error {
 	return a.persist(ctx, func() error {
 		return a.api.Report(ctx, protocol.Report{Operations: []protocol.OperationReport{{Type: op.Type, ID: op.ID, State: state, Step: "runcmd"}}})
 	})
 }
 
-// persist tries again until ctx ends: the manager may just have learned of the
-// host, or not yet.
+// persist retries until ctx ends, as the manager's cache may not have the host yet.
 func (a *agent) persist(ctx context.Context, do func() error) error {
 	const every = 100 * time.Millisecond
 	for {
@@ -88,7 +87,7 @@ func (a *agent) persist(ctx context.Context, do func() error) error {
 	}
 }
 
-// operation waits for the next operation that the host is told.
+// operation waits for the next operation of the host's plan.
 func (a *agent) operation(ctx context.Context) (protocol.Operation, error) {
 	after := ""
 	for {
@@ -109,7 +108,7 @@ func (a *agent) operation(ctx context.Context) (protocol.Operation, error) {
 	}
 }
 
-// run polls until ctx ends and does at once what it is told.
+// run polls until ctx ends, and reports success of each operation at once.
 func (a *agent) run(ctx context.Context) {
 	defer a.api.Close()
 	if a.start(ctx) != nil {

@@ -19,15 +19,14 @@ import (
 
 const (
 	enrolments = 50
-	// maxEnrolmentWrites is what an enrolment may cost: the token's use, the
-	// host, its first status.
+	// maxEnrolmentWrites bounds the writes of one enrolment: the use of the token, the
+	// host and its first status.
 	maxEnrolmentWrites = 3
-	// aftermath is longer than the host controller leaves a new host alone.
+	// aftermath is longer than the delay of the host controller for a new host.
 	aftermath = 12 * time.Second
 )
 
-// testEnrolment counts what enrolments at the same time cost, with all
-// reconcilers running.
+// testEnrolment counts the writes of concurrent enrolments, with all reconcilers.
 func (r *rig) testEnrolment(t *testing.T) {
 	g := NewWithT(t)
 	ctx, cancel := context.WithTimeout(t.Context(), soon)

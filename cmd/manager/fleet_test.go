@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -17,7 +18,6 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -31,20 +31,17 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/bench/measure"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/envtest"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/envtest"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/figures/measure"
 )
 
 const (
-	fleet = 200
-	// maxWrites is what a machine may cost from its claim to its provisioning.
+	// maxWrites bounds the writes for a Machine, from its claim until it is provisioned.
 	maxWrites = 8
-	// observed is how long a fleet at rest is looked at.
-	observed = time.Minute
-	soon     = 3 * time.Minute
+	soon      = 3 * time.Minute
 )
 
-// rig is the manager as main starts it, and what its tests look at.
+// rig is the manager, as main starts it, with an API server that counts writes.
 type rig struct {
 	*controllertest.Fixture
 
@@ -53,8 +50,7 @@ type rig struct {
 	agents      sync.WaitGroup
 }
 
-// TestFleet runs the whole manager against a real API server, with real agents'
-// connections.
+// TestFleet runs the whole manager with a real API server and real connections of agents.
 func TestFleet(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	env := envtest.Start(t)
@@ -83,18 +79,14 @@ func TestFleet(t *testing.T) {
 	t.Run("LongEvents", func(t *testing.T) { r.testLongEvents(t) })
 }
 
-// start starts the manager with the rights of its role, and returns what it ends
-// with.
+// start starts the manager with the permissions of its role. The channel receives its
+// result.
 func (r *rig) start(ctx context.Context, env *envtest.Environment) <-chan error {
 	r.T.Helper()
 	r.Expect(r.Admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: defaultNamespace}})).To(Succeed())
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	r.Expect(err).NotTo(HaveOccurred())
-	address := listener.Addr().String()
-	r.Expect(listener.Close()).To(Succeed())
-	r.url = "https://" + address
+	address := r.reserve()
 
-	r.T.Setenv("KUBECONFIG", r.kubeconfig(r.user(env)))
+	r.T.Setenv("KUBECONFIG", r.kubeconfig(r.install(env, filepath.Join("config", "default"), nil)))
 	o := newOptions()
 	fs := pflag.NewFlagSet("manager", pflag.ContinueOnError)
 	o.addFlags(fs)
@@ -110,17 +102,17 @@ func (r *rig) start(ctx context.Context, env *envtest.Environment) <-chan error 
 	return ended
 }
 
-// user returns a configuration with the rights that the manager is installed with.
-func (r *rig) user(env *envtest.Environment) *rest.Config {
+// reserve chooses the address of the agent API, and returns it.
+func (r *rig) reserve() string {
 	r.T.Helper()
-	role := readClusterRole(r)
-	r.Expect(r.Admin.Create(r.Ctx, role)).To(Succeed())
-	r.Expect(r.Admin.Create(r.Ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "manager"}},
-	})).To(Succeed())
-	return env.AddUser(r.T, "manager")
+	// Nothing else uses this loopback address, so nobody takes the port before the manager.
+	own := fmt.Sprintf("127.%d.%d.%d:0", 1+rand.IntN(254), rand.IntN(255), 1+rand.IntN(254))
+	listener, err := (&net.ListenConfig{}).Listen(r.Ctx, "tcp", own)
+	r.Expect(err).NotTo(HaveOccurred())
+	address := listener.Addr().String()
+	r.Expect(listener.Close()).To(Succeed())
+	r.url = "https://" + address
+	return address
 }
 
 func (r *rig) kubeconfig(c *rest.Config) string {
@@ -136,7 +128,7 @@ func (r *rig) kubeconfig(c *rest.Config) string {
 	return file
 }
 
-// declare makes an agent and its host.
+// declare creates an agent and its declared host.
 func (r *rig) declare(ctx context.Context, name string, labels map[string]string) (*agent, error) {
 	a, err := newAgent(name, r.url, r.bundle)
 	if err != nil {
@@ -153,9 +145,9 @@ func (r *rig) declare(ctx context.Context, name string, labels map[string]string
 	return a, nil
 }
 
-// testWrites counts what a machine costs from its claim to its provisioning: a
-// record of the choice, the claim, the conditions on both objects, the agent's
-// progress and result, and the result on the machine.
+// testWrites counts the writes for a Machine, from its claim until it is provisioned: the
+// chosen host on the ElementalMachine, the claim, the conditions of both objects, the agent's
+// progress and result, and the result on the ElementalMachine.
 func (r *rig) testWrites(t *testing.T) {
 	g := NewWithT(t)
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
@@ -165,10 +157,10 @@ func (r *rig) testWrites(t *testing.T) {
 	defer a.api.Close()
 	g.Expect(a.start(ctx)).To(Succeed())
 	host := &infrav1.ElementalHost{ObjectMeta: r.Meta("counted")}
-	told := make(chan protocol.Operation, 1)
+	planned := make(chan protocol.Operation, 1)
 	go func() {
 		if op, err := a.operation(ctx); err == nil {
-			told <- op
+			planned <- op
 		}
 	}()
 	g.Eventually(func() bool {
@@ -183,7 +175,7 @@ func (r *rig) testWrites(t *testing.T) {
 
 	controllertest.Change(r.Fixture, owner, func(o *clusterv1.Machine) { o.Spec.Bootstrap.DataSecretName = new("data") })
 	var op protocol.Operation
-	g.Eventually(told).WithTimeout(soon).Should(Receive(&op))
+	g.Eventually(planned).WithTimeout(soon).Should(Receive(&op))
 	g.Expect(op.Type).To(Equal(protocol.OperationBootstrap))
 	g.Expect(a.report(ctx, op, protocol.StateRunning)).To(Succeed())
 	g.Eventually(func() bool {
@@ -201,21 +193,21 @@ func (r *rig) testWrites(t *testing.T) {
 	g.Expect(machine.Spec.ProviderID).NotTo(BeEmpty())
 }
 
-// written is what was written but for the heartbeat of leader elections, and for the
-// end of a series of Events, which their recorder writes minutes later.
+// written returns all writes except renewals of leases, and updates of Event series, which
+// the recorder writes minutes later.
 func (r *rig) written(ctx context.Context) (measure.Writes, error) {
 	all, err := r.api.Writes(ctx)
 	return all.Only(func(w measure.Write) bool { return !w.Lease() && (!w.Event() || w.Verb != http.MethodPatch) }), err
 }
 
-// ours are the writes to the provider's kinds and to Secrets. What the API server
-// refused, such as the loser of a conflict, is none.
+// ours reports whether a write was accepted and is to one of the provider's kinds or a
+// Secret.
 func ours(w measure.Write) bool {
 	return w.Accepted() && (w.Group == infrav1.GroupVersion.Group || w.Group == "" && w.Resource == "secrets")
 }
 
-// settled returns what was written once nothing was for some seconds. Events
-// are written behind the back of what they tell of.
+// settled waits until there was no write for some seconds, and returns all writes. Events
+// are written asynchronously.
 func (r *rig) settled(ctx context.Context, g *WithT) measure.Writes {
 	const quiet, often = 3 * time.Second, 300 * time.Millisecond
 	var last measure.Writes
@@ -233,10 +225,15 @@ func (r *rig) settled(ctx context.Context, g *WithT) measure.Writes {
 	return last
 }
 
-// testAtRest looks at a connected fleet for a minute: half of its hosts are
-// machines', some machines wait, every agent polls, and nothing is written.
+// testAtRest observes a connected fleet for a minute; with -short, a small one for ten
+// seconds. Half of its hosts are claimed, some
+// Machines wait, and every agent polls. There must be no write.
 func (r *rig) testAtRest(ctx context.Context, t *testing.T) {
 	g := NewWithT(t)
+	fleet, observed := 200, time.Minute
+	if testing.Short() {
+		fleet, observed = 40, 10*time.Second
+	}
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(8)
 	for i := range fleet {
@@ -270,7 +267,7 @@ func (r *rig) testAtRest(ctx context.Context, t *testing.T) {
 	g.Expect(after.Since(before)).To(BeEmpty(), "a fleet of %d hosts at rest, in %s: %s", fleet, observed, changes(hosts, r.hosts(ctx, g)))
 	total, err := r.census(ctx)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(total).To(Equal([]int{fleet, fleet/2 + 1}), "they were connected all the time")
+	g.Expect(total).To(Equal([]int{fleet, fleet/2 + 1}), "all hosts stayed connected")
 	t.Logf("%d connected hosts caused no write in %s; %d before", fleet, observed, before.Only(ours).Total())
 }
 
@@ -285,7 +282,7 @@ func (r *rig) hosts(ctx context.Context, g *WithT) map[string]*infrav1.Elemental
 	return out
 }
 
-// changes says which hosts were written, and what became of them.
+// changes returns the differences of the hosts that were written.
 func changes(before, after map[string]*infrav1.ElementalHost) string {
 	var out []string
 	for name, is := range after {
@@ -296,8 +293,7 @@ func changes(before, after map[string]*infrav1.ElementalHost) string {
 	return strings.Join(out, "\n")
 }
 
-// census returns how many hosts of the fleet are connected and how many machines
-// are provisioned.
+// census returns the numbers of connected hosts and provisioned Machines.
 func (r *rig) census(ctx context.Context) ([]int, error) {
 	hosts, machines := &infrav1.ElementalHostList{}, &infrav1.ElementalMachineList{}
 	if err := r.Admin.List(ctx, hosts, ctrlclient.InNamespace(r.Namespace)); err != nil {

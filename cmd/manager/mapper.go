@@ -13,44 +13,44 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// mapper remembers what it was told of kinds, but not that there is none. With
-// --namespace each look into the cache asks whether its kind has namespaces, and
-// controller-runtime's mapper makes its answer anew each time.
-type mapper struct {
+// cachingMapper caches successful mappings. With --namespace, each read from the cache asks
+// whether its kind is namespaced, and controller-runtime's mapper allocates a new answer
+// each time.
+type cachingMapper struct {
 	meta.RESTMapper
 
-	known sync.Map
+	mappings sync.Map
 }
 
-// newMapper is what the manager makes its mapper by.
+// newMapper is a MapperProvider of the manager.
 func newMapper(config *rest.Config, httpClient *http.Client) (meta.RESTMapper, error) {
 	dynamic, err := apiutil.NewDynamicRESTMapper(config, httpClient)
 	if err != nil {
 		return nil, fmt.Errorf("asking the API server for its kinds: %w", err)
 	}
-	return &mapper{RESTMapper: dynamic}, nil
+	return &cachingMapper{RESTMapper: dynamic}, nil
 }
 
-// asked is what a mapping was asked for by.
-type asked struct {
+// mappingKey has the arguments of RESTMapping.
+type mappingKey struct {
 	kind     schema.GroupKind
 	versions string
 }
 
-// RESTMapping implements meta.RESTMapper. Mappings are not to be changed.
-func (m *mapper) RESTMapping(kind schema.GroupKind, versions ...string) (*meta.RESTMapping, error) {
+// RESTMapping implements meta.RESTMapper. The result must not be changed.
+func (m *cachingMapper) RESTMapping(kind schema.GroupKind, versions ...string) (*meta.RESTMapping, error) {
 	if slices.Contains(versions, "") || len(versions) == 0 {
-		// Which version is preferred may change.
-		return m.RESTMapper.RESTMapping(kind, versions...) //nolint:wrapcheck // callers look at its kind
+		// The preferred version may change.
+		return m.RESTMapper.RESTMapping(kind, versions...) // callers check its kind
 	}
-	key := asked{kind, strings.Join(versions, ",")}
-	if known, ok := m.known.Load(key); ok {
-		return known.(*meta.RESTMapping), nil //nolint:forcetypeassert // nothing else is in it
+	key := mappingKey{kind, strings.Join(versions, ",")}
+	if cached, ok := m.mappings.Load(key); ok {
+		return cached.(*meta.RESTMapping), nil //nolint:forcetypeassert // the map has only mappings
 	}
 	found, err := m.RESTMapper.RESTMapping(kind, versions...)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // callers look at its kind
+		return nil, err // callers check its kind
 	}
-	m.known.Store(key, found)
+	m.mappings.Store(key, found)
 	return found, nil
 }

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// counting tells what it knows, and how often it was asked.
+// counting is a RESTMapper that counts its calls.
 type counting struct {
 	meta.RESTMapper
 
@@ -24,7 +24,7 @@ func TestMapperRemembersKindsThatThereAre(t *testing.T) {
 	g := NewWithT(t)
 	known := meta.NewDefaultRESTMapper([]schema.GroupVersion{{Group: "g", Version: "v1"}})
 	inner := &counting{RESTMapper: known}
-	m := &mapper{RESTMapper: inner}
+	m := &cachingMapper{RESTMapper: inner}
 	host := schema.GroupVersionKind{Group: "g", Version: "v1", Kind: "Host"}
 	_, err := m.RESTMapping(host.GroupKind(), "v1")
 	g.Expect(meta.IsNoMatchError(err)).To(BeTrue())
@@ -34,7 +34,7 @@ func TestMapperRemembersKindsThatThereAre(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(found.Scope).To(Equal(meta.RESTScopeNamespace))
 	}
-	g.Expect(inner.asked).To(Equal(2), "that there is none is not remembered, what there is is")
+	g.Expect(inner.asked).To(Equal(2), "mappings are cached, errors are not")
 	other := host
 	other.Version = "v2"
 	known.Add(other, meta.RESTScopeRoot)

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"time"
 
@@ -12,11 +13,12 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/flags"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubevip"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
 )
 
-// options are the manager's flags. Those that other Cluster API providers have
-// too have the same names.
+// options are the manager's flags. Flags that other Cluster API providers have too have the
+// same names.
 type options struct {
 	printVersion bool
 	logs         *logs.Options
@@ -34,6 +36,7 @@ type options struct {
 	burst          int
 	webhook        webhookOptions
 	concurrency    concurrencyOptions
+	kubeVIP        kubeVIPOptions
 	agentAPI       agentAPIOptions
 }
 
@@ -51,6 +54,11 @@ type concurrencyOptions struct {
 	cluster, machine, host, registration, remediation int
 }
 
+type kubeVIPOptions struct {
+	repositories  []string
+	requireDigest bool
+}
+
 type agentAPIOptions struct {
 	address         string
 	url             string
@@ -60,6 +68,8 @@ type agentAPIOptions struct {
 	connectionRate  float64
 	connectionBurst int
 	maxHandshakes   int
+	unauthenticated int
+	proxies         []string
 	pingInterval    time.Duration
 	pingTimeout     time.Duration
 	binaries        []string
@@ -95,6 +105,9 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.webhook.certName, "webhook-cert-name", "tls.crt", "File name of the certificate.")
 	fs.StringVar(&o.webhook.keyName, "webhook-key-name", "tls.key", "File name of the key.")
 
+	fs.StringSliceVar(&o.kubeVIP.repositories, "kube-vip-repositories", nil, "Repositories of images, such as registry.example.com/kube-vip, that kube-vip may come from, and those below them; any when blank.")
+	fs.BoolVar(&o.kubeVIP.requireDigest, "kube-vip-require-digest", false, "Allow only images of kube-vip that have a digest.")
+
 	fs.IntVar(&o.concurrency.cluster, "elementalcluster-concurrency", 10, "ElementalClusters to process at once.")
 	fs.IntVar(&o.concurrency.machine, "elementalmachine-concurrency", 10, "ElementalMachines to process at once.")
 	fs.IntVar(&o.concurrency.host, "elementalhost-concurrency", 10, "ElementalHosts to process at once.")
@@ -109,13 +122,15 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.Float64Var(&o.agentAPI.connectionRate, "agent-api-connection-rate", server.DefaultConnectionRate, "New connections per second from one address (IPv6: one /64). Hosts behind one NAT share it.")
 	fs.IntVar(&o.agentAPI.connectionBurst, "agent-api-connection-burst", server.DefaultConnectionBurst, "New connections in one burst from one address.")
 	fs.IntVar(&o.agentAPI.maxHandshakes, "agent-api-max-handshakes", server.DefaultMaxHandshakes, "TLS handshakes with agents at a time; further connections wait. Those of an address that has half of them are closed.")
+	fs.IntVar(&o.agentAPI.unauthenticated, "agent-api-max-unauthenticated", server.DefaultMaxUnauthenticated, "Open connections that have used no key of a known host. One address may have three quarters of them.")
+	fs.StringSliceVar(&o.agentAPI.proxies, "agent-api-proxies", nil, "Networks (CIDR) of load balancers whose connections begin with a PROXY protocol header; blank for none. Whoever can connect from there can claim any address.")
 	fs.StringSliceVar(&o.agentAPI.binaries, "agent-binaries", []string{"/agents"}, "Folders with the agents that hosts can update themselves to; read again when they change.")
 	fs.IntVar(&o.agentAPI.downloads, "agent-downloads", server.DefaultAgentDownloads, "Hosts that may fetch an agent at once.")
 	fs.DurationVar(&o.agentAPI.pingInterval, "agent-ping-interval", server.DefaultPingAfter, "How long a connection may be silent before its host is asked for a sign of life. The kernel asks its end of the connection after 45 s; this is for proxies in between.")
 	fs.DurationVar(&o.agentAPI.pingTimeout, "agent-ping-timeout", server.DefaultPingTimeout, "How long a probe may take before the connection counts as dead.")
 }
 
-// validate refuses what can't work, naming the flag.
+// validate returns an error that names the first invalid flag.
 func (o *options) validate() error {
 	for name, n := range map[string]int{
 		"elementalcluster-concurrency":      o.concurrency.cluster,
@@ -128,6 +143,7 @@ func (o *options) validate() error {
 		"agent-enrol-burst":                 o.agentAPI.enrolBurst,
 		"agent-api-connection-burst":        o.agentAPI.connectionBurst,
 		"agent-api-max-handshakes":          o.agentAPI.maxHandshakes,
+		"agent-api-max-unauthenticated":     o.agentAPI.unauthenticated,
 		"agent-downloads":                   o.agentAPI.downloads,
 	} {
 		if n < 1 {
@@ -150,6 +166,12 @@ func (o *options) validate() error {
 			return fmt.Errorf("--%s must be above 0", name)
 		}
 	}
+	if _, err := o.agentAPI.proxyNetworks(); err != nil {
+		return err
+	}
+	if _, err := o.kubeVIP.policy(); err != nil {
+		return err
+	}
 	if o.agentAPI.url == "" {
 		return nil
 	}
@@ -158,4 +180,26 @@ func (o *options) validate() error {
 		return fmt.Errorf("--agent-api-url must be https://host[:port], not %q", o.agentAPI.url)
 	}
 	return nil
+}
+
+// policy parses --kube-vip-repositories.
+func (o *kubeVIPOptions) policy() (kubevip.ImagePolicy, error) {
+	policy, err := kubevip.NewImagePolicy(o.repositories, o.requireDigest)
+	if err != nil {
+		return kubevip.ImagePolicy{}, fmt.Errorf("--kube-vip-repositories must have repositories such as registry.example.com/kube-vip: %w", err)
+	}
+	return policy, nil
+}
+
+// proxyNetworks parses --agent-api-proxies.
+func (o *agentAPIOptions) proxyNetworks() ([]netip.Prefix, error) {
+	networks := make([]netip.Prefix, 0, len(o.proxies))
+	for _, text := range o.proxies {
+		network, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("--agent-api-proxies must have networks such as 192.0.2.0/24, not %q: %w", text, err)
+		}
+		networks = append(networks, network)
+	}
+	return networks, nil
 }

@@ -9,12 +9,12 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// maxNote bounds an Event's text: the API server refuses more than 1024 bytes, and
-// an Event that was refused is lost.
+// maxNote bounds the note of an Event in bytes: the API server refuses more than 1024, and
+// a refused Event is lost.
 const maxNote = 1000
 
-// recorder shortens Events that are too long. Texts end with what may be cut off,
-// such as what a host reports of a failure, in up to 1024 bytes.
+// recorder shortens notes of Events that are too long. The end of a note is its least
+// important part, such as the message of a host, which has up to 1024 bytes.
 type recorder struct {
 	events.EventRecorder
 }
@@ -28,7 +28,7 @@ func (r recorder) Eventf(regarding, related runtime.Object, eventType, reason, a
 	r.EventRecorder.Eventf(regarding, related, eventType, reason, action, "%s", clip(fmt.Sprintf(note, args...)))
 }
 
-// clip shortens a text that is too long, between characters.
+// clip shortens a text that is too long, at the end of a character.
 func clip(text string) string {
 	if len(text) <= maxNote {
 		return text

@@ -39,7 +39,7 @@ func TestEventsAreClipped(t *testing.T) {
 	}
 }
 
-// testLongEvents has a host fail with as much to say as it may.
+// testLongEvents makes a host report a failure with the longest message.
 func (r *rig) testLongEvents(t *testing.T) {
 	g := NewWithT(t)
 	host := r.Host("talkative", func(h *infrav1.ElementalHost) {

@@ -36,16 +36,23 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
 	elementalwebhook "github.com/capi-elemental/cluster-api-provider-elemental/internal/webhook"
 )
 
+// Permissions for objects without a namespace. The markers of other packages are for objects
+// in namespaces: their role may be bound in the watched namespace only.
+//
+// The cluster controller reads the labels of kinds of control planes.
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;list;watch
+// Metrics are served to callers who may read them.
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
-// shutdownTimeout is below the Pod's termination grace period.
+// shutdownTimeout is shorter than the Pod's termination grace period.
 const shutdownTimeout = 8 * time.Second
 
-// templateConcurrency suffices: templates are looked at every few seconds at most.
+// templateConcurrency suffices, because templates are reconciled every few seconds at most.
 const templateConcurrency = 2
 
 func newScheme() (*runtime.Scheme, error) {
@@ -91,15 +98,15 @@ func newManager(ctx context.Context, o *options) (ctrl.Manager, error) {
 		Cache:            cacheOptions,
 		LeaderElection:   o.leaderElection.enabled,
 		LeaderElectionID: "elemental-manager-leader-election",
-		// Blank: that of the Pod, without which there is no election.
+		// Empty outside of a Pod, where leader election is not used.
 		LeaderElectionNamespace: os.Getenv("POD_NAMESPACE"),
 		LeaseDuration:           &o.leaderElection.lease,
 		RenewDeadline:           &o.leaderElection.renewDeadline,
 		RetryPeriod:             &o.leaderElection.retryInterval,
-		// The next leader need not wait for the lease of one that ended in order.
-		// What may still run for a moment is harmless: every claim is a
-		// compare-and-swap. The limit is below the Pod's, because
-		// controller-runtime's queues can hang while they are shut down.
+		// A leader that stops releases its lease, so the next one need not wait. Its last
+		// reconciles may overlap with the next leader's, which is harmless, as every
+		// claim is an optimistically locked write. The shutdown is bounded, because
+		// controller-runtime's queues can block during it.
 		LeaderElectionReleaseOnCancel: true,
 		GracefulShutdownTimeout:       new(shutdownTimeout),
 		HealthProbeBindAddress:        o.healthAddr,
@@ -116,17 +123,21 @@ func newManager(ctx context.Context, o *options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the compiler of host selectors: %w", err)
 	}
-	if err := setupReconcilers(ctx, mgr, selectors, o); err != nil {
+	if err := index.Register(ctx, mgr.GetFieldIndexer()); err != nil {
 		return nil, err
 	}
-	if err := setupAgentAPI(ctx, mgr, o); err != nil {
+	agents, err := setupAgentAPI(ctx, mgr, o)
+	if err != nil {
 		return nil, err
 	}
-	return mgr, setupWebhooks(mgr, selectors, o)
+	if err := setupReconcilers(ctx, mgr, selectors, agents, o); err != nil {
+		return nil, err
+	}
+	return mgr, setupWebhooks(mgr, selectors, agents, o)
 }
 
-// cacheOptions keeps in memory what is used: of Secrets only registration
-// tokens, and no managed fields.
+// cacheOptions limits the cache to what is used: of Secrets only registration tokens, and no
+// managed fields.
 func cacheOptions(o *options) (cache.Options, error) {
 	tokens, err := labels.NewRequirement(infrav1.RegistrationLabel, selection.Exists, nil)
 	if err != nil {
@@ -145,18 +156,20 @@ func cacheOptions(o *options) (cache.Options, error) {
 	return options, nil
 }
 
-func setupReconcilers(ctx context.Context, mgr ctrl.Manager, selectors *selector.Compiler, o *options) error {
-	if err := index.Register(ctx, mgr.GetFieldIndexer()); err != nil {
-		return err
-	}
+// setupReconcilers adds all reconcilers except those of the agent API, which is agents.
+func setupReconcilers(ctx context.Context, mgr ctrl.Manager, selectors *selector.Compiler, agents *server.Server, o *options) error {
 	moves, err := cluster.NewMetrics(metrics.Registry)
 	if err != nil {
 		return fmt.Errorf("setting up ElementalCluster: %w", err)
 	}
+	images, err := o.kubeVIP.policy()
+	if err != nil {
+		return err
+	}
 	nominations := &placement.Nominations{}
 	if err := (&cluster.Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: newRecorder(mgr, "elementalcluster"),
-		Clock: clock.RealClock{}, Metrics: moves, Selectors: selectors, Nominations: nominations, WatchFilter: o.watchFilter,
+		Clock: clock.RealClock{}, Metrics: moves, Selectors: selectors, Nominations: nominations, Contacts: agents, Images: images, WatchFilter: o.watchFilter,
 	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.cluster)); err != nil {
 		return fmt.Errorf("setting up ElementalCluster: %w", err)
 	}
@@ -192,11 +205,11 @@ func setupReconcilers(ctx context.Context, mgr ctrl.Manager, selectors *selector
 
 func concurrent(n int) controller.Options { return controller.Options{MaxConcurrentReconciles: n} }
 
-func setupWebhooks(mgr ctrl.Manager, selectors *selector.Compiler, o *options) error {
+func setupWebhooks(mgr ctrl.Manager, selectors *selector.Compiler, requests elementalwebhook.RequestLog, o *options) error {
 	if o.webhook.port == 0 {
 		return nil
 	}
-	if err := elementalwebhook.Setup(mgr, selectors); err != nil {
+	if err := elementalwebhook.Setup(mgr, selectors, requests); err != nil {
 		return fmt.Errorf("setting up webhooks: %w", err)
 	}
 	started := mgr.GetWebhookServer().StartedChecker()
@@ -209,8 +222,8 @@ func setupWebhooks(mgr ctrl.Manager, selectors *selector.Compiler, o *options) e
 	return nil
 }
 
-// refuseForeignCRDs stops where another provider of the same group and kinds is
-// or was installed: its objects would be read as ours.
+// refuseForeignCRDs returns an error if another provider with the same group and kinds is or
+// was installed, because its objects would be taken for objects of this provider.
 func refuseForeignCRDs(ctx context.Context, config *rest.Config, scheme *runtime.Scheme) error {
 	reader, err := client.New(config, client.Options{Scheme: scheme})
 	if err != nil {

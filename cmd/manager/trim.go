@@ -7,14 +7,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// trim makes an object smaller before the cache keeps it: without managed fields,
-// which nobody reads, and with the texts of its conditions in memory once instead
-// of once for each of ten thousand hosts. It never fails.
+// trim makes an object smaller before the cache stores it. It removes managed fields, which
+// are not used, and shares equal texts of conditions between ten thousand hosts. It never
+// returns an error.
 func trim(in any) (any, error) {
-	// What has been here before may have readers by now, and is left alone.
+	// An object without managed fields may have been trimmed and be in use already.
 	object, err := meta.Accessor(in)
 	if err != nil || object.GetManagedFields() == nil {
-		return in, nil //nolint:nilerr // the cache takes other things, too
+		return in, nil //nolint:nilerr // other objects are stored as they are
 	}
 	object.SetManagedFields(nil)
 	if described, ok := in.(interface{ GetConditions() []metav1.Condition }); ok {
@@ -27,6 +27,5 @@ func trim(in any) (any, error) {
 	return in, nil
 }
 
-// shared returns the text's equal. The garbage collector may forget an equal that
-// nobody has asked for in a while; there is a further one from then on.
+// shared returns an equal string whose bytes are shared by all callers.
 func shared(text string) string { return unique.Make(text).Value() }

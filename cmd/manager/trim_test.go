@@ -23,10 +23,10 @@ func TestTrimKeepsAllButManagedFields(t *testing.T) {
 		g.Expect(trim(hosts[i])).To(Equal(want))
 	}
 	first, second := &hosts[0].Status.Conditions[0], &hosts[1].Status.Conditions[0]
-	g.Expect(unsafe.StringData(first.Message)).To(BeIdenticalTo(unsafe.StringData(second.Message)), "is in memory once")
+	g.Expect(unsafe.StringData(first.Message)).To(BeIdenticalTo(unsafe.StringData(second.Message)), "equal texts share memory")
 }
 
-// The cache may show it what others read at that moment.
+// Others may read the object at the same time.
 func TestTrimLeavesAloneWhatItHasSeen(t *testing.T) {
 	host := &infrav1.ElementalHost{}
 	host.Status.Conditions = []metav1.Condition{{Message: "a message"}}

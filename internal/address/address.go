@@ -2,10 +2,8 @@ package address
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -13,11 +11,11 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 )
 
-// Of returns the address of the host that the rule means: the first in the order
-// that the host reports them in, which begins with the default route's
-// interface. It is blank where none fits; why says then what was missing, and is
-// the same for all hosts that miss the same.
-func Of(host *infrav1.ElementalHost, rule infrav1.HostAddressRule) (address, why string) {
+// ByRule returns the first address of the host that fits the rule. Hosts report their
+// addresses in order, those of the default route's interface first. If none fits, the
+// address is blank and why describes the missing address; hosts that lack the same
+// address have the same text.
+func ByRule(host *infrav1.ElementalHost, rule infrav1.HostAddressRule) (address, why string) {
 	kind := rule.Type
 	if kind == "" {
 		kind = infrav1.HostAddressType(clusterv1.MachineInternalIP)
@@ -32,34 +30,34 @@ func Of(host *infrav1.ElementalHost, rule infrav1.HostAddressRule) (address, why
 			}
 			continue
 		}
-		// A host says what it likes: what is no address is none.
+		// Hosts are not trusted to report valid addresses.
 		ip, err := netip.ParseAddr(a.Address)
-		if err == nil && usable(ip) && fits(host, rule, ip.Unmap()) {
+		if err == nil && isUsable(ip) && fits(host, rule, ip.Unmap()) {
 			return ip.Unmap().String(), ""
 		}
 	}
-	return "", missing(kind, rule)
+	return "", describeMissing(kind, rule)
 }
 
-// isName reports whether a host's name can be that of an endpoint (RFC 1123).
+// isName reports whether a host's name is a valid DNS name (RFC 1123).
 func isName(name string) bool {
-	const longest = 253
-	if len(name) > longest {
+	const maxLength = 253
+	if len(name) > maxLength {
 		return false
 	}
 	for label := range strings.SplitSeq(name, ".") {
-		proper := strings.IndexFunc(label, func(c rune) bool {
+		valid := strings.IndexFunc(label, func(c rune) bool {
 			return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-'
 		}) < 0
-		if label == "" || !proper || label[0] == '-' || label[len(label)-1] == '-' {
+		if label == "" || !valid || label[0] == '-' || label[len(label)-1] == '-' {
 			return false
 		}
 	}
 	return true
 }
 
-// usable leaves out what can't be the address of an API server to others.
-func usable(ip netip.Addr) bool {
+// isUsable reports whether other hosts can reach an API server at the address.
+func isUsable(ip netip.Addr) bool {
 	return ip.Zone() == "" && (!ip.IsLoopback() || loopback) && !ip.IsUnspecified() && !ip.IsMulticast() && !ip.IsLinkLocalUnicast()
 }
 
@@ -95,7 +93,8 @@ func onInterface(host *infrav1.ElementalHost, name string) []netip.Addr {
 	return ips
 }
 
-func missing(kind infrav1.HostAddressType, rule infrav1.HostAddressRule) string {
+// describeMissing describes the address that a host lacks.
+func describeMissing(kind infrav1.HostAddressType, rule infrav1.HostAddressRule) string {
 	parts := []string{"without a known " + string(kind)}
 	if rule.Family != "" {
 		parts = append(parts, "of family "+string(rule.Family))
@@ -109,8 +108,8 @@ func missing(kind infrav1.HostAddressType, rule infrav1.HostAddressRule) string 
 	return strings.Join(parts, " ")
 }
 
-// Has reports whether the host has that address, of whatever type. known is false
-// where the host has not said what addresses it has.
+// Has reports whether the host has the address, of any type. known is false if the
+// host has not reported any addresses.
 func Has(host *infrav1.ElementalHost, address string) (has, known bool) {
 	for _, a := range host.Status.Addresses {
 		known = true
@@ -121,8 +120,8 @@ func Has(host *infrav1.ElementalHost, address string) (has, known bool) {
 	return false, known
 }
 
-// Covers reports whether a serving certificate with those names is good for the
-// address. A wildcard stands for one label, as in RFC 6125.
+// Covers reports whether a serving certificate with those names is valid for the
+// address. A wildcard stands for one label (RFC 6125).
 func Covers(names []string, address string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		if Same(name, address) {
@@ -137,8 +136,8 @@ func Covers(names []string, address string) bool {
 	})
 }
 
-// Same reports whether two IP addresses or DNS names are the same, however they
-// are written.
+// Same reports whether two IP addresses or DNS names are the same. The notation of IP
+// addresses, upper and lower case, and a trailing dot make no difference.
 func Same(a, b string) bool {
 	x, err1 := netip.ParseAddr(a)
 	y, err2 := netip.ParseAddr(b)
@@ -148,20 +147,15 @@ func Same(a, b string) bool {
 	return a != "" && strings.EqualFold(strings.TrimSuffix(a, "."), strings.TrimSuffix(b, "."))
 }
 
-// HostPort is an endpoint as agents and manager name it: host:port, an IPv6
-// address in brackets.
-func HostPort(host string, port int32) string {
-	return net.JoinHostPort(host, strconv.Itoa(int(port)))
-}
-
-// OfPolicy returns the address that the cluster's policy means. why is a clause
-// that names the field.
-func OfPolicy(host *infrav1.ElementalHost, policy infrav1.ControlPlaneEndpointPolicy) (address, why string) {
+// ForEndpoint returns the address of the host that the cluster's policy selects as
+// endpoint. If none exists, why describes the missing address and names the field of
+// the policy.
+func ForEndpoint(host *infrav1.ElementalHost, policy infrav1.ControlPlaneEndpointPolicy) (address, why string) {
 	rule := infrav1.HostAddressRule{}
 	if policy.Host != nil {
 		rule = policy.Host.Address
 	}
-	address, why = Of(host, rule)
+	address, why = ByRule(host, rule)
 	if why != "" && rule != (infrav1.HostAddressRule{}) {
 		why = fmt.Sprintf("%s (controlPlaneEndpointPolicy.host.address)", why)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/address"
 )
 
-// edge is a host with two interfaces, dual stack.
+// edge returns a dual-stack host with two interfaces.
 func edge() *infrav1.ElementalHost {
 	ip := func(a string) clusterv1.MachineAddress {
 		return clusterv1.MachineAddress{Type: clusterv1.MachineInternalIP, Address: a}
@@ -51,7 +51,7 @@ func TestOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			got, why := address.Of(edge(), tc.rule)
+			got, why := address.ByRule(edge(), tc.rule)
 			g.Expect([]string{got, why}).To(Equal([]string{tc.want, tc.why}))
 		})
 	}
@@ -59,18 +59,18 @@ func TestOf(t *testing.T) {
 
 func TestOfAHostThatSaidNothing(t *testing.T) {
 	g := NewWithT(t)
-	got, why := address.Of(&infrav1.ElementalHost{}, infrav1.HostAddressRule{Interface: "eth0"})
+	got, why := address.ByRule(&infrav1.ElementalHost{}, infrav1.HostAddressRule{Interface: "eth0"})
 	g.Expect([]string{got, why}).To(Equal([]string{"", "without a known InternalIP on interface eth0"}))
 }
 
 func TestOfPolicy(t *testing.T) {
 	g := NewWithT(t)
-	got, _ := address.OfPolicy(edge(), infrav1.ControlPlaneEndpointPolicy{})
+	got, _ := address.ForEndpoint(edge(), infrav1.ControlPlaneEndpointPolicy{})
 	g.Expect(got).To(Equal("10.0.0.1"))
 	policy := infrav1.ControlPlaneEndpointPolicy{Host: &infrav1.EndpointHostPolicy{Address: infrav1.HostAddressRule{CIDR: "192.168.7.0/24"}}}
-	got, why := address.OfPolicy(edge(), policy)
+	got, why := address.ForEndpoint(edge(), policy)
 	g.Expect([]string{got, why}).To(Equal([]string{"192.168.7.1", ""}))
-	_, why = address.OfPolicy(&infrav1.ElementalHost{}, policy)
+	_, why = address.ForEndpoint(&infrav1.ElementalHost{}, policy)
 	g.Expect(why).To(Equal("without a known InternalIP in 192.168.7.0/24 (controlPlaneEndpointPolicy.host.address)"))
 }
 
@@ -80,11 +80,11 @@ func TestHas(t *testing.T) {
 		address    string
 		has, known bool
 	}{
-		"one":             {edge(), "10.0.0.1", true, true},
-		"a later one":     {edge(), "192.168.7.1", true, true},
-		"written anew":    {edge(), "2001:db8:0::0:1", true, true},
-		"none":            {edge(), "10.0.0.2", false, true},
-		"nothing is said": {&infrav1.ElementalHost{}, "10.0.0.1", false, false},
+		"one":                   {edge(), "10.0.0.1", true, true},
+		"a later one":           {edge(), "192.168.7.1", true, true},
+		"written anew":          {edge(), "2001:db8:0::0:1", true, true},
+		"none":                  {edge(), "10.0.0.2", false, true},
+		"no reported addresses": {&infrav1.ElementalHost{}, "10.0.0.1", false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			has, known := address.Has(tc.host, tc.address)
@@ -105,10 +105,4 @@ func TestCovers(t *testing.T) {
 	}
 	NewWithT(t).Expect(address.Covers(nil, "10.0.0.1")).To(BeFalse())
 	NewWithT(t).Expect(address.Covers([]string{"*.0.0.1"}, "10.0.0.1")).To(BeFalse(), "a wildcard is for names")
-}
-
-func TestHostPort(t *testing.T) {
-	g := NewWithT(t)
-	g.Expect(address.HostPort("10.0.0.1", 6443)).To(Equal("10.0.0.1:6443"))
-	g.Expect(address.HostPort("2001:db8::1", 6443)).To(Equal("[2001:db8::1]:6443"))
 }

@@ -1,3 +1,4 @@
-// Package address decides which address of a host is meant: for an endpoint that
-// is a host's address, and whether a certificate covers it. It is pure.
+// Package address selects the address of a host that becomes the control plane
+// endpoint, and checks whether a certificate covers it. The ElementalCluster
+// controller and package failover call it. It is pure.
 package address

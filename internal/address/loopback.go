@@ -2,6 +2,6 @@
 
 package address
 
-// loopback is whether an address of the loopback can be an endpoint's: to others
-// it is their own.
+// loopback permits loopback addresses as endpoints. Other hosts can't reach them, so
+// released programs do not.
 const loopback = false

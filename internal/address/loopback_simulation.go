@@ -2,6 +2,6 @@
 
 package address
 
-// loopback is true in the manager that test/embedded builds for hosts that are all
-// on one machine. No released program is built with this tag.
+// loopback is true in the manager that test/harness/embedded builds, whose hosts all run on
+// one machine. No released program is built with this tag.
 const loopback = true

@@ -16,6 +16,6 @@ func TestVirtualHostsAreOnTheLoopback(t *testing.T) {
 	host := &infrav1.ElementalHost{Status: infrav1.ElementalHostStatus{Addresses: []clusterv1.MachineAddress{
 		{Type: clusterv1.MachineInternalIP, Address: "0.0.0.0"}, {Type: clusterv1.MachineInternalIP, Address: "127.8.0.1"},
 	}}}
-	got, why := address.Of(host, infrav1.HostAddressRule{})
+	got, why := address.ByRule(host, infrav1.HostAddressRule{})
 	NewWithT(t).Expect([]string{got, why}).To(Equal([]string{"127.8.0.1", ""}))
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// runUntilEnded starts the agent until the manager has heard of the
-// operation's end. In its first two lives the disk dies at the given write.
+// runUntilEnded starts the agent until the manager knows the operation's result.
+// In the first two processes the disk fails at the given write.
 func (r *rig) runUntilEnded(t *testing.T, id string, step int, after bool) {
 	t.Helper()
 	for life := range 3 {
@@ -22,10 +22,11 @@ func (r *rig) runUntilEnded(t *testing.T, id string, step int, after bool) {
 			return
 		}
 	}
-	t.Fatal("the operation is not over after a life without a crash")
+	t.Fatal("the operation has no result after a process without a crash")
 }
 
-// live is one life of the agent. It reports whether the manager knows the end.
+// live runs one process of the agent and reports whether the manager knows the
+// operation's result.
 func (r *rig) live(t *testing.T, id string) bool {
 	t.Helper()
 	a, err := r.agent()
@@ -59,8 +60,8 @@ func (r *rig) live(t *testing.T, id string) bool {
 	select {
 	case <-r.disk.dead:
 	case <-over:
-	case <-time.After(20 * time.Second):
-		t.Fatal("the agent neither died nor finished")
+	case <-time.After(time.Minute):
+		t.Fatal("the agent neither crashed nor finished")
 	}
 	cancel()
 	if err := <-result; err != nil && !errors.Is(err, errDead) {
@@ -71,8 +72,8 @@ func (r *rig) live(t *testing.T, id string) bool {
 	return r.manager.heard(id).Final()
 }
 
-// everyCrash calls test with every write that a life may end with, and both
-// sides of it.
+// everyCrash calls test for a crash at every write, before and after the write
+// takes effect.
 func everyCrash(t *testing.T, most int, test func(t *testing.T, step int, after bool)) {
 	for step := 1; step <= most; step++ {
 		for _, after := range []bool{false, true} {

@@ -2,161 +2,152 @@ package agent
 
 import (
 	"context"
+	"log/slog"
 	"reflect"
+	"sync"
 	"time"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// endpointCheck is how often the host is looked at while a plan desires an
-// endpoint or files: people and other programs write the same files and objects.
-const endpointCheck = 5 * time.Minute
+// endpointCheckInterval is how often the endpoint is applied without a change of the
+// plan: people and other programs write the same files and objects.
+const endpointCheckInterval = 5 * time.Minute
 
-// Preparer makes the host ready for a bootstrap.
-type Preparer interface {
-	// Prepare writes the files and remembers the endpoint's VIP. It may be
-	// repeated.
-	Prepare(ctx context.Context, endpoint *protocol.Endpoint, files []protocol.File) error
-}
+// minEndpointRetry is the shortest delay between two attempts, whatever the jitter.
+const minEndpointRetry = 100 * time.Millisecond
 
-// Keeper makes the host what a plan desires of its cluster's endpoint.
-type Keeper interface {
+// Applier applies to the host what a plan desires of the control plane endpoint.
+type Applier interface {
 	// Apply is called while no operation runs, and again after it failed or was
-	// ended. What it returns is all of an EndpointReport but the probes, also
-	// beside an error.
+	// interrupted. It returns an EndpointReport without probes, also with an error.
 	Apply(ctx context.Context, endpoint *protocol.Endpoint, files []protocol.File) (protocol.EndpointReport, error)
 }
 
-// keeping is when the endpoint is to be looked after.
-type keeping struct {
-	// due is true when the plan or the host may have changed.
-	due bool
-	// at is the next time otherwise; zero for never.
-	at time.Time
-	// failure is the one that is in the log.
-	failure string
+// endpointUpkeep calls the Applier when the plan or the host has changed, after a
+// failure, and at intervals.
+type endpointUpkeep struct {
+	applier  Applier
+	store    *state.Store
+	facts    *facts
+	reporter *reporter
+	clock    retry.Clock
+	log      *slog.Logger
+	// work interrupts an attempt if there is something else to do.
+	work           signal
+	isOperationDue func() bool
+	// backoff belongs to the goroutine that calls applyIfDue.
+	backoff *retry.Backoff
+
+	mu sync.Mutex
+	// hasChanged is true if the plan or the host may have changed since the last attempt.
+	hasChanged bool
+	// nextAt is when the next attempt is due without a change; zero means never.
+	nextAt time.Time
+	// loggedFailure is the last failure that was logged.
+	loggedFailure string
 }
 
-// endpointChanged has the endpoint looked after, and other things probed if the
-// plan says so.
-func (a *Agent) endpointChanged() {
-	a.mu.Lock()
-	a.keeping.due = true
-	a.mu.Unlock()
-	a.retarget()
+// start makes the endpoint reportable for hosts that have none.
+func (u *endpointUpkeep) start() {
+	if u.applier != nil && u.store.Plan().Desired.Endpoint == nil {
+		u.facts.update(func(o *observation) { o.endpoint.applied = &protocol.EndpointReport{} })
+	}
 }
 
-// endpointDue reports whether the endpoint is to be looked after now, or after
-// how long; 0 for when something changes.
-func (a *Agent) endpointDue() (now bool, in time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.keeping.due && a.keeping.at.IsZero() {
+// changed makes an attempt due.
+func (u *endpointUpkeep) changed() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.hasChanged = true
+}
+
+// takeDue reports whether an attempt is due, and if not, how long until then; 0 means
+// after a change only.
+func (u *endpointUpkeep) takeDue() (isDue bool, in time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.hasChanged && u.nextAt.IsZero() {
 		return false, 0
 	}
-	if in = a.keeping.at.Sub(a.Clock.Now()); !a.keeping.due && in > 0 {
+	if in = u.nextAt.Sub(u.clock.Now()); !u.hasChanged && in > 0 {
 		return false, in
 	}
-	a.keeping.due = false
+	u.hasChanged = false
 	return true, 0
 }
 
-// keepEndpoint makes the host what the plan desires of the endpoint, if that is
-// due, and returns after how long it is due again, 0 for when something changes.
-// work is true when there may be something else to do first. The operations'
-// goroutine calls it, so that nothing else is done to the host meanwhile, and no
-// update ends it half-way.
-func (a *Agent) keepEndpoint(ctx context.Context) (again time.Duration, work bool, err error) {
-	if a.Keeper == nil {
+// applyIfDue makes an attempt if one is due, and returns how long until the next one; 0
+// means after a change only. hasWork is true if there may be something else to do first.
+// The operation loop calls it, so that neither an operation nor an update of the agent
+// runs at the same time.
+func (u *endpointUpkeep) applyIfDue(ctx context.Context) (again time.Duration, hasWork bool, err error) {
+	if u.applier == nil {
 		return 0, false, nil
 	}
-	now, in := a.endpointDue()
-	if !now {
+	isDue, in := u.takeDue()
+	if !isDue {
 		return in, false, nil
 	}
-	endpoint, files := a.desired()
+	endpoint, files := u.desired()
 	var report protocol.EndpointReport
-	// A plan that says the same of the endpoint lets a restart of the kubelet end.
-	other := func() bool {
-		nextEndpoint, nextFiles := a.desired()
-		_, operation := a.next()
-		return operation || !reflect.DeepEqual(endpoint, nextEndpoint) || !reflect.DeepEqual(files, nextFiles)
+	// A new plan that desires the same does not interrupt a restart of the kubelet.
+	isOutdated := func() bool {
+		nextEndpoint, nextFiles := u.desired()
+		return u.isOperationDue() || !reflect.DeepEqual(endpoint, nextEndpoint) || !reflect.DeepEqual(files, nextFiles)
 	}
-	done := a.untilIf(ctx, a.work, other, func(ctx context.Context) { report, err = a.Keeper.Apply(ctx, endpoint, files) })
-	if isStateError(err) {
+	done := runUntil(ctx, u.work, isOutdated, func(ctx context.Context) { report, err = u.applier.Apply(ctx, endpoint, files) })
+	if state.IsWriteError(err) {
 		return 0, false, err
 	}
 	if !done {
-		a.mu.Lock()
-		a.keeping.due = true
-		a.mu.Unlock()
+		u.changed()
 		return 0, true, nil
 	}
-	report.Message = clip(report.Message)
-	a.facts.update(func(o *observation) { o.endpoint.kept = &report })
-	signal(a.report)
-	again, work = a.kept(err, endpoint != nil || len(files) > 0)
-	return again, work, nil
+	report.Message = truncate(report.Message, protocol.MaxMessageBytes)
+	u.facts.update(func(o *observation) { o.endpoint.applied = &report })
+	u.reporter.wake.raise()
+	again, hasWork = u.scheduleNext(err, endpoint != nil || len(files) > 0)
+	return again, hasWork, nil
 }
 
-// kept remembers how the last attempt went, and returns after how long the next
-// is due, or that it is already.
-func (a *Agent) kept(err error, watched bool) (again time.Duration, already bool) {
+// scheduleNext returns how long until the next attempt, given the last one's error.
+// checkAgain is true if the endpoint must be checked at intervals. hasChanged is true if
+// an attempt is due at once.
+func (u *endpointUpkeep) scheduleNext(err error, checkAgain bool) (again time.Duration, hasChanged bool) {
 	failure := ""
 	switch {
 	case err != nil:
-		failure, again = err.Error(), max(a.keepRetry.Next(), keepLeast)
-	case watched:
-		again = endpointCheck
+		failure, again = err.Error(), max(u.backoff.Next(), minEndpointRetry)
+	case checkAgain:
+		again = endpointCheckInterval
 	}
 	if err == nil {
-		a.keepRetry.Reset()
+		u.backoff.Reset()
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if failure != "" && failure != a.keeping.failure {
-		a.Log.Warn("The host is not yet what the plan wants for the control plane endpoint", "error", err)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if failure != "" && failure != u.loggedFailure {
+		u.log.Warn("Could not apply the control plane endpoint that the plan wants; will retry", "error", err)
 	}
-	a.keeping.failure, a.keeping.at = failure, time.Time{}
+	u.loggedFailure, u.nextAt = failure, time.Time{}
 	if again > 0 {
-		a.keeping.at = a.Clock.Now().Add(again)
+		u.nextAt = u.clock.Now().Add(again)
 	}
-	return again, a.keeping.due
+	return again, u.hasChanged
 }
 
-// keepLeast keeps two attempts apart, whatever the jitter.
-const keepLeast = 100 * time.Millisecond
-
-// desired is what the plan says of the endpoint, if the host is a node. A clean
-// host is none: what would be written for a claim that is about to be
-// bootstrapped, or after a reset, would only make it unclean. What was written
-// before is the reset's.
-func (a *Agent) desired() (*protocol.Endpoint, []protocol.File) {
-	desired := a.Store.Plan().Desired
-	if !a.facts.current().cleanliness.Clean {
+// desired returns what the plan desires of the endpoint if the host is a node. A clean
+// host is not a node, so for it nothing is desired: files would make it not clean.
+func (u *endpointUpkeep) desired() (*protocol.Endpoint, []protocol.File) {
+	desired := u.store.Plan().Desired
+	if !u.facts.current().cleanliness.Clean {
 		return desired.Endpoint, desired.Files
 	}
 	if len(desired.Files) > 0 {
 		desired.Files = nil
 	}
 	return nil, desired.Files
-}
-
-// alarm signals work after d, which may be 0 for never, unless it is stopped.
-func (a *Agent) alarm(ctx context.Context, d time.Duration) (stop func()) {
-	if d == 0 {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		if a.Clock.Wait(ctx, d) == nil {
-			signal(a.work)
-		}
-	}()
-	return func() {
-		cancel()
-		<-over
-	}
 }

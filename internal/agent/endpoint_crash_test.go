@@ -12,10 +12,11 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/host"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/bootstrap"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform"
 )
 
-// kubelet reads its kubeconfig when it is started.
+// kubelet reads its kubeconfig at every start.
 type kubelet struct{ config, runsWith string }
 
 func (k *kubelet) Run(_ context.Context, _ string, args ...string) (string, error) {
@@ -35,8 +36,8 @@ clusters:
     server: https://192.0.2.1:6443
 `
 
-// With the real Keeper: however an agent ends while the endpoint moves, the next
-// one finishes it, and the kubelet runs with what its kubeconfig says.
+// Uses the real Applier. If the agent crashes while the endpoint moves, the next
+// process finishes the move, and the kubelet runs with its current kubeconfig.
 func TestEndpointSurvivesEveryCrash(t *testing.T) {
 	everyCrash(t, 8, func(t *testing.T, step int, after bool) {
 		r := newNode(t)
@@ -48,10 +49,10 @@ func TestEndpointSurvivesEveryCrash(t *testing.T) {
 		if err := os.WriteFile(machine.config, []byte(kubeconfig), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		r.with = func(a *agent.Agent) {
-			a.Keeper = endpoint.New(endpoint.Options{
-				Documents: a.Store.Documents(), Root: root, Commands: machine, Log: slog.New(slog.DiscardHandler),
-				Interfaces: func() ([]host.Interface, error) { return nil, nil },
+		r.with = func(o *agent.Options) {
+			o.Applier = endpoint.New(endpoint.Options{
+				Documents: o.Store.Documents(), Root: root, Commands: machine, Log: slog.New(slog.DiscardHandler),
+				Interfaces: func() ([]platform.NetworkInterface, error) { return nil, nil },
 			})
 		}
 		moved := endpointAt("192.0.2.2")
@@ -70,7 +71,7 @@ func TestEndpointSurvivesEveryCrash(t *testing.T) {
 	})
 }
 
-// liveUntil is a life of the agent that ends with the disk, or when the manager
+// liveUntil runs one process of the agent until the disk fails or the manager
 // meets a condition.
 func (r *rig) liveUntil(t *testing.T, condition func(*manager) bool) {
 	t.Helper()
@@ -85,7 +86,7 @@ func (r *rig) liveUntil(t *testing.T, condition func(*manager) bool) {
 	defer cancel()
 	result := make(chan error, 1)
 	go func() { result <- a.Run(ctx) }()
-	limit := time.After(20 * time.Second)
+	limit := time.After(time.Minute)
 	for met := false; !met; {
 		r.manager.mu.Lock()
 		changed := r.manager.changed
@@ -99,7 +100,7 @@ func (r *rig) liveUntil(t *testing.T, condition func(*manager) bool) {
 		case <-r.disk.dead:
 			met = true
 		case <-limit:
-			t.Fatal("neither died nor came to an end")
+			t.Fatal("the agent neither crashed nor met the condition")
 		}
 	}
 	cancel()
@@ -109,6 +110,6 @@ func (r *rig) liveUntil(t *testing.T, condition func(*manager) bool) {
 	r.manager.hangUp(t)
 }
 
-var _ agent.Keeper = (*endpoint.Keeper)(nil)
+var _ agent.Applier = (*endpoint.Applier)(nil)
 
-var _ agent.Preparer = (*endpoint.Keeper)(nil)
+var _ bootstrap.Preparer = (*endpoint.Applier)(nil)

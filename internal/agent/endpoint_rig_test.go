@@ -8,54 +8,55 @@ import (
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/bootstrap"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/probe"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// applied is what a Keeper was told to apply.
+// applied holds the arguments of a call of Apply or Prepare.
 type applied struct {
 	endpoint *protocol.Endpoint
 	files    []protocol.File
 }
 
-// keeper is what is done about the endpoint on the host under test.
-type keeper struct {
+// fakeApplier records the calls of Apply and Prepare.
+type fakeApplier struct {
 	machine *machine
-	// calls has each Apply as it begins, prepared each Prepare.
+	// calls receives each Apply at its begin, prepared each Prepare.
 	calls, prepared chan applied
 
 	mu sync.Mutex
-	// works counts the calls that go on.
-	works int
-	// apply and prepare, where they are set, take part.
+	// running counts the current calls of Apply.
+	running int
+	// apply and prepare, if set, are called by Apply and Prepare.
 	apply   func(context.Context) error
 	prepare func(context.Context) error
 }
 
-func newKeeper(m *machine) *keeper {
-	return &keeper{machine: m, calls: make(chan applied, 1000), prepared: make(chan applied, 1000)}
+func newFakeApplier(m *machine) *fakeApplier {
+	return &fakeApplier{machine: m, calls: make(chan applied, 1000), prepared: make(chan applied, 1000)}
 }
 
-func (k *keeper) working(by int) int {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.works += by
-	return k.works
+func (a *fakeApplier) addRunning(by int) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.running += by
+	return a.running
 }
 
-func (k *keeper) does(apply func(context.Context) error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.apply = apply
+func (a *fakeApplier) setApply(apply func(context.Context) error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.apply = apply
 }
 
-func (k *keeper) Apply(ctx context.Context, endpoint *protocol.Endpoint, files []protocol.File) (report protocol.EndpointReport, err error) {
-	k.working(1)
-	defer k.working(-1)
-	k.mu.Lock()
-	apply := k.apply
-	k.mu.Unlock()
-	k.calls <- applied{endpoint, files}
+func (a *fakeApplier) Apply(ctx context.Context, endpoint *protocol.Endpoint, files []protocol.File) (report protocol.EndpointReport, err error) {
+	a.addRunning(1)
+	defer a.addRunning(-1)
+	a.mu.Lock()
+	apply := a.apply
+	a.mu.Unlock()
+	a.calls <- applied{endpoint, files}
 	if apply != nil {
 		err = apply(ctx)
 	}
@@ -69,58 +70,58 @@ func (k *keeper) Apply(ctx context.Context, endpoint *protocol.Endpoint, files [
 }
 
 // Prepare makes the host unclean, as a static Pod does.
-func (k *keeper) Prepare(ctx context.Context, endpoint *protocol.Endpoint, files []protocol.File) error {
-	k.prepared <- applied{endpoint, files}
+func (a *fakeApplier) Prepare(ctx context.Context, endpoint *protocol.Endpoint, files []protocol.File) error {
+	a.prepared <- applied{endpoint, files}
 	if len(files) > 0 {
-		k.machine.mu.Lock()
-		if len(k.machine.dirty) == 0 {
-			k.machine.dirty = []string{"file " + files[0].Path}
+		a.machine.mu.Lock()
+		if len(a.machine.dirty) == 0 {
+			a.machine.dirty = []string{"file " + files[0].Path}
 		}
-		k.machine.mu.Unlock()
+		a.machine.mu.Unlock()
 	}
-	if k.prepare != nil {
-		return k.prepare(ctx)
+	if a.prepare != nil {
+		return a.prepare(ctx)
 	}
 	return nil
 }
 
-// prober sees what the test shows it.
+// prober passes each call of Probe to the test, which then sends probe states.
 type prober struct{ began chan probing }
 
 type probing struct {
 	host string
 	port int32
-	ctx  context.Context //nolint:containedctx // the test looks whether it is over
-	show func(probe.Sight)
+	ctx  context.Context // the test checks whether the probe has ended
+	show func(probe.State)
 }
 
-func (p *prober) Probe(ctx context.Context, host string, port int32, seen func(probe.Sight)) {
-	p.began <- probing{host, port, ctx, seen}
+func (p *prober) Probe(ctx context.Context, host string, port int32, changed func(probe.State)) {
+	p.began <- probing{host, port, ctx, changed}
 	<-ctx.Done()
 }
 
-// endpointRig is a rig whose agent keeps and probes endpoints.
+// endpointRig is a rig whose agent applies and probes endpoints.
 type endpointRig struct {
 	*rig
-	keeper *keeper
-	prober *prober
+	applier *fakeApplier
+	prober  *prober
 }
 
 func newEndpointRig(t *testing.T) *endpointRig {
 	t.Helper()
 	r := newRig(t)
 	r.clock.checks = make(chan struct{})
-	e := &endpointRig{rig: r, keeper: newKeeper(r.machine), prober: &prober{began: make(chan probing, 100)}}
-	r.with = func(a *agent.Agent) {
-		a.Keeper, a.Prober = e.keeper, e.prober
-		if bootstrap, ok := a.Runners[protocol.OperationBootstrap].(*agent.Bootstrap); ok {
-			bootstrap.Keeper, bootstrap.Desired = e.keeper, func() protocol.Desired { return a.Store.Plan().Desired }
+	e := &endpointRig{rig: r, applier: newFakeApplier(r.machine), prober: &prober{began: make(chan probing, 100)}}
+	r.with = func(o *agent.Options) {
+		o.Applier, o.Prober = e.applier, e.prober
+		if runner, ok := o.Runners[protocol.OperationBootstrap].(*bootstrap.Runner); ok {
+			runner.Preparer, runner.Desired = e.applier, func() protocol.Desired { return o.Store.Plan().Desired }
 		}
 	}
 	return e
 }
 
-// newNode is one whose host was bootstrapped.
+// newNode returns an endpointRig with a bootstrapped host.
 func newNode(t *testing.T) *endpointRig {
 	t.Helper()
 	r := newEndpointRig(t)
@@ -128,42 +129,43 @@ func newNode(t *testing.T) *endpointRig {
 	return r
 }
 
-// until returns the first call with an endpoint of this host, "" for none.
-func (k *keeper) until(t *testing.T, host string) applied {
+// awaitCall returns the first Apply whose endpoint has this host; an empty host
+// means a call without an endpoint.
+func (a *fakeApplier) awaitCall(t *testing.T, host string) applied {
 	t.Helper()
 	for {
 		select {
-		case call := <-k.calls:
+		case call := <-a.calls:
 			if call.endpoint == nil && host == "" || call.endpoint != nil && call.endpoint.Host == host {
 				return call
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("%q was never applied", host)
 		}
 	}
 }
 
-// endpoints are what the manager was told of the endpoint, one after the other.
+// endpoints returns the endpoint reports that the manager received, in order.
 func (m *manager) endpoints() []protocol.EndpointReport {
-	var told []protocol.EndpointReport
+	var reports []protocol.EndpointReport
 	for _, report := range m.reports {
 		if report.Endpoint != nil {
-			told = append(told, *report.Endpoint)
+			reports = append(reports, *report.Endpoint)
 		}
 	}
-	return told
+	return reports
 }
 
-// toldEndpoint is a condition on the last that the manager was told.
-func toldEndpoint(condition func(protocol.EndpointReport) bool) func(*manager) bool {
+// lastEndpointReport is a condition on the latest endpoint report.
+func lastEndpointReport(condition func(protocol.EndpointReport) bool) func(*manager) bool {
 	return func(m *manager) bool {
-		told := m.endpoints()
-		return len(told) > 0 && condition(told[len(told)-1])
+		reports := m.endpoints()
+		return len(reports) > 0 && condition(reports[len(reports)-1])
 	}
 }
 
 func follows(host string) func(*manager) bool {
-	return toldEndpoint(func(e protocol.EndpointReport) bool { return e.Kubeconfigs == host })
+	return lastEndpointReport(func(e protocol.EndpointReport) bool { return e.Kubeconfigs == host })
 }
 
 func endpointAt(host string) protocol.Desired {

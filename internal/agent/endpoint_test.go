@@ -11,31 +11,31 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-func TestKeepsTheEndpointOfThePlan(t *testing.T) {
+func TestAppliesTheEndpointOfThePlan(t *testing.T) {
 	r := newNode(t)
 	stop := r.start()
 	desired := endpointAt("192.0.2.1")
 	desired.Files = []protocol.File{pod}
 	r.manager.want(nil, desired)
-	if call := r.keeper.until(t, "192.0.2.1"); !samePods(call.files) {
+	if call := r.applier.awaitCall(t, "192.0.2.1"); !samePods(call.files) {
 		t.Errorf("the files are %+v", call.files)
 	}
 	r.manager.await(t, "the manager knows", follows("192.0.2.1"))
 	r.manager.want(nil, endpointAt("192.0.2.2"))
-	if call := r.keeper.until(t, "192.0.2.2"); call.files != nil {
-		t.Errorf("removes files of which the plan says nothing: %+v", call.files)
+	if call := r.applier.awaitCall(t, "192.0.2.2"); call.files != nil {
+		t.Errorf("a plan without files applied %+v", call.files)
 	}
 	r.manager.await(t, "the manager knows of the move", follows("192.0.2.2"))
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
-	// What was desired holds without a manager, from the start on.
+	// A new process applies the stored plan without a manager.
 	r.manager.set(func(m *manager) { m.refuse = func(string) *protocol.Problem { return &protocol.Problem{Status: 503} } })
-	for len(r.keeper.calls) > 0 {
-		<-r.keeper.calls
+	for len(r.applier.calls) > 0 {
+		<-r.applier.calls
 	}
 	stop = r.start()
-	if call := <-r.keeper.calls; call.endpoint == nil || call.endpoint.Host != "192.0.2.2" {
+	if call := <-r.applier.calls; call.endpoint == nil || call.endpoint.Host != "192.0.2.2" {
 		t.Errorf("began with %+v", call)
 	}
 	if err := stop(); err != nil {
@@ -43,63 +43,63 @@ func TestKeepsTheEndpointOfThePlan(t *testing.T) {
 	}
 	r.manager.set(func(m *manager) { m.refuse, m.reports = nil, nil })
 	r.start()
-	r.manager.await(t, "a manager that lost its status is told again", follows("192.0.2.2"))
+	r.manager.await(t, "the agent reports the endpoint again", follows("192.0.2.2"))
 	r.manager.want(nil, protocol.Desired{Files: []protocol.File{}})
-	if call := r.keeper.until(t, ""); call.files == nil {
-		t.Error("an empty list has become one that is not known")
+	if call := r.applier.awaitCall(t, ""); call.files == nil {
+		t.Error("an empty list of files became nil")
 	}
-	r.manager.await(t, "it follows none", follows(""))
+	r.manager.await(t, "the agent reports no endpoint", follows(""))
 }
 
-// A manager, or a plan, that knows nothing of endpoints costs the host nothing.
+// Without an endpoint in the plan the agent applies, prepares and probes nothing.
 func TestPlanWithoutAnEndpoint(t *testing.T) {
 	r := newEndpointRig(t)
 	r.start()
 	r.manager.want(bootstrapOf("a"), protocol.Desired{})
 	r.manager.await(t, "the bootstrap succeeded", ended("a", protocol.StateSucceeded))
 	r.manager.await(t, "the plan was taken", taken)
-	for len(r.keeper.calls) > 0 {
-		if call := <-r.keeper.calls; call.endpoint != nil || call.files != nil {
+	for len(r.applier.calls) > 0 {
+		if call := <-r.applier.calls; call.endpoint != nil || call.files != nil {
 			t.Errorf("applied %+v", call)
 		}
 	}
 	r.manager.mu.Lock()
 	defer r.manager.mu.Unlock()
-	if told := r.manager.endpoints(); len(told) != 1 || r.manager.reports[0].Endpoint == nil {
-		t.Errorf("told %+v", told)
+	if reports := r.manager.endpoints(); len(reports) != 1 || r.manager.reports[0].Endpoint == nil {
+		t.Errorf("reported %+v", reports)
 	}
-	if len(r.keeper.prepared) > 0 || len(r.prober.began) > 0 {
+	if len(r.applier.prepared) > 0 || len(r.prober.began) > 0 {
 		t.Error("prepared or probed something")
 	}
 }
 
-// What is written to a host that is no node would keep it from becoming one, and
-// from being free again.
+// Endpoint files on a host that is not bootstrapped would make the host unclean. It
+// could then neither be bootstrapped nor become free.
 func TestLeavesACleanHostAlone(t *testing.T) {
 	r := newEndpointRig(t)
 	r.start()
 	r.manager.want(nil, protocol.Desired{Endpoint: &protocol.Endpoint{Host: "192.0.2.1", Port: 6443, VIP: true, Probe: true}, Files: []protocol.File{pod}})
 	r.manager.await(t, "the plan was taken", taken)
-	r.manager.await(t, "it follows none", follows(""))
+	r.manager.await(t, "the agent reports no endpoint", follows(""))
 	if len(r.prober.began) > 0 {
-		t.Error("probed before it was a node")
+		t.Error("probed before the bootstrap")
 	}
 	r.manager.want(bootstrapOf("a"), probed("192.0.2.1"))
 	at := <-r.prober.began
-	at.show(probe.Sight{Endpoint: r.ago(0, probe.Answers), APIServer: r.ago(0, probe.Answers)})
-	r.manager.await(t, "it is a node", follows("192.0.2.1"))
-	for len(r.keeper.calls) > 0 {
-		if call := <-r.keeper.calls; call.endpoint != nil && call.endpoint.VIP || call.files != nil {
+	at.show(probe.State{Endpoint: r.ago(0, probe.Answers), APIServer: r.ago(0, probe.Answers)})
+	r.manager.await(t, "the agent reports the endpoint", follows("192.0.2.1"))
+	for len(r.applier.calls) > 0 {
+		if call := <-r.applier.calls; call.endpoint != nil && call.endpoint.VIP || call.files != nil {
 			t.Errorf("applied %+v", call)
 		}
 	}
 }
 
-// An agent that can't remember what it is about to do ends.
-func TestEndsWhenTheKeeperCannotRemember(t *testing.T) {
+// The agent ends if it cannot record the next step on its disk.
+func TestEndsWhenApplierCannotWriteState(t *testing.T) {
 	r := newNode(t)
 	full := &state.WriteError{Name: "endpoint.json", Err: errors.New("no space left on device")}
-	r.keeper.does(func(context.Context) error { return errors.Join(full) })
+	r.applier.setApply(func(context.Context) error { return errors.Join(full) })
 	a, err := r.agent()
 	if err != nil {
 		t.Fatal(err)
@@ -109,33 +109,33 @@ func TestEndsWhenTheKeeperCannotRemember(t *testing.T) {
 	}
 }
 
-func TestLooksAtTheEndpointNowAndThen(t *testing.T) {
+func TestAppliesTheEndpointPeriodically(t *testing.T) {
 	r := newNode(t)
 	r.start()
 	r.manager.want(nil, endpointAt("192.0.2.1"))
 	r.manager.await(t, "the manager knows", follows("192.0.2.1"))
-	for len(r.keeper.calls) > 0 {
-		<-r.keeper.calls
+	for len(r.applier.calls) > 0 {
+		<-r.applier.calls
 	}
 	before := r.clock.Now()
 	for range 3 {
 		r.clock.checks <- struct{}{}
-		r.keeper.until(t, "192.0.2.1")
+		r.applier.awaitCall(t, "192.0.2.1")
 	}
 	if passed := r.clock.Now().Sub(before); passed < 14*time.Minute || passed > 16*time.Minute {
-		t.Errorf("looked three times in %s", passed)
+		t.Errorf("applied the endpoint three times in %s", passed)
 	}
 	r.manager.mu.Lock()
 	defer r.manager.mu.Unlock()
-	if told := r.manager.endpoints(); len(told) > 2 {
-		t.Errorf("told the same again: %+v", told)
+	if reports := r.manager.endpoints(); len(reports) > 2 {
+		t.Errorf("reported the same endpoint again: %+v", reports)
 	}
 }
 
-func TestTriesAgainUntilTheEndpointIsKept(t *testing.T) {
+func TestRetriesUntilTheEndpointIsApplied(t *testing.T) {
 	r := newNode(t)
 	failures, room := 5, make(chan struct{})
-	r.keeper.does(func(ctx context.Context) error {
+	r.applier.setApply(func(ctx context.Context) error {
 		if failures--; failures > 0 {
 			return errors.New("no space left on device")
 		}
@@ -148,19 +148,18 @@ func TestTriesAgainUntilTheEndpointIsKept(t *testing.T) {
 	})
 	r.start()
 	r.manager.want(nil, endpointAt("192.0.2.1"))
-	r.manager.await(t, "the failure is told", toldEndpoint(func(e protocol.EndpointReport) bool { return e.Message == "no space left on device" }))
+	r.manager.await(t, "the agent reports the failure", lastEndpointReport(func(e protocol.EndpointReport) bool { return e.Message == "no space left on device" }))
 	close(room)
-	r.manager.await(t, "the failure is over", toldEndpoint(func(e protocol.EndpointReport) bool {
+	r.manager.await(t, "the agent reports success", lastEndpointReport(func(e protocol.EndpointReport) bool {
 		return e.Message == "" && e.Kubeconfigs == "192.0.2.1"
 	}))
 }
 
-// Nothing else is done to the host while its endpoint is looked after, and the
-// other way round; what has to be done ends it.
+// Operations and Apply never run at the same time, and an operation cancels Apply.
 func TestOperationsComeBeforeTheEndpoint(t *testing.T) {
 	r := newNode(t)
 	hangs := make(chan struct{})
-	r.keeper.does(func(ctx context.Context) error {
+	r.applier.setApply(func(ctx context.Context) error {
 		select {
 		case <-hangs:
 			return nil
@@ -170,34 +169,34 @@ func TestOperationsComeBeforeTheEndpoint(t *testing.T) {
 	})
 	r.start()
 	r.manager.want(nil, endpointAt("192.0.2.1"))
-	r.keeper.until(t, "192.0.2.1")
+	r.applier.awaitCall(t, "192.0.2.1")
 	down := make(chan struct{})
 	r.mu.Lock()
 	r.goesDown = func() {
-		if r.keeper.working(0) != 0 {
-			t.Error("reset in the middle of it")
+		if r.applier.addRunning(0) != 0 {
+			t.Error("the reset rebooted during Apply")
 		}
 		close(down)
 	}
 	r.mu.Unlock()
 	r.manager.want(resetOf("b"), endpointAt("192.0.2.1"))
 	<-down
-	for len(r.keeper.calls) > 0 {
-		<-r.keeper.calls
+	for len(r.applier.calls) > 0 {
+		<-r.applier.calls
 	}
 	r.manager.want(resetOf("b"), endpointAt("192.0.2.2"))
 	r.manager.await(t, "the plan was taken", taken)
-	if len(r.keeper.calls) > 0 {
-		t.Errorf("applied %+v during a reset", <-r.keeper.calls)
+	if len(r.applier.calls) > 0 {
+		t.Errorf("applied %+v during a reset", <-r.applier.calls)
 	}
 }
 
-// A kubelet that is being restarted is not restarted once more because a plan
-// changed elsewhere; one with another endpoint comes first.
-func TestOnlyAnotherEndpointEndsAnAttempt(t *testing.T) {
+// A new plan with the same endpoint does not cancel Apply, so the kubelet does not
+// restart twice. A plan with another endpoint cancels Apply.
+func TestOnlyAnotherEndpointCancelsApply(t *testing.T) {
 	r := newNode(t)
 	ended, release := make(chan error, 10), make(chan struct{})
-	r.keeper.does(func(ctx context.Context) error {
+	r.applier.setApply(func(ctx context.Context) error {
 		select {
 		case <-release:
 		case <-ctx.Done():
@@ -207,10 +206,10 @@ func TestOnlyAnotherEndpointEndsAnAttempt(t *testing.T) {
 	})
 	r.manager.want(nil, endpointAt("192.0.2.1"))
 	r.start()
-	r.keeper.until(t, "192.0.2.1")
+	r.applier.awaitCall(t, "192.0.2.1")
 	for len(ended) > 0 {
 		if err := <-ended; err == nil {
-			t.Error("an attempt without the endpoint was let through")
+			t.Error("Apply without an endpoint was not cancelled")
 		}
 	}
 	same := endpointAt("192.0.2.1")
@@ -218,14 +217,14 @@ func TestOnlyAnotherEndpointEndsAnAttempt(t *testing.T) {
 	r.manager.want(nil, same)
 	r.manager.await(t, "the plan was taken", taken)
 	if len(ended) > 0 {
-		t.Error("ended by a plan that says the same")
+		t.Error("a plan with the same endpoint cancelled Apply")
 	}
 	r.manager.want(nil, endpointAt("192.0.2.2"))
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("ended with %v", err)
 	}
 	close(release)
-	r.keeper.until(t, "192.0.2.2")
+	r.applier.awaitCall(t, "192.0.2.2")
 	r.manager.await(t, "the manager knows", follows("192.0.2.2"))
 }
 
@@ -237,28 +236,28 @@ func TestEndpointWaitsForTheBootstrap(t *testing.T) {
 	<-r.started
 	r.manager.want(bootstrapOf("a"), endpointAt("192.0.2.1"))
 	r.manager.await(t, "the plan was taken", taken)
-	for len(r.keeper.calls) > 0 {
-		if call := <-r.keeper.calls; call.endpoint != nil {
-			t.Error("applied in the middle of a bootstrap")
+	for len(r.applier.calls) > 0 {
+		if call := <-r.applier.calls; call.endpoint != nil {
+			t.Error("applied during a bootstrap")
 		}
 	}
 	close(r.hold)
-	r.keeper.until(t, "192.0.2.1")
+	r.applier.awaitCall(t, "192.0.2.1")
 	r.manager.await(t, "the manager knows", follows("192.0.2.1"))
 }
 
-// An update would end the process.
-func TestNoUpdateInTheMiddleOfTheEndpoint(t *testing.T) {
+// An update ends the process, so it waits for Apply.
+func TestNoUpdateDuringApply(t *testing.T) {
 	r := newNode(t)
 	u := newUpdater()
-	u.keep = func(context.Context, *protocol.AgentRelease, func()) (time.Duration, error) {
-		if r.keeper.working(0) != 0 {
-			t.Error("updated in the middle of it")
+	u.ensure = func(context.Context, *protocol.AgentRelease, func()) (time.Duration, error) {
+		if r.applier.addRunning(0) != 0 {
+			t.Error("updated during Apply")
 		}
 		return 0, nil
 	}
 	release := make(chan struct{})
-	r.keeper.does(func(context.Context) error {
+	r.applier.setApply(func(context.Context) error {
 		<-release
 		return nil
 	})
@@ -267,20 +266,20 @@ func TestNoUpdateInTheMiddleOfTheEndpoint(t *testing.T) {
 	desired.Agent = &pinned
 	r.manager.want(nil, desired)
 	close(release)
-	r.keeper.until(t, "192.0.2.1")
-	for kept := range u.kept {
-		if kept != nil {
+	r.applier.awaitCall(t, "192.0.2.1")
+	for release := range u.asked {
+		if release != nil {
 			break
 		}
 	}
 }
 
-// The alarm for the next look interrupts what would take long, such as a
-// download of the agent.
-func TestEndpointIsLookedAtDuringADownload(t *testing.T) {
+// The timer of the next Apply interrupts a long operation such as a download of the
+// agent.
+func TestEndpointCheckInterruptsADownload(t *testing.T) {
 	r := newNode(t)
 	u := newUpdater()
-	u.keep = func(ctx context.Context, release *protocol.AgentRelease, _ func()) (time.Duration, error) {
+	u.ensure = func(ctx context.Context, release *protocol.AgentRelease, _ func()) (time.Duration, error) {
 		if release != nil {
 			<-ctx.Done()
 		}
@@ -290,14 +289,14 @@ func TestEndpointIsLookedAtDuringADownload(t *testing.T) {
 	desired := endpointAt("192.0.2.1")
 	desired.Agent = &pinned
 	r.manager.want(nil, desired)
-	for kept := range u.kept {
-		if kept != nil {
+	for release := range u.asked {
+		if release != nil {
 			break
 		}
 	}
-	for len(r.keeper.calls) > 0 {
-		<-r.keeper.calls
+	for len(r.applier.calls) > 0 {
+		<-r.applier.calls
 	}
 	r.clock.checks <- struct{}{}
-	r.keeper.until(t, "192.0.2.1")
+	r.applier.awaitCall(t, "192.0.2.1")
 }

@@ -2,28 +2,44 @@ package agent
 
 import (
 	"context"
+	"log/slog"
+	"sync"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// Enrol asks the manager for a place in the fleet and remembers the answer.
-// Doing so again with the same key is the same as doing it once. A host that
-// had a place says which one: it may be let in again without a token.
-func (a *Agent) Enrol(ctx context.Context) error {
-	a.observe(ctx)
-	seen, who := a.facts.current(), a.Store.Identity()
+// enroller enrols the host and keeps the registration token until it is not needed. It
+// is safe for concurrent use.
+type enroller struct {
+	store       *state.Store
+	manager     *connection.Manager
+	observer    *observer
+	hello       func() protocol.Hello
+	removeToken func() error
+	log         *slog.Logger
+
+	mu    sync.Mutex
+	token string
+}
+
+// enrol enrols the host and stores the manager's answer. A host that was enrolled
+// before reports its former identity, so that it can be re-adopted without a token.
+func (e *enroller) enrol(ctx context.Context) error {
+	e.observer.observeAll(ctx)
+	observed, identity := e.observer.facts.current(), e.store.Identity()
 	request := protocol.EnrolRequest{
-		Hello: a.hello(), Inventory: seen.inventory, Addresses: seen.addresses, Cleanliness: seen.cleanliness,
+		Hello: e.hello(), Inventory: observed.inventory, Addresses: observed.addresses, Cleanliness: observed.cleanliness,
 	}
-	if who.Enrolled() {
-		request.Previous = &protocol.Previous{HostID: who.HostID, Namespace: who.Namespace, Name: who.Name}
+	if identity.Enrolled() {
+		request.Previous = &protocol.Previous{HostID: identity.HostID, Namespace: identity.Namespace, Name: identity.Name}
 	}
-	response, err := a.Link.Client().Enrol(ctx, a.registrationToken(), request)
+	response, err := e.manager.Client().Enrol(ctx, e.currentToken(), request)
 	if err != nil {
 		return err
 	}
-	return a.Store.UpdateIdentity(func(i *state.Identity) {
+	return e.store.UpdateIdentity(func(i *state.Identity) {
 		i.HostID, i.Namespace, i.Name, i.Approved = response.HostID, response.Namespace, response.Name, response.Approved
 		i.Generation = max(response.Generation, 1)
 		if i.RotatedAt.IsZero() {
@@ -32,28 +48,26 @@ func (a *Agent) Enrol(ctx context.Context) error {
 	})
 }
 
-// ForgetToken drops the registration token of a host that was let in, from
-// memory and from the configuration: whoever reads the disk later cannot enrol
-// with it. It does nothing while the host is not approved.
-func (a *Agent) ForgetToken() {
-	if a.registrationToken() == "" || !a.Store.Identity().Approved {
+// forgetToken implements Agent.ForgetToken.
+func (e *enroller) forgetToken() {
+	if e.currentToken() == "" || !e.store.Identity().Approved {
 		return
 	}
-	a.mu.Lock()
-	a.Token = ""
-	a.mu.Unlock()
-	if a.ForgetTokenFile == nil {
+	e.mu.Lock()
+	e.token = ""
+	e.mu.Unlock()
+	if e.removeToken == nil {
 		return
 	}
-	if err := a.ForgetTokenFile(); err != nil {
-		a.Log.Warn("The registration token stays in the configuration, although it is not needed any more", "error", err)
+	if err := e.removeToken(); err != nil {
+		e.log.Warn("Could not remove the registration token from the configuration; it is not needed any more", "error", err)
 		return
 	}
-	a.Log.Info("Removed the registration token from the configuration; it is not needed any more")
+	e.log.Info("Removed the registration token from the configuration; it is not needed any more")
 }
 
-func (a *Agent) registrationToken() string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.Token
+func (e *enroller) currentToken() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.token
 }

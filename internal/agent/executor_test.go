@@ -5,19 +5,19 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/bootstrap"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 )
 
-// executor runs one "script" per job, exactly once as the real one does: a
-// script that was started is waited for.
+// executor runs one "script" per job exactly once, as the real executor does. It
+// waits for a script that was started before.
 type executor struct {
 	machine *machine
 	files   state.Files
 	life    *life
 }
 
-// errCutOff is a script of which nobody knows whether it began.
+// errCutOff is the failure of a script that may or may not have started.
 var errCutOff = errors.New("cut off")
 
 type journal struct{ Begun, Started, Ended bool }
@@ -26,19 +26,19 @@ func (e *executor) journal(folder string) state.Document[journal] {
 	return state.Document[journal]{Files: e.files, Name: folder + "/journal.json"}
 }
 
-func (e *executor) Check(job agent.Job) ([]string, error) {
+func (e *executor) Check(job bootstrap.Job) ([]string, error) {
 	if strings.Contains(string(job.Data), "malformed") {
 		return nil, errMalformed
 	}
 	return nil, nil
 }
 
-func (e *executor) Begun(job agent.Job) (bool, error) {
+func (e *executor) Begun(job bootstrap.Job) (bool, error) {
 	j, err := e.journal(job.Folder).Load()
 	return j.Begun, err
 }
 
-func (e *executor) Execute(ctx context.Context, job agent.Job, progress func(string)) ([]string, error) {
+func (e *executor) Execute(ctx context.Context, job bootstrap.Job, progress func(string)) ([]string, error) {
 	document := e.journal(job.Folder)
 	j, err := document.Load()
 	if err != nil {
@@ -63,7 +63,7 @@ func (e *executor) Execute(ctx context.Context, job agent.Job, progress func(str
 	e.machine.mu.Lock()
 	if e.machine.scripts[job.Folder] == 0 {
 		e.machine.mu.Unlock()
-		return nil, &agent.Failure{Step: "runcmd", Err: errCutOff}
+		return nil, &bootstrap.Failure{Step: "runcmd", Err: errCutOff}
 	}
 	hold, fail := e.machine.hold, e.machine.fail
 	e.machine.mu.Unlock()
@@ -79,7 +79,7 @@ func (e *executor) Execute(ctx context.Context, job agent.Job, progress func(str
 		return nil, err
 	}
 	if fail != nil {
-		return nil, &agent.Failure{Step: "runcmd", Err: fail}
+		return nil, &bootstrap.Failure{Step: "runcmd", Err: fail}
 	}
 	return nil, nil
 }
@@ -91,7 +91,7 @@ func (e *executor) Abort(string) error {
 	return nil
 }
 
-func (e *executor) Settle(folder string) error { return e.files.Remove(folder + "/script") }
+func (e *executor) RemoveSecrets(folder string) error { return e.files.Remove(folder + "/script") }
 
 func (e *executor) Executed() ([]string, error) {
 	var folders []string

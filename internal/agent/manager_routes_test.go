@@ -64,7 +64,7 @@ func (m *manager) isPending() bool {
 }
 
 func (m *manager) poll(w http.ResponseWriter, r *http.Request) {
-	m.set(func(m *manager) { m.polls, m.taken = m.polls+1, r.URL.Query().Get("after") })
+	m.set(func(m *manager) { m.polls, m.taken, m.polledFrom = m.polls+1, r.URL.Query().Get("after"), r.RemoteAddr })
 	for {
 		m.mu.Lock()
 		plan, changed := m.plan, m.changed
@@ -73,6 +73,7 @@ func (m *manager) poll(w http.ResponseWriter, r *http.Request) {
 			known = false
 		}
 		locked := m.locked
+		plan.ReportEndpoint, m.asks = m.asks, false
 		m.mu.Unlock()
 		if locked != "" {
 			problem(w, protocol.Problem{Type: protocol.ProblemLocked, Title: locked, Status: http.StatusForbidden})
@@ -82,7 +83,7 @@ func (m *manager) poll(w http.ResponseWriter, r *http.Request) {
 			problem(w, protocol.Problem{Type: protocol.ProblemUnknownHost, Title: "Unknown host", Status: http.StatusForbidden})
 			return
 		}
-		if plan.Revision != r.URL.Query().Get("after") {
+		if plan.ReportEndpoint || plan.Revision != r.URL.Query().Get("after") {
 			plan.ServerTime = m.time()
 			send(w, plan)
 			return
@@ -114,14 +115,14 @@ func (m *manager) time() time.Time {
 	return m.now()
 }
 
-// count reads a number that the server may change meanwhile.
+// count reads a number under the lock.
 func (m *manager) count(number *int) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return *number
 }
 
-// known is the key on record.
+// known returns the fingerprint of the recorded key.
 func (m *manager) known() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -158,6 +159,12 @@ func (m *manager) report(w http.ResponseWriter, r *http.Request) {
 			m.cleanliness = report.Cleanliness
 		}
 	})
+	m.mu.Lock()
+	hold := m.holdReport
+	m.mu.Unlock()
+	if hold != nil {
+		hold()
+	}
 	w.WriteHeader(http.StatusNoContent)
 }
 

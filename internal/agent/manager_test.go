@@ -27,31 +27,36 @@ import (
 
 const token = "a-registration-token"
 
-// manager speaks the server's side of protocol, for one host.
+// manager is a fake manager for one host.
 type manager struct {
 	server *httptest.Server
 	bundle string
 
 	mu sync.Mutex
-	// key is the fingerprint on record, "" when no host is known; next was
-	// offered by the holder of key, former was replaced by it.
+	// key is the recorded fingerprint, empty for no host. next is the key that the
+	// host offered in a rotation, former the key before the last rotation.
 	key, next, former string
 	generation        int64
-	// boot polled last, the retired ones before it. locked says why the host is.
-	boot       string
-	retired    map[string]bool
-	locked     string
-	plan       protocol.Plan
+	// boot is the boot ID of the latest poll; retired has the earlier boot IDs.
+	// locked is the reason of a lock, empty for a host that is not locked.
+	boot    string
+	retired map[string]bool
+	locked  string
+	plan    protocol.Plan
+	// asks: the next poll is answered with the question for a report of the endpoint.
+	asks       bool
 	changed    chan struct{}
 	data       []byte
 	now        func() time.Time
 	enrolments int
 	fetches    int
 	polls      int
-	// taken is the revision of the plan that the host has, as its last poll said.
+	// polledFrom is the address that the latest poll came from.
+	polledFrom string
+	// taken is the plan revision of the latest poll.
 	taken   string
 	serving int
-	// epoch counts the processes on the host that were hung up on.
+	// epoch counts the agent processes whose connections hangUp closed.
 	epoch       int
 	rotations   int
 	reports     []protocol.Report
@@ -63,11 +68,13 @@ type manager struct {
 	pending bool
 	// forgot are operations that the host's claim no longer names.
 	forgot map[string]bool
-	// refuse is asked before anything else; a problem is sent instead.
+	// refuse, if set, runs before any handler; the manager sends its problem.
 	refuse func(path string) *protocol.Problem
-	// retryAfter is in seconds; refusals say so if it is set.
+	// retryAfter, if set, is the Retry-After header of refusals, in seconds.
 	retryAfter string
-	// lose makes the server do what it is asked and the answer get lost.
+	// holdReport, if set, runs after a report was recorded, before it is answered.
+	holdReport func()
+	// lose selects the requests that the manager handles without an answer.
 	lose func(path string) bool
 }
 
@@ -116,7 +123,7 @@ func serverCertificate(t *testing.T, from, to time.Time) (tls.Certificate, strin
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, string(bundle)
 }
 
-// set changes what the manager knows or wants, and wakes those who wait.
+// set changes the manager and wakes every await.
 func (m *manager) set(change func(*manager)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -136,7 +143,7 @@ func (m *manager) want(op *protocol.Operation, desired protocol.Desired) {
 // await blocks until a condition holds.
 func (m *manager) await(t *testing.T, what string, condition func(*manager) bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for {
 		m.mu.Lock()
@@ -148,7 +155,7 @@ func (m *manager) await(t *testing.T, what string, condition func(*manager) bool
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			t.Fatalf("waited in vain until %s; %s", what, m.describe())
+			t.Fatalf("timed out waiting until %s; %s", what, m.describe())
 		}
 	}
 }
@@ -160,15 +167,15 @@ func (m *manager) describe() string {
 		m.operations, m.polls, m.enrolments, m.rotations, m.locked)
 }
 
-// hangUp is what the end of the host's process does to its connections.
+// hangUp closes the connections of an agent process that has ended.
 func (m *manager) hangUp(t *testing.T) {
 	t.Helper()
 	m.set(func(m *manager) { m.epoch++ })
 	m.server.CloseClientConnections()
-	m.await(t, "the requests of a process that is gone are over", func(m *manager) bool { return m.serving == 0 })
+	m.await(t, "no request of the former process is open", func(m *manager) bool { return m.serving == 0 })
 }
 
-// ended is a condition: the manager heard of an operation's end.
+// ended is a condition: the manager received this state of the operation.
 func ended(id string, state protocol.OperationState) func(*manager) bool {
 	return func(m *manager) bool { return m.operations[id].State == state }
 }
@@ -210,9 +217,9 @@ func (m *manager) serve(w http.ResponseWriter, r *http.Request) {
 	m.handle(w, r, key, known)
 }
 
-// authenticate has the manager's rules of two-phase rotation: the first use of
-// the next key makes it the key; any use of the former one locks the host, and
-// so does a poll of a boot that another has followed.
+// authenticate applies the manager's rules of two-phase rotation. The first use of
+// the next key promotes it. A use of the former key locks the host, and so does a
+// poll with a retired boot ID.
 func (m *manager) authenticate(key, boot string) (known bool) {
 	m.set(func(m *manager) {
 		switch {

@@ -12,9 +12,12 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// crashes is how often TestPowerCuts lets a host live through its life;
-// CRASH_ITERATIONS and CRASH_SEED change that.
+// crashes is the default number of iterations of TestPowerCuts. CRASH_ITERATIONS
+// overrides it, and CRASH_SEED sets the random seed.
 const crashes = 300
+
+// crashesShort is the largest number of iterations with -short.
+const crashesShort = 40
 
 func fromEnvironment(t *testing.T, name string, otherwise uint64) uint64 {
 	t.Helper()
@@ -29,12 +32,15 @@ func fromEnvironment(t *testing.T, name string, otherwise uint64) uint64 {
 	return number
 }
 
-// A host is bootstrapped, its key is rotated, and it is reset. Meanwhile its
-// agent is killed and its power is cut at any operation on the disk, after which
-// the disk holds anything that a journalling file system may leave.
+// A host is bootstrapped, rotates its key and is reset. Kills and power cuts hit any
+// disk operation. A power cut leaves any content that a journalling file system
+// allows.
 func TestPowerCuts(t *testing.T) {
 	seed := fromEnvironment(t, "CRASH_SEED", uint64(time.Now().UnixNano()))
 	count := fromEnvironment(t, "CRASH_ITERATIONS", crashes)
+	if testing.Short() {
+		count = min(count, crashesShort)
+	}
 	deaths := map[string]int{}
 	for i := range count {
 		r := &powerRig{rig: newRig(t), random: rand.New(rand.NewPCG(seed, i)), deaths: deaths}
@@ -46,10 +52,10 @@ func TestPowerCuts(t *testing.T) {
 			break
 		}
 	}
-	t.Logf("CRASH_SEED=%d: %d lives of a host, processes ended by %v", seed, count, deaths)
+	t.Logf("CRASH_SEED=%d: %d iterations, processes ended by %v", seed, count, deaths)
 }
 
-// powerRig is a rig whose power can be cut.
+// powerRig is a rig that simulates power cuts.
 type powerRig struct {
 	*rig
 	random *rand.Rand
@@ -58,7 +64,7 @@ type powerRig struct {
 	deaths map[string]int
 }
 
-// through is the whole life of one host.
+// through runs one iteration: bootstrap, rotation and reset of one host.
 func (r *powerRig) through() error {
 	r.disk = newPlatters(r.random)
 	r.goesDown = func() { r.life.die() }
@@ -86,15 +92,15 @@ func (r *powerRig) through() error {
 	case len(r.dirty) > 0:
 		return fmt.Errorf("not clean: %v", r.dirty)
 	case ran == 1 && r.undone == 0:
-		return errors.New("what was executed was not taken back")
+		return errors.New("the bootstrap was not undone")
 	case r.scripts["operations/bootstrap-a"] != ran:
 		return errors.New("the script ran again")
 	}
 	return nil
 }
 
-// liveUntil runs the agent, in as many lives as it takes, the first of which end
-// by a crash, until the manager has what it waits for.
+// liveUntil runs up to eight agent processes until the manager meets a condition.
+// The first three may crash.
 func (r *powerRig) liveUntil(met func(*manager) bool) error {
 	const mayDie = 3
 	for life := range mayDie + 5 {
@@ -107,7 +113,7 @@ func (r *powerRig) liveUntil(met func(*manager) bool) error {
 			return err
 		}
 	}
-	return errors.New("it is stuck")
+	return errors.New("no process met the condition")
 }
 
 func (r *powerRig) boot() {
@@ -115,7 +121,7 @@ func (r *powerRig) boot() {
 	r.bootID = "boot-" + strconv.Itoa(r.boots)
 }
 
-// liveOnce is one process. It reports whether the manager has what it waits for.
+// liveOnce runs one process and reports whether the manager meets the condition.
 func (r *powerRig) liveOnce(dieAt int, met func(*manager) bool) (done bool, err error) {
 	r.life = r.disk.live(dieAt)
 	ended := make(chan error, 1)
@@ -147,10 +153,9 @@ func (r *powerRig) liveOnce(dieAt int, met func(*manager) bool) (done bool, err 
 	return done, nil
 }
 
-// watchOver waits for the process to die or for the manager to have what it
-// waits for.
+// watchOver waits until the process dies or the manager meets the condition.
 func (r *powerRig) watchOver(met func(*manager) bool) (done bool, err error) {
-	patience := time.After(20 * time.Second)
+	timeout := time.After(time.Minute)
 	for {
 		r.manager.mu.Lock()
 		done, changed := met(r.manager) || r.manager.locked != "", r.manager.changed
@@ -162,13 +167,13 @@ func (r *powerRig) watchOver(met func(*manager) bool) (done bool, err error) {
 		case <-changed:
 		case <-r.life.dead:
 			return false, nil
-		case <-patience:
-			return false, errors.New("the agent neither died nor got there")
+		case <-timeout:
+			return false, errors.New("the agent neither died nor met the condition")
 		}
 	}
 }
 
-// fall decides what ended the process.
+// fall chooses how the process ended: orderly reboot, kill or power cut.
 func (r *powerRig) fall() {
 	switch r.random.IntN(5) {
 	case 0:

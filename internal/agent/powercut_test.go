@@ -9,18 +9,17 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap/durable"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 )
 
-// inode is a file or directory. What was not synced may be anything after a
-// power cut.
+// inode is a file or directory. After a power cut, unsynced data is undefined.
 type inode struct {
 	dir          bool
 	data, synced []byte
 	isSynced     bool
 }
 
-// tree is what names lead to.
+// tree maps paths to inodes.
 type tree map[string]*inode
 
 func (t tree) move(from, to string) {
@@ -40,15 +39,14 @@ func (t tree) remove(path string) {
 	}
 }
 
-// change is one change of names, which a journalling file system makes as a
-// whole or not at all.
+// change is an atomic change of names in a journalling file system.
 type change struct {
 	dirs  []string
 	apply func(tree)
 }
 
-// platters are a disk behind a cache: names last once their directory was
-// synced, contents once the file was.
+// platters is a disk with a cache. Names are durable after a sync of their directory,
+// contents after a sync of the file.
 type platters struct {
 	mu      sync.Mutex
 	cached  tree
@@ -67,8 +65,7 @@ func (p *platters) rename(dirs []string, apply func(tree)) {
 	p.pending = append(p.pending, change{dirs, apply})
 }
 
-// sync makes the changes of a directory last, and those before them that
-// concern the same directories.
+// sync makes all pending changes of a directory durable.
 func (p *platters) sync(dir string) {
 	p.pending = slices.DeleteFunc(p.pending, func(c change) bool {
 		if !slices.Contains(c.dirs, dir) {
@@ -79,8 +76,9 @@ func (p *platters) sync(dir string) {
 	})
 }
 
-// cutPower leaves what lasts and some of the rest: of the names either all
-// changes up to one, or, in each directory, all up to one; of contents any part.
+// cutPower keeps everything durable and a random part of the rest. Of the pending
+// changes of names it keeps a prefix, either overall or in each directory; of unsynced
+// contents any part.
 func (p *platters) cutPower() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,7 +108,7 @@ func (p *platters) cutPower() {
 	p.pending, p.cached = nil, maps.Clone(p.lasting)
 }
 
-// shutDown is what an orderly reboot does: nothing is lost.
+// shutDown is an orderly reboot, which loses nothing.
 func (p *platters) shutDown() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,7 +121,7 @@ func (p *platters) shutDown() {
 	}
 }
 
-// forget leaves some of what was written to a file since it was synced.
+// forget keeps a random part of the unsynced data of a file.
 func (p *platters) forget(node *inode) {
 	if node.dir || node.isSynced {
 		return
@@ -139,8 +137,8 @@ func (p *platters) forget(node *inode) {
 	node.synced, node.isSynced = slices.Clone(node.data), true
 }
 
-// life is the disk as one process sees it, until it dies at the operation
-// numbered dieAt; half the time that operation still takes effect.
+// life is the disk of one process. The process crashes at disk operation number
+// dieAt, which in half of the cases still takes effect.
 type life struct {
 	*platters
 
@@ -153,7 +151,7 @@ func (p *platters) live(dieAt int) *life {
 	return &life{platters: p, dieAt: dieAt, after: p.random.IntN(2) == 0, dead: make(chan struct{})}
 }
 
-// die ends the process from outside.
+// die kills the process.
 func (l *life) die() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -171,7 +169,7 @@ func (l *life) isDead() bool {
 	}
 }
 
-// do is one operation that changes the disk.
+// do runs an operation that changes the disk.
 func (l *life) do(f func() error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"log/slog"
 	"math"
 	"net"
 	"strconv"
@@ -12,62 +13,64 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// Prober looks at an endpoint and at the host's own API server until ctx ends,
-// and calls seen with each change, at once, from one goroutine.
+// Prober probes a control plane endpoint and the host's own API server until ctx ends.
+// It calls changed with each new state, from one goroutine.
 type Prober interface {
-	Probe(ctx context.Context, host string, port int32, seen func(probe.Sight))
+	Probe(ctx context.Context, host string, port int32, changed func(probe.State))
 }
 
-// target is an endpoint that is probed; the zero target is none.
-type target struct {
+// probeTarget is the endpoint to probe; the zero probeTarget means none.
+type probeTarget struct {
 	host string
 	port int32
 }
 
-func (t target) String() string { return net.JoinHostPort(t.host, strconv.Itoa(int(t.port))) }
+func (t probeTarget) String() string { return net.JoinHostPort(t.host, strconv.Itoa(int(t.port))) }
 
-// endpointFact is what is known of the cluster's endpoint.
+// endpointFact is what the agent knows of the control plane endpoint.
 type endpointFact struct {
-	// kept is nil while the Keeper has not told yet.
-	kept *protocol.EndpointReport
-	// target is probed, sight is what was seen of it.
-	target target
-	sight  probe.Sight
+	// applied is the Applier's last report, nil before the first.
+	applied *protocol.EndpointReport
+	// probes is the state of target.
+	target probeTarget
+	probes probe.State
+	// questions counts the manager's questions. Each new one is answered with a report.
+	questions int
 }
 
-// known is false while the manager is not to be told yet. A report without
-// probes would take away what an earlier start of the agent had found out, and
-// with it the reason to move an endpoint.
-func (f endpointFact) known() bool {
-	return f.kept != nil && (f.target == target{} || f.sight.Endpoint.Settled && f.sight.APIServer.Settled)
+// isReportable is false until the first probes have ended. A report without probes would
+// delete those of an earlier start of the agent, and with them the reason to move the
+// endpoint.
+func (f endpointFact) isReportable() bool {
+	return f.applied != nil && (f.target == probeTarget{} || f.probes.Endpoint.Conclusive && f.probes.APIServer.Conclusive)
 }
 
-// report says it in the protocol's words.
+// report converts the fact for the manager.
 func (f endpointFact) report(now time.Time) *protocol.EndpointReport {
-	report := *f.kept
-	if f.target == (target{}) {
+	report := *f.applied
+	if f.target == (probeTarget{}) {
 		return &report
 	}
 	var problems []string
 	if report.Message != "" {
 		problems = append(problems, report.Message)
 	}
-	if v := f.sight.Endpoint; v.State == probe.Unknown {
+	if v := f.probes.Endpoint; v.Result == probe.Unknown {
 		problems = append(problems, "the endpoint cannot be probed: "+v.Message)
 	} else {
 		report.Probe = &protocol.Probe{
-			Endpoint: f.target.String(), Reachable: v.State == probe.Answers, ForSeconds: seconds(now.Sub(v.Since)),
-			Message: clipTo(v.Message, protocol.MaxProbeMessageBytes),
+			Endpoint: f.target.String(), Reachable: v.Result == probe.Answers, ForSeconds: seconds(now.Sub(v.Since)),
+			Message: truncate(v.Message, protocol.MaxProbeMessageBytes),
 		}
 	}
-	if v := f.sight.APIServer; v.State == probe.Unknown {
+	if v := f.probes.APIServer; v.Result == probe.Unknown {
 		problems = append(problems, "the host's own API server cannot be probed: "+v.Message)
 	} else {
 		report.APIServer = &protocol.APIServer{
-			Ready: v.State == probe.Answers, ForSeconds: seconds(now.Sub(v.Since)), CertificateNames: f.sight.CertificateNames,
+			Ready: v.Result == probe.Answers, ForSeconds: seconds(now.Sub(v.Since)), CertificateNames: f.probes.CertificateNames,
 		}
 	}
-	report.Message = clip(strings.Join(problems, "; "))
+	report.Message = truncate(strings.Join(problems, "; "), protocol.MaxMessageBytes)
 	return &report
 }
 
@@ -75,70 +78,78 @@ func seconds(d time.Duration) int32 {
 	return int32(min(max(d/time.Second, 0), math.MaxInt32))
 }
 
-// retarget has the Prober look at what the plan says now.
-func (a *Agent) retarget() {
-	if a.Prober == nil || a.Keeper == nil {
+// endpointProbing probes the endpoint while the plan asks for probes.
+type endpointProbing struct {
+	prober   Prober
+	endpoint *endpointUpkeep
+	facts    *facts
+	reporter *reporter
+	log      *slog.Logger
+	// targetChanged ends the probes of the former target.
+	targetChanged signal
+}
+
+// retarget probes what the plan desires now.
+func (p *endpointProbing) retarget() {
+	if p.prober == nil || p.endpoint.applier == nil {
 		return
 	}
-	var next target
-	if endpoint, _ := a.desired(); endpoint != nil && endpoint.Probe {
-		next = target{endpoint.Host, endpoint.Port}
+	var next probeTarget
+	if endpoint, _ := p.endpoint.desired(); endpoint != nil && endpoint.Probe {
+		next = probeTarget{endpoint.Host, endpoint.Port}
 	}
 	changed := false
-	a.facts.update(func(o *observation) {
+	p.facts.update(func(o *observation) {
 		if changed = o.endpoint.target != next; changed {
-			o.endpoint.target, o.endpoint.sight = next, probe.Sight{}
+			o.endpoint.target, o.endpoint.probes = next, probe.State{}
 		}
 	})
 	if changed {
-		signal(a.retargeted)
-		// Without probes everything may be known now.
-		signal(a.report)
+		p.targetChanged.raise()
+		// Without a target the endpoint is reportable at once.
+		p.reporter.wake.raise()
 	}
 }
 
-// probe probes while the plan says so.
-func (a *Agent) probe(ctx context.Context) error {
+// run probes until ctx ends.
+func (p *endpointProbing) run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		at := a.facts.current().endpoint.target
-		if at == (target{}) {
-			select {
-			case <-ctx.Done():
-			case <-a.retargeted:
-			}
+		target := p.facts.current().endpoint.target
+		if target == (probeTarget{}) {
+			p.targetChanged.wait(ctx)
 			continue
 		}
-		a.Log.Info("Probing the control plane endpoint", "endpoint", at)
-		a.until(ctx, a.retargeted, func(ctx context.Context) {
-			a.Prober.Probe(ctx, at.host, at.port, func(sight probe.Sight) { a.saw(at, sight) })
+		p.log.Info("Probing the control plane endpoint", "endpoint", target)
+		runUntil(ctx, p.targetChanged, always, func(ctx context.Context) {
+			p.prober.Probe(ctx, target.host, target.port, func(probes probe.State) { p.record(target, probes) })
 		})
 	}
 	return nil
 }
 
-// saw has the manager told what was seen of a target that is still probed.
-func (a *Agent) saw(at target, sight probe.Sight) {
-	var before probe.Sight
-	wanted := false
-	a.facts.update(func(o *observation) {
-		if wanted = o.endpoint.target == at; wanted {
-			before, o.endpoint.sight = o.endpoint.sight, sight
+// record has the probes of a target reported, unless the target has changed.
+func (p *endpointProbing) record(target probeTarget, probes probe.State) {
+	var former probe.State
+	isCurrent := false
+	p.facts.update(func(o *observation) {
+		if isCurrent = o.endpoint.target == target; isCurrent {
+			former, o.endpoint.probes = o.endpoint.probes, probes
 		}
 	})
-	if !wanted {
+	if !isCurrent {
 		return
 	}
-	signal(a.report)
+	p.reporter.wake.raise()
 	for _, server := range []struct {
-		name          string
-		before, after probe.Verdict
-	}{{"control plane endpoint", before.Endpoint, sight.Endpoint}, {"host's own API server", before.APIServer, sight.APIServer}} {
+		name        string
+		former, now probe.ServerState
+	}{{"control plane endpoint", former.Endpoint, probes.Endpoint}, {"host's own API server", former.APIServer, probes.APIServer}} {
 		switch {
-		case server.before.State == server.after.State:
-		case server.after.State == probe.Answers:
-			a.Log.Info("The "+server.name+" answers", "endpoint", at)
+		case server.former.Result == server.now.Result:
+		case server.now.Result == probe.Answers:
+			p.log.Info("The "+server.name+" answers", "endpoint", target)
 		default:
-			a.Log.Warn("The "+server.name+" does not answer", "endpoint", at, "error", server.after.Message)
+			p.log.Warn("The "+server.name+" does not answer", "endpoint", target, "error", server.now.Message)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,9 +11,9 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// ago is a verdict that has held for as long.
-func (r *endpointRig) ago(d time.Duration, state probe.State) probe.Verdict {
-	return probe.Verdict{State: state, Since: r.clock.Now().Add(-d), Settled: true}
+// ago returns a server state that has lasted for d.
+func (r *endpointRig) ago(d time.Duration, state probe.Result) probe.ServerState {
+	return probe.ServerState{Result: state, Since: r.clock.Now().Add(-d), Conclusive: true}
 }
 
 func probed(host string) protocol.Desired {
@@ -22,103 +23,101 @@ func probed(host string) protocol.Desired {
 }
 
 func reachable(host string, is bool) func(*manager) bool {
-	return toldEndpoint(func(e protocol.EndpointReport) bool {
+	return lastEndpointReport(func(e protocol.EndpointReport) bool {
 		return e.Probe != nil && e.Probe.Endpoint == host && e.Probe.Reachable == is
 	})
 }
 
-func TestProbesWhatThePlanSays(t *testing.T) {
+func TestProbesTheEndpointOfThePlan(t *testing.T) {
 	r := newNode(t)
 	r.start()
 	r.manager.want(nil, endpointAt("192.0.2.1"))
 	r.manager.await(t, "it follows the endpoint", follows("192.0.2.1"))
 	if len(r.prober.began) != 0 {
-		t.Error("probes although the plan doesn't say so")
+		t.Error("probes although the plan does not ask for it")
 	}
 	r.manager.want(nil, probed("2001:db8::1"))
 	first := <-r.prober.began
 	if first.host != "2001:db8::1" || first.port != 6443 {
 		t.Errorf("probes %s port %d", first.host, first.port)
 	}
-	first.show(probe.Sight{Endpoint: r.ago(0, probe.Answers), APIServer: r.ago(0, probe.Answers)})
-	r.manager.await(t, "the endpoint is known to answer", reachable("[2001:db8::1]:6443", true))
-	// The same plan for other reasons begins nothing anew.
+	first.show(probe.State{Endpoint: r.ago(0, probe.Answers), APIServer: r.ago(0, probe.Answers)})
+	r.manager.await(t, "the endpoint is reported as reachable", reachable("[2001:db8::1]:6443", true))
+	// A new plan with the same endpoint does not restart the probes.
 	again := probed("2001:db8::1")
 	again.ProviderID = "elemental://1"
 	r.manager.want(nil, again)
 	r.manager.await(t, "the plan was taken", taken)
 	if len(r.prober.began) != 0 || first.ctx.Err() != nil {
-		t.Error("began anew")
+		t.Error("started new probes")
 	}
 	r.manager.want(nil, probed("192.0.2.2"))
 	second := <-r.prober.began
 	if first.ctx.Err() == nil {
-		t.Error("goes on with the former endpoint")
+		t.Error("still probes the former endpoint")
 	}
-	first.show(probe.Sight{Endpoint: r.ago(time.Hour, probe.Fails), APIServer: r.ago(0, probe.Fails)})
-	r.mu.Lock()
-	r.addresses = []protocol.Address{{Type: protocol.AddressInternalIP, Address: "192.0.2.9"}}
-	changed := r.changed
-	r.mu.Unlock()
-	changed()
-	r.manager.await(t, "something else is told", func(m *manager) bool {
+	first.show(probe.State{Endpoint: r.ago(time.Hour, probe.Fails), APIServer: r.ago(0, probe.Fails)})
+	r.changeAddress(t, "192.0.2.9")
+	r.manager.await(t, "the agent reports the new address", func(m *manager) bool {
 		last := m.reports[len(m.reports)-1]
 		return len(last.Addresses) == 1 && last.Addresses[0].Address == "192.0.2.9"
 	})
-	second.show(probe.Sight{Endpoint: r.ago(0, probe.Answers), APIServer: r.ago(0, probe.Answers)})
-	r.manager.await(t, "the new endpoint is known to answer", reachable("192.0.2.2:6443", true))
+	second.show(probe.State{Endpoint: r.ago(0, probe.Answers), APIServer: r.ago(0, probe.Answers)})
+	r.manager.await(t, "the new endpoint is reported as reachable", reachable("192.0.2.2:6443", true))
 	r.manager.want(nil, endpointAt("192.0.2.2"))
 	<-second.ctx.Done()
-	r.manager.await(t, "nothing is known of it any more", toldEndpoint(func(e protocol.EndpointReport) bool { return e.Probe == nil && e.APIServer == nil }))
+	r.manager.await(t, "the agent reports no probes", lastEndpointReport(func(e protocol.EndpointReport) bool { return e.Probe == nil && e.APIServer == nil }))
 	r.manager.mu.Lock()
 	defer r.manager.mu.Unlock()
-	for _, told := range r.manager.endpoints() {
-		if told.Probe != nil && !told.Probe.Reachable {
-			t.Errorf("told what the former probes said: %+v", told.Probe)
+	for _, report := range r.manager.endpoints() {
+		if report.Probe != nil && !report.Probe.Reachable {
+			t.Errorf("reported a state of the former probes: %+v", report.Probe)
 		}
 	}
 }
 
-// A report without probes would take away what the manager knows from before a
-// restart of the agent.
-func TestTellsNothingBeforeItKnows(t *testing.T) {
+// After a restart of the agent, a report without probe results would erase the results
+// that the manager has.
+func TestReportsNothingBeforeProbeResults(t *testing.T) {
 	r := newNode(t)
 	r.start()
 	r.manager.want(nil, probed("192.0.2.1"))
 	at := <-r.prober.began
-	r.keeper.until(t, "192.0.2.1")
-	at.show(probe.Sight{Endpoint: probe.Verdict{}, APIServer: r.ago(0, probe.Answers), CertificateNames: []string{"192.0.2.7"}})
+	r.applier.awaitCall(t, "192.0.2.1")
+	at.show(probe.State{Endpoint: probe.ServerState{}, APIServer: r.ago(0, probe.Answers), CertificateNames: []string{"192.0.2.7"}})
 	r.manager.await(t, "the plan was taken", taken)
-	at.show(probe.Sight{
-		Endpoint:  probe.Verdict{State: probe.Fails, Since: r.clock.Now().Add(-90 * time.Second), Settled: true, Message: strings.Repeat("ü", 400)},
-		APIServer: r.ago(10*time.Second, probe.Answers), CertificateNames: []string{"192.0.2.7", "kubernetes"},
+	began := r.clock.Now()
+	at.show(probe.State{
+		Endpoint:  probe.ServerState{Result: probe.Fails, Since: began.Add(-90 * time.Second), Conclusive: true, Message: strings.Repeat("ü", 400)},
+		APIServer: probe.ServerState{Result: probe.Answers, Since: began.Add(-10 * time.Second), Conclusive: true}, CertificateNames: []string{"192.0.2.7", "kubernetes"},
 	})
-	r.manager.await(t, "the endpoint is known to be dead", reachable("192.0.2.1:6443", false))
+	r.manager.await(t, "the endpoint is reported as unreachable", reachable("192.0.2.1:6443", false))
+	passed := int32(r.clock.Now().Sub(began)/time.Second) + 1
 	r.manager.mu.Lock()
 	defer r.manager.mu.Unlock()
-	for _, told := range r.manager.endpoints() {
+	for _, report := range r.manager.endpoints() {
 		switch {
-		case told == protocol.EndpointReport{}: // of before the plan
-		case told.Probe == nil || told.APIServer == nil:
-			t.Errorf("told %+v", told)
-		case told.Kubeconfigs != "192.0.2.1" || !told.APIServer.Ready || len(told.APIServer.CertificateNames) != 2:
-			t.Errorf("told %+v, %+v", told, told.APIServer)
-		case told.Probe.ForSeconds < 90 || told.Probe.ForSeconds > 95 || told.APIServer.ForSeconds < 10 || told.APIServer.ForSeconds > 15:
-			t.Errorf("dead for %d s, alive for %d s", told.Probe.ForSeconds, told.APIServer.ForSeconds)
-		case len(told.Probe.Message) > protocol.MaxProbeMessageBytes || !strings.HasSuffix(told.Probe.Message, "ü…"):
-			t.Errorf("says %q", told.Probe.Message)
+		case report == protocol.EndpointReport{}: // from before the plan
+		case report.Probe == nil || report.APIServer == nil:
+			t.Errorf("reported %+v", report)
+		case report.Kubeconfigs != "192.0.2.1" || !report.APIServer.Ready || len(report.APIServer.CertificateNames) != 2:
+			t.Errorf("reported %+v, %+v", report, report.APIServer)
+		case report.Probe.ForSeconds < 90 || report.Probe.ForSeconds > 90+passed || report.APIServer.ForSeconds < 10 || report.APIServer.ForSeconds > 10+passed:
+			t.Errorf("dead for %d s, alive for %d s", report.Probe.ForSeconds, report.APIServer.ForSeconds)
+		case len(report.Probe.Message) > protocol.MaxProbeMessageBytes || !strings.HasSuffix(report.Probe.Message, "ü…"):
+			t.Errorf("message is %q", report.Probe.Message)
 		}
 	}
 }
 
-// How long something has been so is counted when the report leaves.
-func TestTellsForHowLongWhenItIsTold(t *testing.T) {
+// ForSeconds is computed when the agent sends the report.
+func TestReportsDurationAtTimeOfReport(t *testing.T) {
 	r := newNode(t)
 	r.start()
 	r.manager.want(nil, probed("192.0.2.1"))
 	at := <-r.prober.began
-	at.show(probe.Sight{Endpoint: r.ago(0, probe.Answers), APIServer: r.ago(0, probe.Answers)})
-	r.manager.await(t, "the endpoint is known to answer", reachable("192.0.2.1:6443", true))
+	at.show(probe.State{Endpoint: r.ago(0, probe.Answers), APIServer: r.ago(0, probe.Answers)})
+	r.manager.await(t, "the endpoint is reported as reachable", reachable("192.0.2.1:6443", true))
 	refused := make(chan struct{}, 1000)
 	r.manager.set(func(m *manager) {
 		m.refuse = func(path string) *protocol.Problem {
@@ -129,25 +128,65 @@ func TestTellsForHowLongWhenItIsTold(t *testing.T) {
 			return &protocol.Problem{Status: 503}
 		}
 	})
-	at.show(probe.Sight{Endpoint: r.ago(0, probe.Fails), APIServer: r.ago(0, probe.Answers)})
+	at.show(probe.State{Endpoint: r.ago(0, probe.Fails), APIServer: r.ago(0, probe.Answers)})
 	<-refused
 	r.clock.mu.Lock()
 	r.clock.offset += time.Hour
 	r.clock.mu.Unlock()
 	r.manager.set(func(m *manager) { m.refuse = nil })
-	r.manager.await(t, "the death is told late", toldEndpoint(func(e protocol.EndpointReport) bool {
+	r.manager.await(t, "the agent reports the failure with its duration", lastEndpointReport(func(e protocol.EndpointReport) bool {
 		return e.Probe != nil && !e.Probe.Reachable && e.Probe.ForSeconds >= 3600
 	}))
 }
 
-// A manager that was restored knows nothing of what it was told.
-func TestTellsProbesAgainAfterAReconnect(t *testing.T) {
+// A manager may have received a report although its answer is lost. What has changed back
+// since must be reported again.
+func TestReportsAgainWhatWasNotAnswered(t *testing.T) {
 	r := newNode(t)
 	r.start()
 	r.manager.want(nil, probed("192.0.2.1"))
 	at := <-r.prober.began
-	at.show(probe.Sight{Endpoint: r.ago(0, probe.Fails), APIServer: r.ago(0, probe.Fails)})
-	r.manager.await(t, "the endpoint is known to be dead", reachable("192.0.2.1:6443", false))
+	well := probe.State{Endpoint: r.ago(0, probe.Answers), APIServer: r.ago(0, probe.Answers)}
+	at.show(well)
+	r.manager.await(t, "the endpoint is reported as reachable", reachable("192.0.2.1:6443", true))
+	r.manager.await(t, "only a long poll is open", resting)
+	received, hasChangedBack := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	r.manager.set(func(m *manager) {
+		m.lose = loseFirst(protocol.PathReport)
+		m.holdReport = func() {
+			once.Do(func() {
+				close(received)
+				<-hasChangedBack
+			})
+		}
+	})
+	at.show(probe.State{Endpoint: r.ago(0, probe.Fails), APIServer: r.ago(0, probe.Answers)})
+	<-received
+	at.show(well)
+	close(hasChangedBack)
+	r.manager.await(t, "the endpoint is reported as reachable again", reachable("192.0.2.1:6443", true))
+}
+
+// loseFirst loses the answer to the first request of the path.
+func loseFirst(path string) func(string) bool {
+	var once sync.Once
+	return func(requested string) (isLost bool) {
+		if requested == path {
+			once.Do(func() { isLost = true })
+		}
+		return isLost
+	}
+}
+
+// A manager that was restored from a backup does not know earlier reports.
+func TestReportsProbesAgainAfterAReconnect(t *testing.T) {
+	r := newNode(t)
+	r.start()
+	r.manager.want(nil, probed("192.0.2.1"))
+	at := <-r.prober.began
+	at.show(probe.State{Endpoint: r.ago(0, probe.Fails), APIServer: r.ago(0, probe.Fails)})
+	r.manager.await(t, "the endpoint is reported as unreachable", reachable("192.0.2.1:6443", false))
 	key := r.manager.known()
 	r.manager.set(func(m *manager) { m.key = "" })
 	for state := range r.statuses {
@@ -156,49 +195,41 @@ func TestTellsProbesAgainAfterAReconnect(t *testing.T) {
 		}
 	}
 	r.manager.set(func(m *manager) { m.key, m.reports = key, nil })
-	r.manager.await(t, "it is told again", reachable("192.0.2.1:6443", false))
+	r.manager.await(t, "the agent reports the probe again", reachable("192.0.2.1:6443", false))
 	if at.ctx.Err() != nil {
-		t.Error("the probes were ended by the manager's absence")
+		t.Error("the disconnection ended the probes")
 	}
 }
 
-func TestProblemsOfProbingAreTold(t *testing.T) {
+func TestReportsProblemsOfProbing(t *testing.T) {
 	r := newNode(t)
 	r.start()
 	r.manager.want(nil, probed("192.0.2.1"))
 	at := <-r.prober.began
-	at.show(probe.Sight{
-		Endpoint: probe.Verdict{Settled: true, Message: "no CA"}, APIServer: probe.Verdict{Settled: true, Message: "no address"},
+	at.show(probe.State{
+		Endpoint: probe.ServerState{Conclusive: true, Message: "no CA"}, APIServer: probe.ServerState{Conclusive: true, Message: "no address"},
 	})
-	r.manager.await(t, "the reason is told", toldEndpoint(func(e protocol.EndpointReport) bool {
+	r.manager.await(t, "the agent reports the reason", lastEndpointReport(func(e protocol.EndpointReport) bool {
 		return e.Probe == nil && e.APIServer == nil && strings.Contains(e.Message, "no CA") && strings.Contains(e.Message, "no address")
 	}))
 }
 
-// What a manager moves an endpoint by reaches it at once; by the real clock.
-func TestAProbeIsToldAtOnce(t *testing.T) {
+// Failover depends on probe results, so the agent pauses for nothing before it reports one.
+func TestReportsProbesAtOnce(t *testing.T) {
 	r := newNode(t)
+	pauses := r.clock.recordPauses()
 	r.start()
 	r.manager.want(nil, probed("192.0.2.1"))
 	at := <-r.prober.began
-	var took []time.Duration
 	for i := range 20 {
 		state := probe.Answers
 		if i%2 == 1 {
 			state = probe.Fails
 		}
-		began := time.Now()
-		at.show(probe.Sight{Endpoint: r.ago(0, state), APIServer: r.ago(0, probe.Answers)})
-		r.manager.await(t, "it is told", reachable("192.0.2.1:6443", state == probe.Answers))
-		took = append(took, time.Since(began))
+		at.show(probe.State{Endpoint: r.ago(0, state), APIServer: r.ago(0, probe.Answers)})
+		r.manager.await(t, "the agent reports the probe", reachable("192.0.2.1:6443", state == probe.Answers))
 	}
-	slices.Sort(took)
-	half, most := took[len(took)/2], took[len(took)-1]
-	t.Logf("told within %s, half of them within %s", most.Round(time.Microsecond), half.Round(time.Microsecond))
-	// The slowest tell how busy the machine is.
-	if half > 100*time.Millisecond {
-		t.Error("that is too long")
-	}
+	noPauses(t, pauses)
 }
 
 // A reset ends the probes: the host's own API server is about to die.
@@ -211,17 +242,40 @@ func TestResetEndsProbes(t *testing.T) {
 	<-at.ctx.Done()
 	r.manager.await(t, "the reset succeeded", ended("b", protocol.StateSucceeded))
 	if len(r.prober.began) != 0 {
-		t.Error("began anew")
+		t.Error("started new probes")
 	}
 }
 
-func TestTellsThatItKeepsEndpoints(t *testing.T) {
+// The manager asks for a report. The host reports what has not changed, once.
+func TestReportsTheEndpointWhenAsked(t *testing.T) {
+	r := newNode(t)
+	r.start()
+	r.manager.want(nil, probed("192.0.2.1"))
+	first := <-r.prober.began
+	first.show(probe.State{Endpoint: r.ago(0, probe.Answers), APIServer: r.ago(0, probe.Answers)})
+	r.manager.await(t, "the endpoint is reported as reachable", reachable("192.0.2.1:6443", true))
+	for range 2 {
+		var endpoints, all int
+		r.manager.set(func(m *manager) { endpoints, all, m.asks = len(m.endpoints()), len(m.reports), true })
+		r.manager.await(t, "the endpoint is reported again", func(m *manager) bool { return len(m.endpoints()) == endpoints+1 })
+		r.manager.await(t, "it is the same", reachable("192.0.2.1:6443", true))
+		r.manager.await(t, "nothing else is reported", func(m *manager) bool {
+			last := m.reports[len(m.reports)-1]
+			return len(m.reports) == all+1 && last.Hello == nil && last.Inventory == nil && last.Addresses == nil && last.Cleanliness == nil
+		})
+	}
+	if len(r.prober.began) != 0 || first.ctx.Err() != nil {
+		t.Error("a question restarts the probes")
+	}
+}
+
+func TestReportsEndpointCapabilities(t *testing.T) {
 	r := newEndpointRig(t)
 	r.start()
 	r.manager.await(t, "the host is enrolled", func(m *manager) bool { return m.enrolments == 1 })
 	capabilities := r.manager.enrolled[0].Hello.Capabilities
-	want := []protocol.Capability{protocol.CapabilityEndpoint, protocol.CapabilityFiles}
-	if n := len(capabilities); n < 2 || capabilities[n-2] != want[0] || capabilities[n-1] != want[1] {
-		t.Errorf("says %q", capabilities)
+	want := []protocol.Capability{protocol.CapabilityEndpoint, protocol.CapabilityFiles, protocol.CapabilityReportEndpoint}
+	if n := len(capabilities); n < len(want) || !slices.Equal(capabilities[n-len(want):], want) {
+		t.Errorf("capabilities are %q", capabilities)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/reboot"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/reboot"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -13,7 +13,7 @@ func rebootOf(id string) *protocol.Operation {
 	return &protocol.Operation{Type: protocol.OperationReboot, ID: id}
 }
 
-// kill ends the life of the agent that uses the disk.
+// kill ends the agent process that uses the disk.
 func (d *disk) kill() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -22,7 +22,7 @@ func (d *disk) kill() {
 	}
 }
 
-// A node reboots once for a request, and is the node that it was.
+// A reboot operation reboots a node once and changes nothing else.
 func TestRebootsANodeOnce(t *testing.T) {
 	r := newRig(t)
 	stop := r.start()
@@ -39,12 +39,12 @@ func TestRebootsANodeOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.manager.heard("b").Final() {
-		t.Fatal("over before the host came up again")
+		t.Fatal("the reboot ended before the host came up again")
 	}
 	r.bootID = "boot-2"
 	r.start()
 	r.manager.await(t, "the reboot succeeded", ended("b", protocol.StateSucceeded))
-	// The plan names the bootstrap again, which is done.
+	// The plan names the finished bootstrap again.
 	r.manager.want(bootstrapOf("a"), node)
 	r.manager.want(rebootOf("b"), node)
 	r.manager.want(bootstrapOf("a"), node)
@@ -56,7 +56,7 @@ func TestRebootsANodeOnce(t *testing.T) {
 	if r.scripts["operations/bootstrap-a"] != 1 {
 		t.Errorf("scripts ran: %v", r.scripts)
 	}
-	// One is the request's; the reset asks twice where it gets none.
+	// One reboot is from the reboot operation; the reset asks at most twice.
 	if r.reboots > 3 {
 		t.Errorf("rebooted %d times", r.reboots)
 	}
@@ -74,14 +74,14 @@ func TestRebootWaitsForTheBootstrap(t *testing.T) {
 	reboots := r.reboots
 	r.mu.Unlock()
 	if reboots != 0 {
-		t.Error("rebooted in the middle of a bootstrap")
+		t.Error("rebooted during a bootstrap")
 	}
 	close(r.hold)
 	r.manager.await(t, "the bootstrap succeeded", ended("a", protocol.StateSucceeded))
 	r.manager.await(t, "the reboot was tried", ended("b", protocol.StateFailed))
 }
 
-func TestRebootIsGivenUp(t *testing.T) {
+func TestRebootFailsAfterMaxAttempts(t *testing.T) {
 	r := newRig(t)
 	r.start()
 	r.manager.want(rebootOf("b"), protocol.Desired{})
@@ -89,32 +89,32 @@ func TestRebootIsGivenUp(t *testing.T) {
 	if r.reboots != reboot.MaxAttempts {
 		t.Errorf("asked for a reboot %d times", r.reboots)
 	}
-	if said := r.manager.operations["b"].Message; !strings.Contains(said, "3 times") || !strings.Contains(said, "this host cannot reboot") {
-		t.Errorf("says %q", said)
+	if message := r.manager.operations["b"].Message; !strings.Contains(message, "3 times") || !strings.Contains(message, "this host cannot reboot") {
+		t.Errorf("message is %q", message)
 	}
 }
 
-// An agent that is started over and over, while the host stays up, stops asking.
-func TestRebootIsGivenUpByRestarts(t *testing.T) {
+// If the agent restarts repeatedly and the host never reboots, the agent gives up.
+func TestRebootFailsAfterRestarts(t *testing.T) {
 	r := newRig(t)
 	r.manager.want(rebootOf("b"), protocol.Desired{})
 	r.goesDown = func() { r.disk.kill() }
 	for range reboot.MaxAttempts {
 		r.disk = r.disk.reborn(-1, false)
 		if r.live(t, "b") {
-			t.Fatal("the reboot is over although the host stayed up")
+			t.Fatal("the reboot ended although the host stayed up")
 		}
 	}
 	r.disk = r.disk.reborn(-1, false)
 	r.start()
 	r.manager.await(t, "the reboot failed", ended("b", protocol.StateFailed))
-	if said := r.manager.operations["b"].Message; r.reboots != reboot.MaxAttempts || !strings.Contains(said, "without a reboot") {
-		t.Errorf("asked %d times, says %q", r.reboots, said)
+	if message := r.manager.operations["b"].Message; r.reboots != reboot.MaxAttempts || !strings.Contains(message, "without a reboot") {
+		t.Errorf("asked %d times, message is %q", r.reboots, message)
 	}
 }
 
-// Whatever a life ends with, the host reboots once for the request, and not at
-// all if a power cut came first.
+// After any crash the host reboots once for the operation. A power cut counts as the
+// reboot.
 func TestRebootSurvivesEveryCrash(t *testing.T) {
 	for _, powerCut := range []bool{false, true} {
 		t.Run(fmt.Sprintf("power cut=%t", powerCut), func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestRebootSurvivesEveryCrash(t *testing.T) {
 				}
 				for life := 0; ; life++ {
 					if life == 5 {
-						t.Fatal("the reboot is not over after lives without a crash")
+						t.Fatal("the reboot has no result after processes without a crash")
 					}
 					if life == 2 {
 						step = -1

@@ -6,71 +6,54 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
-	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// progress is how far the running operation is.
-type progress struct {
-	mu   sync.Mutex
-	op   state.Operation
-	step string
-	// due is true when the step is to be reported.
-	due bool
-	// told is the step that was reported last.
-	told string
+// maxResults bounds the results in one report.
+const maxResults = 6
+
+// reporter sends facts, progress and results until the manager acknowledges them.
+type reporter struct {
+	store   *state.Store
+	manager *connection.Manager
+	facts   *facts
+	running *progress
+	updater Updater
+	hello   func() protocol.Hello
+	clock   retry.Clock
+	random  func() float64
+	log     *slog.Logger
+	// wake is raised when there may be something to report.
+	wake signal
+
+	mu sync.Mutex
+	// round counts the calls of startOver.
+	round int
+	// repeats are acknowledged results that the manager asks for again.
+	repeats []state.Operation
+	// reportedUpdate is the last AgentUpdate that the manager has acknowledged.
+	reportedUpdate *protocol.AgentUpdate
 }
 
-func (p *progress) begin(op state.Operation) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.op, p.step, p.told, p.due = op, "", "", false
-}
-
-func (p *progress) end() { p.begin(state.Operation{}) }
-
-func (p *progress) at(step string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.step = step
-}
-
-// tick makes the current step due unless it was reported already.
-func (p *progress) tick() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.due = p.op.ID != "" && p.step != p.told
-}
-
-// take returns the report that is due.
-func (p *progress) take() (protocol.OperationReport, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.due {
-		return protocol.OperationReport{}, false
-	}
-	p.due, p.told = false, p.step
-	return protocol.OperationReport{
-		Type: p.op.Type, ID: p.op.ID, State: protocol.StateRunning, Step: p.step, StartedAt: &p.op.StartedAt,
-	}, true
-}
-
-// tell sends facts and results until they are acknowledged.
-func (a *Agent) tell(ctx context.Context) error {
-	wait := a.newWaits()
-	// One line in the log is enough for one outage.
+// run reports until ctx ends.
+func (r *reporter) run(ctx context.Context) error {
+	delays := connection.NewDelays(r.random)
+	// An outage is logged once.
 	failing := false
 	for ctx.Err() == nil {
-		began := a.Clock.Now()
-		sent, err := a.tellOnce(ctx)
+		began := r.clock.Now()
+		sent, err := r.reportOnce(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // the agent is being stopped
-		case isStateError(err):
+		case state.IsWriteError(err):
 			return err
 		case err != nil:
 			level := slog.LevelWarn
@@ -78,120 +61,188 @@ func (a *Agent) tell(ctx context.Context) error {
 				level = slog.LevelDebug
 			}
 			failing = true
-			a.Log.Log(ctx, level, "Could not report, and tries again", "error", err)
-			wake := a.report // a connection that came back is a reason to try at once
+			r.log.Log(ctx, level, "Could not report; will retry", "error", err)
+			wake := r.wake // the poller raises it when it has reconnected
 			if !client.Unreachable(err) {
 				wake = nil
 			}
-			a.pause(ctx, wait.next(err, a.Clock.Now().Sub(began)), wake)
+			waitFor(ctx, r.clock, delays.AfterError(err, r.clock.Now().Sub(began)), wake)
 		case sent:
-			wait.reset()
+			delays.Reset()
 			failing = false
 		default:
-			select {
-			case <-ctx.Done():
-			case <-a.report:
-			}
+			r.wake.wait(ctx)
 		}
 	}
 	return nil
 }
 
-// tellOnce sends one report if there is anything to say.
-func (a *Agent) tellOnce(ctx context.Context) (sent bool, err error) {
-	if !a.Store.Identity().Enrolled() {
+// reportOnce sends one report if there is anything to report.
+func (r *reporter) reportOnce(ctx context.Context) (isSent bool, err error) {
+	if !r.store.Identity().Enrolled() {
 		return false, nil
 	}
+	round := r.currentRound()
 	var report protocol.Report
-	next, introduce := a.facts.news(&report, a.Clock.Now())
-	if introduce {
-		hello := a.hello()
+	observed, sent := r.facts.addChanges(&report, r.clock.Now())
+	if sent.hello {
+		hello := r.hello()
 		report.Hello = &hello
 	}
-	report.AgentUpdate = a.updateNews(introduce)
-	facts := report.AgentUpdate != nil || report.Hello != nil || report.Inventory != nil || report.Addresses != nil || report.Cleanliness != nil ||
-		report.Endpoint != nil
-	results, repeated := a.results()
-	for _, op := range append(results, repeated...) {
+	report.AgentUpdate = r.unreportedUpdate(sent.hello)
+	hasFacts := report.AgentUpdate != nil || report.Hello != nil || report.Inventory != nil || report.Addresses != nil ||
+		report.Cleanliness != nil || report.Endpoint != nil
+	results, repeats := r.results()
+	for _, op := range append(results, repeats...) {
 		report.Operations = append(report.Operations, op.Report())
 	}
-	running, due := a.running.take()
-	if due {
+	if running, isDue := r.running.take(); isDue {
 		report.Operations = append(report.Operations, running)
 	}
-	if !facts && len(report.Operations) == 0 {
+	if !hasFacts && len(report.Operations) == 0 {
 		return false, nil
 	}
-	err = a.Link.Client().Report(ctx, report)
+	err = r.manager.Client().Report(ctx, report)
 	switch {
 	case client.IsProblem(err, protocol.ProblemNoOperation) && len(report.Operations) > 0:
-		return true, a.tellEach(ctx, results, repeated)
-	case err != nil && facts && refusedForGood(err):
-		// Results matter more than facts that the manager won't have.
-		a.Log.Error("The manager doesn't accept what was found out about this host", "error", err)
-		a.facts.acknowledge(next)
-		a.updateTold(report.AgentUpdate)
+		return true, r.reportEach(ctx, round, results, repeats)
+	case err != nil && hasFacts && isRejected(err):
+		// Without the facts the results can still be reported.
+		r.log.Error("The manager rejects the facts about this host", "error", err)
+		r.setReported(round, observed, sent, report.AgentUpdate)
 		return false, err
 	case err != nil:
 		return false, err
 	}
-	a.facts.acknowledge(next)
-	a.updateTold(report.AgentUpdate)
-	for _, op := range results {
-		if err := a.Store.Acknowledge(op); err != nil {
-			return true, err
-		}
-	}
-	a.forgetRepeats(len(repeated))
-	return true, nil
+	r.setReported(round, observed, sent, report.AgentUpdate)
+	return true, r.acknowledge(round, results, len(repeats))
 }
 
-// tellEach sends results one by one, because the manager doesn't ask about one
-// of them any more: the host was given to another Machine while it was away.
-// Such a result is dropped, so that it doesn't hold up the others; should the
-// manager ask again, the plan will say so.
-func (a *Agent) tellEach(ctx context.Context, results, repeated []state.Operation) error {
-	for _, op := range append(results, repeated...) {
-		err := a.Link.Client().Report(ctx, protocol.Report{Operations: []protocol.OperationReport{op.Report()}})
-		if client.IsProblem(err, protocol.ProblemNoOperation) {
-			a.Log.Info("The manager no longer asks about an operation", "operation", op.Type, "id", op.ID, "state", op.State)
-		} else if err != nil {
-			return err
-		}
-		if err := a.Store.Acknowledge(op); err != nil {
+// startOver makes the host report everything again, because the manager that answers now
+// may have been told nothing.
+func (r *reporter) startOver() {
+	r.mu.Lock()
+	r.round++
+	r.facts.resetReported()
+	r.running.repeat()
+	r.mu.Unlock()
+	r.wake.raise()
+}
+
+func (r *reporter) currentRound() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.round
+}
+
+// setReported records which facts a manager has acknowledged. It does nothing if reporting
+// has started over since the given round: another manager may have acknowledged them.
+func (r *reporter) setReported(round int, observed observation, sent parts, update *protocol.AgentUpdate) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.round != round {
+		return
+	}
+	r.facts.setReported(observed, sent)
+	if update != nil {
+		r.reportedUpdate = update
+	}
+}
+
+// acknowledge records that a manager has acknowledged results and the first of the
+// repeats. It does nothing if reporting has started over since the given round.
+func (r *reporter) acknowledge(round int, results []state.Operation, repeats int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.round != round {
+		return nil
+	}
+	for _, op := range results {
+		if err := r.store.Acknowledge(op); err != nil {
 			return err
 		}
 	}
-	a.forgetRepeats(len(repeated))
+	r.repeats = r.repeats[repeats:]
 	return nil
 }
 
-// maxResults bounds how many results one report has.
-const maxResults = 6
+// reportEach reports results one by one, because the manager no longer asks for one of
+// them: another Machine claimed the host while it was disconnected. Such a result is
+// dropped, so that it does not block the others. If the manager asks again, a plan says
+// so.
+func (r *reporter) reportEach(ctx context.Context, round int, results, repeats []state.Operation) error {
+	for i, op := range slices.Concat(results, repeats) {
+		err := r.manager.Client().Report(ctx, protocol.Report{Operations: []protocol.OperationReport{op.Report()}})
+		if client.IsProblem(err, protocol.ProblemNoOperation) {
+			r.log.Info("The manager no longer asks about an operation", "operation", op.Type, "id", op.ID, "state", op.State)
+		} else if err != nil {
+			return err
+		}
+		if i < len(results) {
+			err = r.acknowledge(round, []state.Operation{op}, 0)
+		} else {
+			err = r.acknowledge(round, nil, 1)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
-// results are the results that the manager has yet to hear, and those that it
-// has to hear again, as many as a report may have.
-func (a *Agent) results() (results, repeated []state.Operation) {
-	for _, op := range a.Store.Operations() {
+// results returns unacknowledged results and results to repeat, at most maxResults in
+// total.
+func (r *reporter) results() (results, repeats []state.Operation) {
+	for _, op := range r.store.Operations() {
 		if op.Reportable() && len(results) < maxResults {
 			results = append(results, op)
 		}
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return results, slices.Clone(a.repeat[:min(len(a.repeat), maxResults-len(results))])
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return results, slices.Clone(r.repeats[:min(len(r.repeats), maxResults-len(results))])
 }
 
-func (a *Agent) forgetRepeats(n int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.repeat = a.repeat[n:]
+// repeatResult reports an acknowledged result again: the manager lost it, as after a
+// restore from a backup.
+func (r *reporter) repeatResult(op state.Operation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, pending := range r.repeats {
+		if pending.Type == op.Type && pending.ID == op.ID {
+			return
+		}
+	}
+	r.repeats = append(r.repeats, op)
+	r.wake.raise()
 }
 
-// refusedForGood reports whether sending the same again is pointless.
-func refusedForGood(err error) bool {
-	var refusal *client.ProblemError
-	if !errors.As(err, &refusal) {
+// unreportedUpdate returns the state of the agent's update to send, or nil without an
+// update or if that state was reported. With repeat, it returns a reported state too.
+func (r *reporter) unreportedUpdate(repeat bool) *protocol.AgentUpdate {
+	if r.updater == nil {
+		return nil
+	}
+	current := r.updater.Report()
+	if current == nil {
+		return nil
+	}
+	update := *current
+	update.Message = truncate(update.Message, protocol.MaxMessageBytes)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !repeat && r.reportedUpdate != nil && *r.reportedUpdate == update {
+		return nil
+	}
+	// Unless this report is acknowledged, the manager may know this state or the former one.
+	r.reportedUpdate = nil
+	return &update
+}
+
+// isRejected reports whether the manager will reject the same report again.
+func isRejected(err error) bool {
+	refusal, ok := errors.AsType[*client.ProblemError](err)
+	if !ok {
 		return false
 	}
 	switch refusal.Problem.Status {
@@ -201,14 +252,11 @@ func refusedForGood(err error) bool {
 	return false
 }
 
-// pace makes the running operation's step due now and then, but no quick
-// operation ever, and with it what was found out since the operation began.
-func (a *Agent) pace(ctx context.Context) {
-	for a.Clock.Wait(ctx, progressGap) == nil {
-		a.running.tick()
-		signal(a.report)
+// truncate shortens a message to at most limit bytes.
+func truncate(message string, limit int) string {
+	if len(message) <= limit {
+		return message
 	}
+	const ellipsis = "…"
+	return strings.ToValidUTF8(message[:limit-len(ellipsis)], "") + ellipsis
 }
-
-// utc drops the monotonic clock, which means nothing in a file.
-func utc(t time.Time) time.Time { return t.UTC().Round(0) }

@@ -32,7 +32,7 @@ func TestResetGoesOnAfterTheReboot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.undone != 0 || r.manager.heard("b").Final() {
-		t.Fatal("cleaned before the reboot")
+		t.Fatal("the reset undid the bootstrap before the reboot")
 	}
 	r.bootID = "boot-2"
 	r.start()
@@ -54,7 +54,7 @@ func TestFailedResetIsReportedAndTriedAgain(t *testing.T) {
 	r.manager.want(resetOf("b"), protocol.Desired{})
 	r.manager.await(t, "the reset failed", ended("b", protocol.StateFailed))
 	if message := r.manager.operations["b"].Message; !strings.Contains(message, "cni0") || !strings.Contains(message, "without a reboot") {
-		t.Errorf("says %q", message)
+		t.Errorf("message is %q", message)
 	}
 	r.mu.Lock()
 	r.cannotClean = nil
@@ -76,14 +76,14 @@ func TestResetEndsABootstrapThatHangs(t *testing.T) {
 	}
 }
 
-// What a node changed in the kernel goes with a reboot only.
-func TestResetRebootsAsSoonAsThatIsPossible(t *testing.T) {
+// Only a reboot removes the changes of a node in the kernel.
+func TestResetRetriesTheReboot(t *testing.T) {
 	r := newRig(t)
 	r.cannotClean = []string{"cgroup kubepods"}
 	r.dirty = []string{"cgroup kubepods"}
 	stop := r.start()
 	r.manager.want(resetOf("b"), protocol.Desired{})
-	r.manager.await(t, "it was tried thrice", func(*manager) bool {
+	r.manager.await(t, "the agent tried to reboot three times", func(*manager) bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return r.reboots >= 3
@@ -101,6 +101,6 @@ func TestResetRebootsAsSoonAsThatIsPossible(t *testing.T) {
 	r.start()
 	r.manager.await(t, "the reset succeeded", ended("b", protocol.StateSucceeded))
 	if message := r.manager.operations["b"].Message; message != "" {
-		t.Errorf("says %q", message)
+		t.Errorf("message is %q", message)
 	}
 }

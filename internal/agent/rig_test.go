@@ -2,12 +2,9 @@ package agent_test
 
 import (
 	"context"
-	"errors"
-	"io/fs"
+	"fmt"
 	"log/slog"
-	"maps"
 	"os"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,187 +12,30 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap/script"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/script"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/hostkey"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/reboot"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/bootstrap"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/reboot"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/reset"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// scriptRunner makes the test's program the runner of scripts.
+// scriptRunner is the argument that makes the test binary run a script.
 const scriptRunner = "run-script"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == scriptRunner {
 		os.Exit(script.Main(os.Args[2]))
 	}
+	// A runner with the race detector sleeps for a second before it exits.
+	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	goleak.VerifyTestMain(m)
-}
-
-// disk is state.Files in memory that can die.
-type disk struct {
-	mu      sync.Mutex
-	content map[string]string
-	// writes counts; at the one numbered dieAt the host dies, before or after
-	// the write took effect.
-	writes, dieAt int
-	after         bool
-	dead          chan struct{}
-}
-
-var errDead = errors.New("the host is dead")
-
-func newDisk() *disk {
-	return &disk{content: map[string]string{}, dieAt: -1, dead: make(chan struct{})}
-}
-
-// reborn is the disk as the next boot finds it.
-func (d *disk) reborn(dieAt int, after bool) *disk {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return &disk{content: maps.Clone(d.content), dieAt: dieAt, after: after, dead: make(chan struct{})}
-}
-
-func (d *disk) isDead() bool {
-	select {
-	case <-d.dead:
-		return true
-	default:
-		return false
-	}
-}
-
-func (d *disk) change(f func()) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.isDead() {
-		return errDead
-	}
-	d.writes++
-	if d.writes == d.dieAt {
-		if d.after {
-			f()
-		}
-		close(d.dead)
-		return errDead
-	}
-	f()
-	return nil
-}
-
-func (d *disk) Read(name string) ([]byte, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.isDead() {
-		return nil, errDead
-	}
-	text, ok := d.content[name]
-	if !ok {
-		return nil, fs.ErrNotExist
-	}
-	return []byte(text), nil
-}
-
-func (d *disk) Write(name string, data []byte) error {
-	return d.change(func() { d.content[name] = string(data) })
-}
-
-func (d *disk) Remove(name string) error {
-	return d.change(func() {
-		maps.DeleteFunc(d.content, func(have, _ string) bool { return have == name || strings.HasPrefix(have, name+"/") })
-	})
-}
-
-// machine is the host under test: what it is and what was done to it.
-type machine struct {
-	mu        sync.Mutex
-	hostname  string
-	dirty     []string
-	addresses []protocol.Address
-	changed   func()
-	// scripts counts how often the script of a bootstrap ran.
-	scripts map[string]int
-	undone  int
-	reboots int
-	aborted int
-	linked  []string
-	// fail makes the script fail; hold keeps it running until it is closed.
-	fail    error
-	hold    chan struct{}
-	started chan struct{}
-	// cannotClean is what a reset leaves.
-	cannotClean []string
-	// goesDown is called by a reboot.
-	goesDown func()
-}
-
-func newMachine() *machine {
-	return &machine{
-		scripts: map[string]int{}, started: make(chan struct{}, 100), addresses: []protocol.Address{{Type: protocol.AddressInternalIP, Address: "192.0.2.1"}},
-	}
-}
-
-func (m *machine) Inventory(context.Context) (protocol.Inventory, error) {
-	return protocol.Inventory{MachineID: "m"}, nil
-}
-
-func (m *machine) Addresses(context.Context) ([]protocol.Address, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.addresses, nil
-}
-
-func (m *machine) Cleanliness(context.Context) (protocol.Cleanliness, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return protocol.Cleanliness{Clean: len(m.dirty) == 0, Leftovers: m.dirty}, nil
-}
-
-func (m *machine) SetHostname(_ context.Context, name string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.hostname = name
-	return nil
-}
-
-func (m *machine) WatchAddresses(ctx context.Context, changed func()) error {
-	m.mu.Lock()
-	m.changed = changed
-	m.mu.Unlock()
-	<-ctx.Done()
-	return nil
-}
-
-func (m *machine) Link(_ context.Context, providerID string) (bool, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.linked = append(m.linked, providerID)
-	return true, nil
-}
-
-func (m *machine) Present() ([]string, error) { return nil, nil }
-
-func (m *machine) Stop(context.Context) error { return nil }
-
-func (m *machine) Reboot(ctx context.Context) error {
-	m.mu.Lock()
-	m.reboots++
-	down := m.goesDown
-	m.mu.Unlock()
-	if down == nil {
-		return errors.New("this host cannot reboot")
-	}
-	down()
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-func (m *machine) Clean(context.Context, []string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.dirty = m.cannotClean
-	return nil
 }
 
 // rig is a host with its agent.
@@ -203,44 +43,43 @@ type rig struct {
 	*machine
 	t       *testing.T
 	manager *manager
+	// standby, if set, is a manager that the agent tries when the first one does not answer.
+	standby *manager
 	disk    *disk
-	// life, if there is one, is used instead of disk.
+	// life, if set, is used instead of disk.
 	life     *life
 	token    string
-	bootID   string
 	clock    *clock
 	rotate   time.Duration
 	readopt  time.Duration
 	statuses chan string
-	// slow, if there is one, is used instead of clock.
-	slow   retry.Clock
-	forget func() error
-	keys   hostkey.Keys
-	// real, if there is one, executes bootstrap data in folder.
+	forget   func() error
+	keys     hostkey.Keys
+	// real, if set, executes bootstrap data in folder.
 	real   executing
 	folder state.Files
 	log    slog.Handler
-	shown  func(agent.Connection)
-	// with adds to an agent that was put together.
-	with func(*agent.Agent)
+	shown  func(connection.Status)
+	// with changes the options of the agent.
+	with func(*agent.Options)
 }
 
 type executing interface {
-	agent.Executor
-	agent.Undoer
+	bootstrap.Executor
+	operation.Bootstraps
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	return &rig{
-		machine: newMachine(), t: t, manager: newManager(t), disk: newDisk(), token: token, bootID: "boot-1",
+		machine: newMachine(), t: t, manager: newManager(t), disk: newDisk(), token: token,
 		clock: &clock{}, rotate: 24 * time.Hour, readopt: time.Hour, statuses: make(chan string, 1000),
-		keys: hostkey.Keys{Policy: hostkey.Off}, log: slog.DiscardHandler, shown: func(agent.Connection) {},
-		with: func(*agent.Agent) {},
+		keys: hostkey.Keys{Policy: hostkey.Off}, log: slog.DiscardHandler, shown: func(connection.Status) {},
+		with: func(*agent.Options) {},
 	}
 }
 
-// agent puts an agent together from what is on the disk.
+// agent returns a new agent with the state on the disk.
 func (r *rig) agent() (*agent.Agent, error) {
 	files := state.Files(r.disk)
 	if r.life != nil {
@@ -257,49 +96,50 @@ func (r *rig) agent() (*agent.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	link, err := agent.NewLink(agent.LinkOptions{
-		Store: store, Keys: r.keys, Servers: []string{r.manager.server.URL}, TrustBundle: r.manager.bundle, Source: "config", Now: r.clock.Now,
-	})
-	if err != nil {
-		return nil, err
-	}
 	log := slog.New(r.log)
 	if testing.Verbose() && r.log == slog.DiscardHandler {
 		log = slog.New(slog.NewTextHandler(r.t.Output(), nil))
 	}
-	ticking := retry.Clock(r.clock)
-	if r.slow != nil {
-		ticking = r.slow
+	servers, bundle := []string{r.manager.server.URL}, r.manager.bundle
+	if r.standby != nil {
+		servers, bundle = append(servers, r.standby.server.URL), bundle+r.standby.bundle
+	}
+	manager, err := connection.New(connection.Options{
+		Store: store, Keys: r.keys, Servers: servers, TrustBundle: bundle, Source: "config", Now: r.clock.Now,
+		RotateAfter: r.rotate, Log: log,
+	})
+	if err != nil {
+		return nil, err
 	}
 	executor := executing(&executor{machine: r.machine, files: files, life: r.life})
 	if r.real != nil {
 		executor = r.real
 	}
-	a := agent.New(agent.Options{
-		Store: store, Link: link, Token: r.token, Observer: r.machine, Namer: r.machine, Watcher: r.machine, Linker: r.machine,
-		Runners: map[protocol.OperationType]agent.Runner{
-			protocol.OperationBootstrap: &agent.Bootstrap{
-				Source: func() agent.Source { return link.Client() }, Documents: store.Documents(), Executor: executor,
-				Observer: r.machine, Surveyor: r.machine, Namer: r.machine, Linker: r.machine, Log: log,
+	options := agent.Options{
+		Store: store, Manager: manager, Token: r.token, Platform: r.machine, ProviderID: r.machine,
+		Runners: map[protocol.OperationType]operation.Runner{
+			protocol.OperationBootstrap: &bootstrap.Runner{
+				Source: func() bootstrap.Source { return manager.Client() }, Documents: store.Documents(), Executor: executor,
+				Platform: r.machine, ProviderID: r.machine, Log: log,
 			},
-			protocol.OperationReset: &agent.Reset{
-				Store: store, Host: r.machine, Undoer: executor, Observer: r.machine, BootID: r.bootID, Log: log,
+			protocol.OperationReset: &reset.Runner{
+				Documents: store.Documents(), Platform: r.machine, Bootstraps: executor, BootID: r.bootID, Log: log,
 			},
-			protocol.OperationReboot: &reboot.Runner{Documents: store.Documents(), Host: r.machine, BootID: r.bootID, Log: log},
+			protocol.OperationReboot: &reboot.Runner{Documents: store.Documents(), Platform: r.machine, BootID: r.bootID, Log: log},
 		},
-		RotateAfter: r.rotate, ReadoptAfter: r.readopt, Clock: ticking, ForgetTokenFile: r.forget, Rand: func() float64 { return 0.5 }, Log: log,
+		ReadoptAfter: r.readopt, Clock: r.clock, RemoveToken: r.forget, Rand: func() float64 { return 0.5 }, Log: log,
 		Version: "test", BootID: r.bootID,
-		Status: func(c agent.Connection) {
+		Status: func(c connection.Status) {
 			r.shown(c)
 			r.statuses <- c.State
 		},
-	})
-	r.with(a)
-	return a, nil
+	}
+	r.with(&options)
+	return agent.New(options), nil
 }
 
-// start runs the agent; the returned function stops it, as SIGTERM does, and
-// returns how it ended. The manager hears nothing more of it then.
+// start runs the agent. The returned function stops it as SIGTERM does, closes its
+// connections and returns the result of Run.
 func (r *rig) start() (stop func() error) {
 	r.t.Helper()
 	a, err := r.agent()
@@ -326,16 +166,16 @@ func (r *rig) start() (stop func() error) {
 	}
 }
 
-// clock is the host's clock. Waiting takes no time, but for the pauses between
-// reports of progress and between looks at the endpoint, which take until they
-// are allowed.
+// clock is the host's clock. Wait returns at once, except for the pauses between
+// progress reports and between endpoint checks: these last until the test sends to
+// ticks or checks.
 type clock struct {
 	mu     sync.Mutex
 	offset time.Duration
-	// step goes by whenever somebody looks.
+	// step is added by every call of Now.
 	step          time.Duration
 	ticks, checks chan struct{}
-	// waits, if there is one, is told all pauses.
+	// waits, if set, receives all pauses.
 	waits chan<- time.Duration
 }
 
@@ -368,6 +208,24 @@ func (c *clock) Wait(ctx context.Context, d time.Duration) error {
 	c.offset += d
 	c.mu.Unlock()
 	return ctx.Err()
+}
+
+// recordPauses makes the clock record its pauses, and makes those between progress reports
+// last for ever. It must be called before the start of the agent.
+func (c *clock) recordPauses() (pauses chan time.Duration) {
+	pauses = make(chan time.Duration, 1000)
+	c.waits, c.ticks = pauses, make(chan struct{})
+	return pauses
+}
+
+// noPauses fails the test if the agent has paused.
+func noPauses(t *testing.T, pauses <-chan time.Duration) {
+	t.Helper()
+	select {
+	case d := <-pauses:
+		t.Errorf("the agent paused for %s", d)
+	default:
+	}
 }
 
 func contextWithCancel(t *testing.T) (context.Context, context.CancelFunc) {

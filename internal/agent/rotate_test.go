@@ -15,8 +15,8 @@ import (
 // rotated is a condition: the host uses another key.
 func rotated(m *manager) bool { return m.generation > 1 && m.next == "" }
 
-// aged makes the next poll find the key too old, and lets time go by between any
-// two requests.
+// aged makes the key older than the rotation interval, and lets time pass between
+// requests.
 func (r *rig) aged() {
 	r.clock.mu.Lock()
 	r.clock.step = 5 * time.Minute
@@ -49,8 +49,8 @@ func TestRotatesAnOldKey(t *testing.T) {
 	}
 }
 
-// The manager took the key over, and its answer got lost, or the host died
-// before it could remember it: the host offers the same key again.
+// The manager accepted the next key, but its answer was lost. The host offers the same
+// key again.
 func TestRotationSurvivesALostAnswer(t *testing.T) {
 	r := newRig(t)
 	r.start()
@@ -63,7 +63,7 @@ func TestRotationSurvivesALostAnswer(t *testing.T) {
 	r.manager.await(t, "the manager has accepted the key", func(m *manager) bool { return m.rotations == 1 })
 	r.manager.want(bootstrapOf("a"), protocol.Desired{})
 	r.manager.await(t, "the key is rotated", rotated)
-	r.manager.await(t, "the host works on", ended("a", protocol.StateSucceeded))
+	r.manager.await(t, "the bootstrap succeeded", ended("a", protocol.StateSucceeded))
 	if r.manager.enrolments != 1 || r.manager.rotations != 2 || r.manager.locked != "" {
 		t.Errorf("enrolled %d times, rotated %d times", r.manager.enrolments, r.manager.rotations)
 	}
@@ -84,14 +84,14 @@ func TestRotationSurvivesEveryCrash(t *testing.T) {
 		r.start()
 		r.manager.await(t, "the key is rotated", rotated)
 		r.manager.want(bootstrapOf("b"), protocol.Desired{})
-		r.manager.await(t, "the host is told apart by nothing but its key", func(m *manager) bool { return m.operations["b"].State.Final() })
+		r.manager.await(t, "the second bootstrap has a result", func(m *manager) bool { return m.operations["b"].State.Final() })
 		if r.manager.enrolments != 1 || r.manager.locked != "" {
 			t.Errorf("enrolled %d times, locked: %s", r.manager.enrolments, r.manager.locked)
 		}
 	})
 }
 
-func TestLearnsServersThatWork(t *testing.T) {
+func TestAdoptsServersThatWork(t *testing.T) {
 	r := newRig(t)
 	other := newManager(t)
 	stop := r.start()
@@ -99,17 +99,17 @@ func TestLearnsServersThatWork(t *testing.T) {
 	key := r.manager.known()
 	other.set(func(m *manager) { m.key = key })
 	bundle := r.manager.bundle + other.bundle
-	// A root that doesn't fit the servers would cut the host off.
+	// A trust bundle that does not match the servers would disconnect the host.
 	_, wrong := serverCertificate(t, time.Now(), time.Now().Add(time.Hour))
 	r.manager.want(nil, protocol.Desired{Servers: []string{r.manager.server.URL}, TrustBundle: wrong})
 	polls := r.manager.count(&r.manager.polls)
-	r.manager.await(t, "it stays with what works", func(m *manager) bool { return m.polls > polls })
+	r.manager.await(t, "the host keeps its working servers", func(m *manager) bool { return m.polls > polls })
 	r.manager.want(nil, protocol.Desired{Servers: []string{other.server.URL, r.manager.server.URL}, TrustBundle: bundle})
-	other.await(t, "it goes to the new server", func(m *manager) bool { return m.polls > 0 })
+	other.await(t, "the host polls the new server", func(m *manager) bool { return m.polls > 0 })
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
-	// The first manager is gone for good: the host finds the other one.
+	// The first manager fails permanently. The host uses the other one.
 	r.manager.server.CloseClientConnections()
 	r.manager.set(func(m *manager) {
 		m.refuse = func(string) *protocol.Problem { return &protocol.Problem{Status: 503} }
@@ -122,9 +122,9 @@ func TestLearnsServersThatWork(t *testing.T) {
 	}
 }
 
-// What a plan says of managers is remembered without another connection if it is what
-// the host knows already.
-func TestLearnsWhatItKnowsWithoutTrying(t *testing.T) {
+// A plan with the servers and trust bundle in use is stored without a trial
+// connection.
+func TestStoresServersInUseWithoutATrial(t *testing.T) {
 	r := newRig(t)
 	r.manager.want(nil, protocol.Desired{Servers: []string{r.manager.server.URL}, TrustBundle: r.manager.bundle})
 	stop := r.start()
@@ -134,15 +134,15 @@ func TestLearnsWhatItKnowsWithoutTrying(t *testing.T) {
 	}
 	for _, report := range r.manager.reports {
 		if reflect.DeepEqual(report, protocol.Report{}) {
-			t.Error("tried what it knows to work")
+			t.Error("made a trial connection to the servers in use")
 		}
 	}
 	if !strings.Contains(r.disk.content["trust.json"], r.manager.server.URL) {
-		t.Errorf("remembers %s", r.disk.content["trust.json"])
+		t.Errorf("trust.json is %s", r.disk.content["trust.json"])
 	}
 }
 
-func TestRefusedTokenLeavesTheHostOut(t *testing.T) {
+func TestRefusedTokenDoesNotEnrol(t *testing.T) {
 	r := newRig(t)
 	r.token = "expired"
 	a, err := r.agent()
@@ -155,7 +155,7 @@ func TestRefusedTokenLeavesTheHostOut(t *testing.T) {
 	key := r.disk.content["identity.json"]
 	r.token = token
 	r.start()
-	r.manager.await(t, "it is enrolled", func(m *manager) bool { return m.enrolments == 1 })
+	r.manager.await(t, "the host is enrolled", func(m *manager) bool { return m.enrolments == 1 })
 	if key == "" {
 		t.Error("the key was not kept")
 	}

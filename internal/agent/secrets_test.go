@@ -12,21 +12,21 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap/apply"
-	onhost "github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/executor"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/apply/host"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/bootstrap"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// noPrograms are those of a host that has none; scripts need none.
+// noPrograms is a host without programs; scripts need none.
 type noPrograms struct{}
 
-func (noPrograms) Run(context.Context, apply.Command) (string, error) {
+func (noPrograms) Run(context.Context, host.Command) (string, error) {
 	return "", errors.ErrUnsupported
 }
 
-// sink keeps all that is written.
+// sink collects everything written to it.
 type sink struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -44,18 +44,18 @@ func (s *sink) String() string {
 	return s.text.String()
 }
 
-// keep adds what would be shown or sent.
-func (s *sink) keep(t *testing.T, what any) {
+// add appends a value as JSON.
+func (s *sink) add(t *testing.T, value any) {
 	t.Helper()
-	if err := json.NewEncoder(s).Encode(what); err != nil {
+	if err := json.NewEncoder(s).Encode(value); err != nil {
 		t.Error(err)
 	}
 }
 
-// A host is refused, enrols, rotates its key, and fails twice to become a node:
-// by data that prints its secrets, and by data that cannot be read. Of its token,
-// keys and data nothing is in a log at any level, in a report, or in what
-// "elemental-agent status" shows, which is the connection and the operations.
+// A host is refused, enrols, rotates its key and fails two bootstraps: with data that
+// prints its secrets, and with malformed data. No token, key or data appears in a log
+// at any level, in a report, or in the connection and operations that
+// "elemental-agent status" shows.
 func TestThreat27_AgentTellsNoSecret(t *testing.T) {
 	r := newRig(t)
 	dir, err := state.NewDir(t.TempDir())
@@ -66,11 +66,11 @@ func TestThreat27_AgentTellsNoSecret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := &sink{}
-	r.folder, r.log = dir, slog.NewJSONHandler(told, &slog.HandlerOptions{Level: slog.LevelDebug - 4, AddSource: true})
-	r.shown = func(c agent.Connection) { told.keep(t, c) }
-	r.real = &onhost.Executor{
-		Files: dir, Dir: dir.Path(""), Root: "/", System: noPrograms{}, Runner: []string{self, scriptRunner},
+	output := &sink{}
+	r.folder, r.log = dir, slog.NewJSONHandler(output, &slog.HandlerOptions{Level: slog.LevelDebug - 4, AddSource: true})
+	r.shown = func(c connection.Status) { output.add(t, c) }
+	r.real = &bootstrap.LocalExecutor{
+		Files: dir, Dir: dir.Path(""), Root: "/", System: noPrograms{}, ScriptCommand: []string{self, scriptRunner},
 	}
 	refusal := &protocol.Problem{Type: protocol.ProblemTokenRefused, Title: "Token refused", Status: 403}
 	r.manager.set(func(m *manager) {
@@ -80,7 +80,7 @@ func TestThreat27_AgentTellsNoSecret(t *testing.T) {
 	})
 	r.start()
 	for state := range r.statuses {
-		if state == agent.Disconnected {
+		if state == connection.Disconnected {
 			break
 		}
 	}
@@ -98,30 +98,30 @@ func TestThreat27_AgentTellsNoSecret(t *testing.T) {
 	r.manager.await(t, "the data was refused", ended("b", protocol.StateFailed))
 
 	r.manager.mu.Lock()
-	told.keep(t, r.manager.reports)
+	output.add(t, r.manager.reports)
 	r.manager.mu.Unlock()
 	store, err := state.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, op := range store.Operations() {
-		told.keep(t, op)
+		output.add(t, op)
 	}
-	text := told.String()
+	text := output.String()
 	for _, shown := range []string{"Rotated the host's key", "Token refused", "status 7"} {
 		if !strings.Contains(text, shown) {
-			t.Errorf("%q is missing, so this looks in the wrong place", shown)
+			t.Errorf("%q is missing, so the test does not check the right output", shown)
 		}
 	}
 	secrets := append([]string{token, "hush", "0123456789abcdef", "PRIVATE KEY"}, append(keys, keysIn(t, dir)...)...)
 	for line := range strings.Lines(text) {
 		if slices.ContainsFunc(secrets, func(secret string) bool { return strings.Contains(line, secret) }) {
-			t.Errorf("told a secret: %s", line)
+			t.Errorf("exposed a secret: %s", line)
 		}
 	}
 }
 
-// keysIn are parts of the text of the host's keys.
+// keysIn returns parts of the text of the host's key.
 func keysIn(t *testing.T, files state.Files) []string {
 	t.Helper()
 	store, err := state.Open(files)
@@ -130,7 +130,7 @@ func keysIn(t *testing.T, files state.Files) []string {
 	}
 	lines := strings.Split(store.Identity().Key, "\n")
 	if len(lines) < 3 || len(lines[1]) < 40 {
-		t.Fatal("the key looks like something else")
+		t.Fatal("the key is not PEM")
 	}
 	return []string{lines[1][:40], lines[1][len(lines[1])-20:]}
 }

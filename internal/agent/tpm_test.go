@@ -13,7 +13,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// A disk, with the state directory and all, is put into another machine.
+// The disk with the state directory is moved into another machine.
 func TestThreat05_StolenDisk(t *testing.T) {
 	r := newRig(t)
 	r.keys = hostkey.Keys{Policy: hostkey.Required, TPM: softtpm.Start(t), Log: slog.New(slog.DiscardHandler)}
@@ -26,7 +26,7 @@ func TestThreat05_StolenDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(r.disk.content["identity.json"], "BEGIN PRIVATE KEY") || r.manager.key == first {
-		t.Error("the key is on the disk, or not a new one")
+		t.Error("the key is on the disk, or did not change")
 	}
 	identity := r.disk.content["identity.json"]
 	r.keys = hostkey.Keys{Policy: hostkey.Required, TPM: softtpm.Start(t), Log: slog.New(slog.DiscardHandler)}
@@ -34,7 +34,7 @@ func TestThreat05_StolenDisk(t *testing.T) {
 		t.Fatalf("another machine uses the key: %v", err)
 	}
 	if r.disk.content["identity.json"] != identity {
-		t.Error("the key was replaced without being asked to")
+		t.Error("the key was replaced without --new-key")
 	}
 }
 

@@ -12,30 +12,30 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// updater records what it is asked for.
+// updater is a fake agent.Updater that records its calls.
 type updater struct {
 	mu        sync.Mutex
 	connected int
 	report    *protocol.AgentUpdate
-	// kept has each release that was asked for, nil where none is pinned.
-	kept chan *protocol.AgentRelease
-	// keep answers, where it is set.
-	keep func(ctx context.Context, release *protocol.AgentRelease, changed func()) (time.Duration, error)
+	// asked receives the release of each Ensure, nil if none is pinned.
+	asked chan *protocol.AgentRelease
+	// ensure, if set, is called by Ensure.
+	ensure func(ctx context.Context, release *protocol.AgentRelease, changed func()) (time.Duration, error)
 }
 
-func newUpdater() *updater { return &updater{kept: make(chan *protocol.AgentRelease, 1000)} }
+func newUpdater() *updater { return &updater{asked: make(chan *protocol.AgentRelease, 1000)} }
 
-func (u *updater) Able() bool { return true }
+func (u *updater) CanUpdate() bool { return true }
 
-func (u *updater) Keep(ctx context.Context, release *protocol.AgentRelease, changed func()) (time.Duration, error) {
-	u.kept <- release
-	if u.keep != nil {
-		return u.keep(ctx, release, changed)
+func (u *updater) Ensure(ctx context.Context, release *protocol.AgentRelease, changed func()) (time.Duration, error) {
+	u.asked <- release
+	if u.ensure != nil {
+		return u.ensure(ctx, release, changed)
 	}
 	return 0, nil
 }
 
-func (u *updater) Connected() error {
+func (u *updater) Confirm() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.connected++
@@ -48,20 +48,24 @@ func (u *updater) Report() *protocol.AgentUpdate {
 	return u.report
 }
 
-func (u *updater) says(report protocol.AgentUpdate) {
+func (u *updater) setReport(report protocol.AgentUpdate) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.report = &report
 }
 
-// startWith is start with an updater; result is how the agent ended.
+// startWith runs the agent with an updater. result receives the result of Run.
 func (r *rig) startWith(u agent.Updater) (result <-chan error) {
 	r.t.Helper()
+	with := r.with
+	r.with = func(o *agent.Options) {
+		with(o)
+		o.Updater = u
+	}
 	a, err := r.agent()
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	a.Updater = u
 	ctx, cancel := context.WithCancel(r.t.Context())
 	ended := make(chan error, 1)
 	over := make(chan struct{})
@@ -76,15 +80,15 @@ func (r *rig) startWith(u agent.Updater) (result <-chan error) {
 	return ended
 }
 
-// updates are what the manager was told, one after the other.
+// updates returns the update reports that the manager received, in order.
 func (m *manager) updates() []protocol.AgentUpdate {
-	var told []protocol.AgentUpdate
+	var reports []protocol.AgentUpdate
 	for _, report := range m.reports {
 		if report.AgentUpdate != nil {
-			told = append(told, *report.AgentUpdate)
+			reports = append(reports, *report.AgentUpdate)
 		}
 	}
-	return told
+	return reports
 }
 
 var pinned = protocol.AgentRelease{Version: "v9.9.9", SHA256: "d1"}
@@ -92,14 +96,14 @@ var pinned = protocol.AgentRelease{Version: "v9.9.9", SHA256: "d1"}
 func TestUpdatesTheAgentAndEnds(t *testing.T) {
 	r := newRig(t)
 	u := newUpdater()
-	u.keep = func(_ context.Context, release *protocol.AgentRelease, _ func()) (time.Duration, error) {
+	u.ensure = func(_ context.Context, release *protocol.AgentRelease, _ func()) (time.Duration, error) {
 		if release != nil && *release == pinned {
 			return 0, agent.ErrRestart
 		}
 		return 0, nil
 	}
 	result := r.startWith(u)
-	r.manager.await(t, "the agent said what it can do", func(m *manager) bool {
+	r.manager.await(t, "the agent reported its capabilities", func(m *manager) bool {
 		return len(m.reports) > 0 && m.reports[0].Hello != nil && slices.Contains(m.reports[0].Hello.Capabilities, protocol.CapabilityUpdate)
 	})
 	r.manager.want(nil, protocol.Desired{Agent: &pinned})
@@ -109,18 +113,18 @@ func TestUpdatesTheAgentAndEnds(t *testing.T) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.connected == 0 {
-		t.Error("the updater was not told that the manager answers")
+		t.Error("Confirm was not called")
 	}
 }
 
-// Nothing is updated while an operation runs or is due, and what the plan wants
-// ends a download.
+// No update starts while an operation runs or is due, and a new operation interrupts a
+// download.
 func TestOperationsComeBeforeUpdates(t *testing.T) {
 	r := newRig(t)
 	r.hold = make(chan struct{})
 	u := newUpdater()
 	interrupted := make(chan struct{})
-	u.keep = func(ctx context.Context, release *protocol.AgentRelease, _ func()) (time.Duration, error) {
+	u.ensure = func(ctx context.Context, release *protocol.AgentRelease, _ func()) (time.Duration, error) {
 		if release == nil {
 			return 0, nil
 		}
@@ -130,7 +134,7 @@ func TestOperationsComeBeforeUpdates(t *testing.T) {
 	}
 	r.startWith(u)
 	r.manager.want(nil, protocol.Desired{Agent: &pinned})
-	for release := range u.kept {
+	for release := range u.asked {
 		if release != nil {
 			break
 		}
@@ -140,23 +144,23 @@ func TestOperationsComeBeforeUpdates(t *testing.T) {
 	<-r.started
 	r.manager.want(bootstrapOf("a"), protocol.Desired{Agent: &pinned})
 	r.manager.await(t, "the plan was taken", taken)
-	if asked := len(u.kept); asked != 0 {
-		t.Errorf("the updater was asked %d times in the middle of a bootstrap", asked)
+	if asked := len(u.asked); asked != 0 {
+		t.Errorf("the updater was asked %d times during a bootstrap", asked)
 	}
-	u.keep = nil
+	u.ensure = nil
 	close(r.hold)
 	r.manager.await(t, "the bootstrap succeeded", ended("a", protocol.StateSucceeded))
-	if release := <-u.kept; release == nil || *release != pinned {
+	if release := <-u.asked; release == nil || *release != pinned {
 		t.Errorf("asked for %+v", release)
 	}
 }
 
-// The updater is asked again when it wants to be.
+// The agent calls Ensure again after the duration that Ensure returned.
 func TestUpdaterIsAskedAgain(t *testing.T) {
 	r := newRig(t)
 	u := newUpdater()
 	calls := 0
-	u.keep = func(context.Context, *protocol.AgentRelease, func()) (time.Duration, error) {
+	u.ensure = func(context.Context, *protocol.AgentRelease, func()) (time.Duration, error) {
 		if calls++; calls == 5 {
 			return 0, agent.ErrRestart
 		}
@@ -167,30 +171,41 @@ func TestUpdaterIsAskedAgain(t *testing.T) {
 	}
 }
 
-// How an update goes is told once, and again to whoever may not know it.
+// The agent reports each update state once, and again after a reconnect.
 func TestReportsUpdates(t *testing.T) {
 	r := newRig(t)
 	u := newUpdater()
-	u.says(protocol.AgentUpdate{Version: "v9.9.9", State: protocol.StateRunning})
+	u.setReport(protocol.AgentUpdate{Version: "v9.9.9", State: protocol.StateRunning})
 	changes := make(chan func(), 1)
-	u.keep = func(_ context.Context, release *protocol.AgentRelease, changed func()) (time.Duration, error) {
+	u.ensure = func(_ context.Context, release *protocol.AgentRelease, changed func()) (time.Duration, error) {
 		if release != nil {
-			changes <- changed
+			select {
+			case changes <- changed:
+			default: // each answer over a new connection brings the plan again
+			}
 		}
 		return 0, nil
 	}
 	r.startWith(u)
-	r.manager.await(t, "the update was reported", func(m *manager) bool { return len(m.updates()) == 1 })
+	r.manager.await(t, "the update was reported", func(m *manager) bool { return len(m.updates()) > 0 })
 	r.manager.want(nil, protocol.Desired{Agent: &pinned})
 	changed := <-changes
 	changed()
-	u.says(protocol.AgentUpdate{Version: "v9.9.9", State: protocol.StateFailed, Message: "no"})
+	u.setReport(protocol.AgentUpdate{Version: "v9.9.9", State: protocol.StateFailed, Message: "no"})
 	changed()
-	r.manager.await(t, "the failure was reported", func(m *manager) bool {
-		told := m.updates()
-		return len(told) == 2 && told[1].State == protocol.StateFailed && told[1].Message == "no"
+	failed := func(m *manager) bool {
+		reports := m.updates()
+		return len(reports) > 0 && reports[len(reports)-1].State == protocol.StateFailed && reports[len(reports)-1].Message == "no"
+	}
+	r.manager.await(t, "the failure was reported", failed)
+	r.manager.set(func(m *manager) {
+		// A report that began before the first poll was answered is repeated.
+		if reports := m.updates(); len(reports) > 3 || len(slices.Compact(reports)) != 2 {
+			t.Errorf("reported %+v", reports)
+		}
+		m.reports = nil
 	})
-	// The connection breaks off, and whoever answers next may know nothing.
+	// After a reconnect the manager may not know earlier reports.
 	r.manager.server.CloseClientConnections()
-	r.manager.await(t, "the failure was reported again", func(m *manager) bool { return len(m.updates()) == 3 })
+	r.manager.await(t, "the failure was reported again", failed)
 }

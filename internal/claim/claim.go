@@ -1,19 +1,22 @@
-// Package claim makes all transitions of an ElementalHost's spec.claim:
+// Package claim changes the phase of an ElementalHost's claim (spec.claim):
 //
 //	free -> Reserved -> Bound -> Releasing -> free
-//	free ------------->       -> Held -> Releasing
-//	        Reserved -----------------------> free
+//	free -> Bound
+//	Bound -> Held -> Releasing
+//	Reserved -> free
 //
-// An administrator makes Releasing of Held; nothing here does.
+// Only an administrator changes Held to Releasing.
 //
-// Each is a compare-and-swap on the host's resourceVersion, so that of several
-// managers, workers or stale caches at most one wins. The loser gets a conflict
-// (apierrors.IsConflict) or ErrTaken and chooses again. Every transition may be
-// repeated: one that was already made is a success without a write.
+// Each function writes with an optimistic lock, so that at most one of several managers,
+// workers or stale caches succeeds. The others get a conflict (apierrors.IsConflict) or
+// ErrTaken, and choose another host. Each function can be repeated: if the claim is in
+// the requested phase already, it succeeds without a write.
 //
-// A released host carries Cluster API's block-move annotation until it is free,
-// so that `clusterctl move` waits for it. A held host does not: it stays as it is
-// for as long as somebody wants it to, here or there.
+// A releasing host has Cluster API's block-move annotation until it is free, so that
+// `clusterctl move` waits for the reset. A held host does not have it, because it may stay
+// held without a limit and can be moved meanwhile.
+//
+// The reconcilers call this package; no other code writes claims.
 package claim
 
 import (
@@ -27,10 +30,10 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 )
 
-// ErrTaken means that the host is somebody else's.
+// ErrTaken means that the host has another claim, or a claim in another phase.
 var ErrTaken = errors.New("host is claimed by another")
 
-// Reserve keeps a free host for the first control-plane machine of a cluster.
+// Reserve reserves a free host for the first control-plane machine of a cluster.
 func Reserve(ctx context.Context, c client.Client, host *infrav1.ElementalHost, clusterName string) error {
 	if is := host.Spec.Claim; is != nil {
 		if is.ClusterName == clusterName && is.Phase == infrav1.ClaimReserved {
@@ -43,22 +46,22 @@ func Reserve(ctx context.Context, c client.Client, host *infrav1.ElementalHost, 
 	})
 }
 
-// Unreserve gives a reserved host back. It fails with ErrTaken once a machine
-// has it.
+// Unreserve removes the cluster's reservation. It returns ErrTaken if a machine has
+// claimed the host.
 func Unreserve(ctx context.Context, c client.Client, host *infrav1.ElementalHost, clusterName string) error {
 	is := host.Spec.Claim
 	if is == nil || is.ClusterName != clusterName {
 		return nil
 	}
 	if is.Phase != infrav1.ClaimReserved {
-		return fmt.Errorf("giving back the reservation of host %s: %w", host.Name, ErrTaken)
+		return fmt.Errorf("removing the reservation of host %s: %w", host.Name, ErrTaken)
 	}
-	return write(ctx, c, host, "giving back the reservation of", func() { host.Spec.Claim = nil })
+	return write(ctx, c, host, "removing the reservation of", func() { host.Spec.Claim = nil })
 }
 
-// Bind gives a free host, or one reserved for the machine's cluster, to the
-// machine that to names; its phase is set here. Whether the machine may use the
-// reservation is the caller's to know.
+// Bind binds a free host, or one that is reserved for the machine's cluster, to the
+// machine in the claim. It sets the phase. The caller must know that the machine may use
+// the reserved host.
 func Bind(ctx context.Context, c client.Client, host *infrav1.ElementalHost, to infrav1.HostClaim) error {
 	if is := host.Spec.Claim; is != nil {
 		if is.Phase == infrav1.ClaimBound && is.ID == to.ID {
@@ -72,8 +75,8 @@ func Bind(ctx context.Context, c client.Client, host *infrav1.ElementalHost, to 
 	return write(ctx, c, host, "claiming", func() { host.Spec.Claim = &to })
 }
 
-// Hold keeps a machine's host as it is when the machine goes, with all that runs
-// on it. erase is recorded for the reset that an administrator may allow.
+// Hold holds a bound host when its machine is deleted: the host and its workload stay as
+// they are. erase is recorded for the reset that an administrator may request later.
 func Hold(ctx context.Context, c client.Client, host *infrav1.ElementalHost, id string, erase infrav1.EraseMethod) error {
 	is := host.Spec.Claim
 	if is == nil || is.ID != id {
@@ -91,9 +94,9 @@ func Hold(ctx context.Context, c client.Client, host *infrav1.ElementalHost, id 
 	}
 }
 
-// Release starts the reset of a machine's host, and the erasure of its data disks
-// where erase names a method. This, and an administrator who does the same, are
-// the only things that make a host reset.
+// Release makes the machine's host reset itself and, unless erase is blank, erase its data
+// disks. Apart from an administrator who sets the phase to Releasing, nothing else makes a
+// host reset itself.
 func Release(ctx context.Context, c client.Client, host *infrav1.ElementalHost, id string, erase infrav1.EraseMethod) error {
 	is := host.Spec.Claim
 	if is == nil || is.ID != id {
@@ -115,8 +118,8 @@ func Release(ctx context.Context, c client.Client, host *infrav1.ElementalHost, 
 	}
 }
 
-// Free makes a releasing host available again. The caller has seen that it is
-// clean and its Machine gone.
+// Free removes the claim of a releasing host. The caller must have checked that the host
+// is clean and that its Machine is deleted.
 func Free(ctx context.Context, c client.Client, host *infrav1.ElementalHost, id string) error {
 	is := host.Spec.Claim
 	if is == nil {

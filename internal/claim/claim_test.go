@@ -21,8 +21,8 @@ const (
 	reserved, bound, held, releasing = infrav1.ClaimReserved, infrav1.ClaimBound, infrav1.ClaimHeld, infrav1.ClaimReleasing
 )
 
-// is makes a claim of cluster c, machine m and id 1 unless told otherwise.
-func is(phase infrav1.ClaimPhase, changes ...func(*infrav1.HostClaim)) *infrav1.HostClaim {
+// newClaim returns a claim of cluster c, machine m and ID 1, changed by changes.
+func newClaim(phase infrav1.ClaimPhase, changes ...func(*infrav1.HostClaim)) *infrav1.HostClaim {
 	c := &infrav1.HostClaim{ClusterName: "c", Phase: phase}
 	if phase != reserved {
 		c.ID, c.MachineName = "1", "m"
@@ -70,8 +70,9 @@ func free(ctx context.Context, c client.Client, h *infrav1.ElementalHost) error 
 	return claim.Free(ctx, c, h, "1")
 }
 
-// store is an API server's memory of one host, and the number of its writes.
-func store(g *WithT, before *infrav1.HostClaim) (client.Client, *infrav1.ElementalHost, *int) {
+// newClient returns a client for one host with the claim, the host, and the number of
+// patches.
+func newClient(g *WithT, before *infrav1.HostClaim) (client.Client, *infrav1.ElementalHost, *int) {
 	scheme := runtime.NewScheme()
 	g.Expect(infrav1.AddToScheme(scheme)).To(Succeed())
 	host := &infrav1.ElementalHost{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "h"}, Spec: infrav1.ElementalHostSpec{Claim: before.DeepCopy()}}
@@ -93,52 +94,52 @@ func TestTransitions(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before *infrav1.HostClaim
 		do     transition
-		// after is the claim afterwards; writes is 0 where it was so before.
+		// after is the claim afterwards. writes is 0 if the claim does not change.
 		after  *infrav1.HostClaim
 		writes int
 		taken  bool
 	}{
-		"reserve a free host":            {nil, reserve, is(reserved), 1, false},
-		"reserve again":                  {is(reserved), reserve, is(reserved), 0, false},
-		"reserve another's reservation":  {is(reserved, cluster("d")), reserve, is(reserved, cluster("d")), 0, true},
-		"reserve what is bound":          {is(bound), reserve, is(bound), 0, true},
-		"reserve what is releasing":      {is(releasing), reserve, is(releasing), 0, true},
-		"unreserve":                      {is(reserved), unreserve, nil, 1, false},
-		"unreserve again":                {nil, unreserve, nil, 0, false},
-		"unreserve another's":            {is(reserved, cluster("d")), unreserve, is(reserved, cluster("d")), 0, false},
-		"unreserve what a machine has":   {is(bound), unreserve, is(bound), 0, true},
-		"bind a free host":               {nil, bind, is(bound), 1, false},
-		"bind a reserved host":           {is(reserved), bind, is(bound), 1, false},
-		"bind again":                     {is(bound), bind, is(bound), 0, false},
-		"bind another's reservation":     {is(reserved, cluster("d")), bind, is(reserved, cluster("d")), 0, true},
-		"bind what another has":          {is(bound, id("2")), bind, is(bound, id("2")), 0, true},
-		"bind what is releasing":         {is(releasing), bind, is(releasing), 0, true},
-		"release":                        {is(bound), release, is(releasing), 1, false},
-		"release again":                  {is(releasing), release, is(releasing), 0, false},
-		"release another's":              {is(bound, id("2")), release, is(bound, id("2")), 0, true},
-		"release a free host":            {nil, release, nil, 0, true},
-		"release a held host":            {is(held), release, is(held), 0, true},
-		"release and erase":              {is(bound), releaseAndErase, is(releasing, zeroed), 1, false},
-		"erase what is releasing":        {is(releasing), releaseAndErase, is(releasing), 0, false},
-		"hold":                           {is(bound), hold, is(held, zeroed), 1, false},
-		"hold again":                     {is(held), hold, is(held), 0, false},
-		"hold what is releasing":         {is(releasing), hold, is(releasing), 0, true},
-		"hold a reserved host":           {is(reserved, id("1")), hold, is(reserved, id("1")), 0, true},
-		"hold another's":                 {is(bound, id("2")), hold, is(bound, id("2")), 0, true},
-		"hold a free host":               {nil, hold, nil, 0, true},
-		"bind what is held":              {is(held), bind, is(held), 0, true},
-		"reserve what is held":           {is(held), reserve, is(held), 0, true},
-		"unreserve what is held":         {is(held), unreserve, is(held), 0, true},
-		"free what is held":              {is(held), free, is(held), 0, true},
-		"free":                           {is(releasing), free, nil, 1, false},
-		"free again":                     {nil, free, nil, 0, false},
-		"free what was not released":     {is(bound), free, is(bound), 0, true},
-		"free what is another's by now":  {is(bound, id("2")), free, is(bound, id("2")), 0, true},
-		"free another's that is leaving": {is(releasing, id("2")), free, is(releasing, id("2")), 0, true},
+		"reserve a free host":                          {nil, reserve, newClaim(reserved), 1, false},
+		"reserve again":                                {newClaim(reserved), reserve, newClaim(reserved), 0, false},
+		"reserve for another cluster":                  {newClaim(reserved, cluster("d")), reserve, newClaim(reserved, cluster("d")), 0, true},
+		"reserve a bound host":                         {newClaim(bound), reserve, newClaim(bound), 0, true},
+		"reserve a releasing host":                     {newClaim(releasing), reserve, newClaim(releasing), 0, true},
+		"unreserve":                                    {newClaim(reserved), unreserve, nil, 1, false},
+		"unreserve again":                              {nil, unreserve, nil, 0, false},
+		"unreserve for another cluster":                {newClaim(reserved, cluster("d")), unreserve, newClaim(reserved, cluster("d")), 0, false},
+		"unreserve a bound host":                       {newClaim(bound), unreserve, newClaim(bound), 0, true},
+		"bind a free host":                             {nil, bind, newClaim(bound), 1, false},
+		"bind a reserved host":                         {newClaim(reserved), bind, newClaim(bound), 1, false},
+		"bind again":                                   {newClaim(bound), bind, newClaim(bound), 0, false},
+		"bind the reserved host of another cluster":    {newClaim(reserved, cluster("d")), bind, newClaim(reserved, cluster("d")), 0, true},
+		"bind under another claim ID":                  {newClaim(bound, id("2")), bind, newClaim(bound, id("2")), 0, true},
+		"bind a releasing host":                        {newClaim(releasing), bind, newClaim(releasing), 0, true},
+		"release":                                      {newClaim(bound), release, newClaim(releasing), 1, false},
+		"release again":                                {newClaim(releasing), release, newClaim(releasing), 0, false},
+		"release under another claim ID":               {newClaim(bound, id("2")), release, newClaim(bound, id("2")), 0, true},
+		"release a free host":                          {nil, release, nil, 0, true},
+		"release a held host":                          {newClaim(held), release, newClaim(held), 0, true},
+		"release and erase":                            {newClaim(bound), releaseAndErase, newClaim(releasing, zeroed), 1, false},
+		"erase a releasing host":                       {newClaim(releasing), releaseAndErase, newClaim(releasing), 0, false},
+		"hold":                                         {newClaim(bound), hold, newClaim(held, zeroed), 1, false},
+		"hold again":                                   {newClaim(held), hold, newClaim(held), 0, false},
+		"hold a releasing host":                        {newClaim(releasing), hold, newClaim(releasing), 0, true},
+		"hold a reserved host":                         {newClaim(reserved, id("1")), hold, newClaim(reserved, id("1")), 0, true},
+		"hold under another claim ID":                  {newClaim(bound, id("2")), hold, newClaim(bound, id("2")), 0, true},
+		"hold a free host":                             {nil, hold, nil, 0, true},
+		"bind a held host":                             {newClaim(held), bind, newClaim(held), 0, true},
+		"reserve a held host":                          {newClaim(held), reserve, newClaim(held), 0, true},
+		"unreserve a held host":                        {newClaim(held), unreserve, newClaim(held), 0, true},
+		"free a held host":                             {newClaim(held), free, newClaim(held), 0, true},
+		"free":                                         {newClaim(releasing), free, nil, 1, false},
+		"free again":                                   {nil, free, nil, 0, false},
+		"free a bound host":                            {newClaim(bound), free, newClaim(bound), 0, true},
+		"free a host bound under another claim ID":     {newClaim(bound, id("2")), free, newClaim(bound, id("2")), 0, true},
+		"free a host releasing under another claim ID": {newClaim(releasing, id("2")), free, newClaim(releasing, id("2")), 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			c, host, writes := store(g, tc.before)
+			c, host, writes := newClient(g, tc.before)
 			for range 2 {
 				err := tc.do(t.Context(), c, host)
 				if tc.taken {
@@ -150,30 +151,31 @@ func TestTransitions(t *testing.T) {
 				stored := &infrav1.ElementalHost{}
 				g.Expect(c.Get(t.Context(), client.ObjectKeyFromObject(host), stored)).To(Succeed())
 				g.Expect(stored.Spec.Claim).To(Equal(tc.after))
-				g.Expect(host.Spec.Claim).To(Equal(tc.after), "the caller has what is stored")
+				g.Expect(host.Spec.Claim).To(Equal(tc.after), "the object in memory must equal the stored one")
 				_, blocked := stored.Annotations[clusterctlv1.BlockMoveAnnotation]
-				g.Expect(blocked).To(Equal(tc.after != nil && tc.after.Phase == releasing), "a release holds up clusterctl move")
-				g.Expect(*writes).To(Equal(tc.writes), "repeated, it is no write")
+				g.Expect(blocked).To(Equal(tc.after != nil && tc.after.Phase == releasing), "a release must block clusterctl move")
+				g.Expect(*writes).To(Equal(tc.writes), "the second call must not write")
 				if name == "free" {
-					return // a second time it is "free again"
+					return // the row "free again" tests the second call
 				}
 			}
 		})
 	}
 }
 
-// Of two who read the same state one wins, and the loser's object is as it was.
-func TestTheLoserGetsAConflict(t *testing.T) {
+// Of two clients that read the same state one succeeds. The other gets a conflict, and its
+// object stays unchanged.
+func TestConcurrentTransitionsConflict(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before *infrav1.HostClaim
 		do     transition
 	}{
-		"reserve": {nil, reserve}, "bind": {nil, bind}, "bind reserved": {is(reserved), bind}, "unreserve": {is(reserved), unreserve},
-		"release": {is(bound), release}, "hold": {is(bound), hold}, "free": {is(releasing), free},
+		"reserve": {nil, reserve}, "bind": {nil, bind}, "bind reserved": {newClaim(reserved), bind}, "unreserve": {newClaim(reserved), unreserve},
+		"release": {newClaim(bound), release}, "hold": {newClaim(bound), hold}, "free": {newClaim(releasing), free},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			c, host, _ := store(g, tc.before)
+			c, host, _ := newClient(g, tc.before)
 			winner := host.DeepCopy()
 			winner.Spec.Cordon = &infrav1.HostCordon{Reason: "fan"}
 			g.Expect(c.Update(t.Context(), winner)).To(Succeed())

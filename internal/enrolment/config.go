@@ -6,13 +6,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// AgentConfig is the agent's configuration file as far as an enrolment needs it.
+// AgentConfig is the part of the agent's configuration file that an enrolment needs.
 type AgentConfig struct {
-	// Servers are base URLs of the agent API.
+	// Servers are server URLs.
 	Servers []string `json:"servers,omitempty"`
-	// TrustBundle is PEM: the only roots a server's certificate may chain to.
+	// TrustBundle contains the CA certificates (PEM) that the agent trusts.
 	TrustBundle string `json:"trustBundle,omitempty"`
-	// Token is the registration token in plain.
+	// Token is the plain registration token.
 	Token string `json:"token,omitempty"`
 }
 
@@ -25,7 +25,7 @@ func (c AgentConfig) Encode() ([]byte, error) {
 	return text, nil
 }
 
-// DecodeAgentConfig reads what Encode wrote.
+// DecodeAgentConfig decodes a configuration file.
 func DecodeAgentConfig(text []byte) (AgentConfig, error) {
 	var c AgentConfig
 	if err := yaml.Unmarshal(text, &c); err != nil {

@@ -1,4 +1,4 @@
-// Package enrolment holds what the agent API and the registration controller
-// both know of an enrolment: the format of token Secrets, the agent's first
-// configuration and the URL in it. It is pure: no I/O, no clock of its own.
+// Package enrolment defines what the agent API and the registration controller share:
+// the format of token Secrets, the agent's first configuration, and the server URL in it.
+// It does no I/O, and its callers pass the time.
 package enrolment

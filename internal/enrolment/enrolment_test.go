@@ -18,7 +18,7 @@ func TestTokenSurvivesItsSecret(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	plain := identity.NewToken()
-	want := enrolment.Token{Hash: identity.HashToken(plain), ExpiresAt: now.Add(time.Hour), MaxUses: 3, Used: 1}
+	want := enrolment.Token{Hash: identity.HashToken(plain), ExpiresAt: now.Add(time.Hour), IssuedAt: now, MaxUses: 3, Used: 1}
 	secret := &corev1.Secret{Type: infrav1.TokenSecretType}
 	want.WriteTo(secret)
 	got, err := enrolment.ReadToken(secret)
@@ -36,6 +36,24 @@ func TestTokenSurvivesItsSecret(t *testing.T) {
 	g.Expect(want.LongLived(secret)).To(BeFalse())
 	want.ExpiresAt = now.Add(8 * 24 * time.Hour)
 	g.Expect(want.LongLived(secret)).To(BeTrue())
+}
+
+// A token does not become short-lived when its Secret is created again, as a move and a
+// restore do. A time of issue after the creation is not believed.
+func TestThreat06_LongLivedTokenIsMoved(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	secret := func(created time.Time) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(created)}}
+	}
+	token := enrolment.Token{ExpiresAt: now.Add(30 * 24 * time.Hour)}
+	g.Expect(token.LongLived(secret(now))).To(BeTrue())
+	token.IssuedAt = now
+	g.Expect(token.LongLived(secret(now.Add(29*24*time.Hour)))).To(BeTrue(), "moved a day before it expires")
+	token.IssuedAt = now.Add(29 * 24 * time.Hour)
+	g.Expect(token.LongLived(secret(now))).To(BeTrue(), "the Secret is older")
+	token.ExpiresAt, token.IssuedAt = now.Add(time.Hour), now
+	g.Expect(token.LongLived(secret(now))).To(BeFalse())
 }
 
 func TestMalformedTokenSecrets(t *testing.T) {
@@ -59,6 +77,7 @@ func TestMalformedTokenSecrets(t *testing.T) {
 		func(m map[string]string) { delete(m, enrolment.HashKey) },
 		func(m map[string]string) { delete(m, enrolment.ExpiresAtKey) },
 		func(m map[string]string) { m[enrolment.ExpiresAtKey] = "tomorrow" },
+		func(m map[string]string) { m[enrolment.IssuedAtKey] = "yesterday" },
 		func(m map[string]string) { m[enrolment.MaxUsesKey] = "many" },
 		func(m map[string]string) { m[enrolment.UsedKey] = "-1" },
 	} {
@@ -72,14 +91,14 @@ func TestMalformedTokenSecrets(t *testing.T) {
 func TestURL(t *testing.T) {
 	g := NewWithT(t)
 	registration := &infrav1.ElementalRegistration{}
-	g.Expect(enrolment.URL(registration, "")).To(BeEmpty())
-	g.Expect(enrolment.URL(nil, "https://a/")).To(Equal("https://a"))
-	g.Expect(enrolment.URL(registration, "https://a")).To(Equal("https://a"))
+	g.Expect(enrolment.ServerURL(registration, "")).To(BeEmpty())
+	g.Expect(enrolment.ServerURL(nil, "https://a/")).To(Equal("https://a"))
+	g.Expect(enrolment.ServerURL(registration, "https://a")).To(Equal("https://a"))
 	registration.Spec.Endpoint.URL = "https://b:8443/"
-	g.Expect(enrolment.URL(registration, "https://a")).To(Equal("https://b:8443"))
-	g.Expect(enrolment.Host("https://B.example:8443")).To(Equal("b.example"))
-	g.Expect(enrolment.Host("https://[fd00::1]:8443")).To(Equal("fd00::1"))
-	g.Expect(enrolment.Host("::")).To(BeEmpty())
+	g.Expect(enrolment.ServerURL(registration, "https://a")).To(Equal("https://b:8443"))
+	g.Expect(enrolment.ServerHost("https://B.example:8443")).To(Equal("b.example"))
+	g.Expect(enrolment.ServerHost("https://[fd00::1]:8443")).To(Equal("fd00::1"))
+	g.Expect(enrolment.ServerHost("::")).To(BeEmpty())
 }
 
 func TestAgentConfig(t *testing.T) {

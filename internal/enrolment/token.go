@@ -14,48 +14,54 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 )
 
-// Keys of a token Secret. An administrator's own token Secret needs the hash
-// and the time of expiry.
+// Keys of a token Secret. A token Secret that an administrator creates needs HashKey and
+// ExpiresAtKey.
 const (
-	// HashKey holds the hex SHA-256 of the token.
+	// HashKey is the SHA-256 of the token, in hex.
 	HashKey = index.TokenHashKey
-	// ExpiresAtKey holds the time of expiry, RFC 3339.
+	// ExpiresAtKey is when the token expires (RFC 3339).
 	ExpiresAtKey = "expires-at"
-	// MaxUsesKey holds how many hosts may enrol; 1 when absent.
+	// IssuedAtKey is when the token was issued (RFC 3339). The manager adds it to a Secret
+	// that has none. The Secret's own creation time is no substitute: it becomes later when
+	// the Secret is moved or restored.
+	IssuedAtKey = "issued-at"
+	// MaxUsesKey is the number of hosts that can enrol. Defaults to 1.
 	MaxUsesKey = "max-uses"
-	// UsedKey holds how many hosts have enrolled; 0 when absent.
+	// UsedKey is the number of hosts that have enrolled. Defaults to 0.
 	UsedKey = "used"
-	// ConfigKey holds a complete agent configuration with the token in plain,
-	// while the token is usable. Nothing else holds it.
+	// ConfigKey is a complete agent configuration with the plain token, as long as the
+	// token is usable. No other key contains the plain token.
 	ConfigKey = "config.yaml"
 )
 
-// MaxLifetime is how long a token lives that lets hosts in without an
-// administrator. Hosts that come by one which lives longer wait for approval.
+// MaxLifetime is the longest lifetime of a token whose hosts can be approved
+// automatically. Hosts that enrol with a token of a longer lifetime need an
+// administrator's approval.
 const MaxLifetime = 7 * 24 * time.Hour
 
 const hashLength = 64
 
-// State tells whether hosts can enrol with a token.
+// State says whether hosts can enrol with a token.
 type State string
 
-// States, in the terms of the TokenValid condition's reasons.
+// States are reasons of the condition TokenValid.
 const (
 	Usable  State = infrav1.TokenUsableReason
 	Expired State = infrav1.TokenExpiredReason
 	UsedUp  State = infrav1.TokenUsedUpReason
 )
 
-// Token is what a token Secret says of its token.
+// Token is the content of a token Secret, without the plain token.
 type Token struct {
 	Hash      string
 	ExpiresAt time.Time
-	MaxUses   int
-	Used      int
+	// IssuedAt is when the token was issued; zero if the Secret does not have it.
+	IssuedAt time.Time
+	MaxUses  int
+	Used     int
 }
 
-// ReadToken parses a token Secret. A Secret that is not well-formed lets nobody
-// in.
+// ReadToken parses a token Secret. No host can enrol with a malformed one.
 func ReadToken(secret *corev1.Secret) (Token, error) {
 	if secret.Type != infrav1.TokenSecretType {
 		return Token{}, fmt.Errorf("reading token Secret: its type is not %s", infrav1.TokenSecretType)
@@ -67,6 +73,11 @@ func ReadToken(secret *corev1.Secret) (Token, error) {
 	var err error
 	if t.ExpiresAt, err = time.Parse(time.RFC3339, string(secret.Data[ExpiresAtKey])); err != nil {
 		return Token{}, fmt.Errorf("reading token Secret: %s: %w", ExpiresAtKey, err)
+	}
+	if issued, ok := secret.Data[IssuedAtKey]; ok {
+		if t.IssuedAt, err = time.Parse(time.RFC3339, string(issued)); err != nil {
+			return Token{}, fmt.Errorf("reading token Secret: %s: %w", IssuedAtKey, err)
+		}
 	}
 	if t.MaxUses, err = count(secret, MaxUsesKey, 1); err != nil {
 		return Token{}, err
@@ -89,18 +100,21 @@ func count(secret *corev1.Secret, key string, absent int) (int, error) {
 	return n, nil
 }
 
-// WriteTo sets the Secret's data, but for the configuration.
+// WriteTo sets the Secret's data, except for ConfigKey.
 func (t Token) WriteTo(secret *corev1.Secret) {
 	if secret.Data == nil {
 		secret.Data = map[string][]byte{}
 	}
 	secret.Data[HashKey] = []byte(t.Hash)
 	secret.Data[ExpiresAtKey] = []byte(t.ExpiresAt.UTC().Format(time.RFC3339))
+	if !t.IssuedAt.IsZero() {
+		secret.Data[IssuedAtKey] = []byte(t.IssuedAt.UTC().Format(time.RFC3339))
+	}
 	secret.Data[MaxUsesKey] = []byte(strconv.Itoa(t.MaxUses))
 	secret.Data[UsedKey] = []byte(strconv.Itoa(t.Used))
 }
 
-// State tells whether hosts can enrol with the token.
+// State reports whether hosts can enrol with the token.
 func (t Token) State(now time.Time) State {
 	switch {
 	case t.Used >= t.MaxUses:
@@ -112,13 +126,22 @@ func (t Token) State(now time.Time) State {
 	}
 }
 
-// Matches tells in constant time whether this is the token.
+// Matches reports, in constant time, whether the plain token is this token.
 func (t Token) Matches(token string) bool {
 	return subtle.ConstantTimeCompare([]byte(identity.HashToken(token)), []byte(t.Hash)) == 1
 }
 
-// LongLived tells whether the token of the Secret lives longer than MaxLifetime
-// since it was made.
+// Issued returns when the token was issued. That is the creation of the Secret if the Secret
+// does not say so, or names a later time.
+func (t Token) Issued(secret *corev1.Secret) time.Time {
+	created := secret.CreationTimestamp.Time
+	if t.IssuedAt.IsZero() || !created.IsZero() && created.Before(t.IssuedAt) {
+		return created
+	}
+	return t.IssuedAt
+}
+
+// LongLived reports whether the token's lifetime is longer than MaxLifetime.
 func (t Token) LongLived(secret *corev1.Secret) bool {
-	return t.ExpiresAt.Sub(secret.CreationTimestamp.Time) > MaxLifetime+time.Minute
+	return t.ExpiresAt.Sub(t.Issued(secret)) > MaxLifetime+time.Minute
 }

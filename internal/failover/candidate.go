@@ -13,56 +13,57 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/address"
 )
 
-// candidate is a control-plane host that the endpoint may go to.
+// candidate is a control-plane host that the endpoint may move to.
 type candidate struct {
 	member  Member
 	address string
 }
 
-// passed is a host that it may not go to.
-type passed struct {
-	name, why string
-	// forNow: it may become one by itself.
-	forNow bool
+// exclusion says why the endpoint can't move to a control-plane host.
+type exclusion struct {
+	host, reason string
+	// temporary: the host may become a candidate later and stays in the cluster, so that
+	// the deletion of the endpoint's Machine waits for it.
+	temporary bool
 }
 
-// candidates returns the hosts that the endpoint may go to, the best first, and
-// why it can't go to the others. The endpoint's own host is neither.
-func candidates(c Cluster) (fit []candidate, unfit []passed) {
+// candidates returns the hosts that the endpoint may move to, the best first, and why
+// it can't move to the others. The endpoint's own host is in neither list.
+func candidates(c Cluster) (found []candidate, excluded []exclusion) {
 	for _, m := range c.Members {
-		if m.Host.Name == c.holderName() || !m.isControlPlane() {
+		if m.Host.Name == c.endpointHostName() || !m.isControlPlane() {
 			continue
 		}
-		addr, p := judge(c, m)
-		if p.why != "" {
-			unfit = append(unfit, p)
+		addr, e := checkCandidate(c, m)
+		if e != nil {
+			excluded = append(excluded, *e)
 			continue
 		}
-		fit = append(fit, candidate{m, addr})
+		found = append(found, candidate{m, addr})
 	}
-	slices.SortStableFunc(fit, func(a, b candidate) int {
+	slices.SortStableFunc(found, func(a, b candidate) int {
 		return cmp.Or(
-			cmp.Compare(outdated(a.member.Machine), outdated(b.member.Machine)),
+			cmp.Compare(updateRank(a.member.Machine), updateRank(b.member.Machine)),
 			b.member.Machine.CreationTimestamp.Compare(a.member.Machine.CreationTimestamp.Time),
 			cmp.Compare(a.member.Host.Name, b.member.Host.Name),
 		)
 	})
-	return fit, unfit
+	return found, excluded
 }
 
-// outdated puts machines that are about to be replaced last.
-func outdated(m *clusterv1.Machine) int {
+// updateRank sorts machines that are about to be replaced last.
+func updateRank(m *clusterv1.Machine) int {
 	if meta.IsStatusConditionTrue(m.Status.Conditions, clusterv1.MachineUpToDateCondition) {
 		return 0
 	}
 	return 1
 }
 
-// judge returns the address that the endpoint would have on the host, or why it
-// can't go there.
-func judge(c Cluster, m Member) (string, passed) {
-	no := func(forNow bool, format string, args ...any) (string, passed) {
-		return "", passed{name: m.Host.Name, why: fmt.Sprintf(format, args...), forNow: forNow}
+// checkCandidate returns the address that the endpoint would have on the host, or why
+// it can't move there.
+func checkCandidate(c Cluster, m Member) (string, *exclusion) {
+	no := func(temporary bool, format string, args ...any) (string, *exclusion) {
+		return "", &exclusion{host: m.Host.Name, reason: fmt.Sprintf(format, args...), temporary: temporary}
 	}
 	spec := m.Host.Spec
 	switch {
@@ -73,57 +74,59 @@ func judge(c Cluster, m Member) (string, passed) {
 	case !m.isTrusted():
 		return no(false, "it is fenced, locked or not approved")
 	case spec.Maintenance != nil:
-		return no(false, "it is in maintenance")
+		return no(true, "it is in maintenance")
 	case spec.Quarantine != nil:
-		return no(false, "it is in quarantine")
-	case !m.isNode():
+		return no(true, "it is in quarantine")
+	case !m.Host.IsBootstrapped():
 		return no(true, "it is not bootstrapped")
 	case !m.isConnected():
 		return no(true, "its agent is not connected")
+	case !c.answers(m):
+		return no(true, "its agent does not answer")
 	case m.apiServer() == "":
 		return no(true, "it has not said yet whether its API server answers")
 	case m.apiServer() != infrav1.ProbeReachable:
 		return no(true, "its API server does not answer")
-	case m.says().Probe == nil || m.says().Probe.Endpoint != c.Endpoint():
-		// It may have been the endpoint before, and what it said of that would be taken
-		// for what it does now: the agent API drops it with the first report since.
+	case m.report().Probe == nil || m.report().Probe.Endpoint != c.Endpoint():
+		// A former endpoint's host may still have its report of that time, which would
+		// count as new. The agent API replaces it with the next report.
 		return no(true, "it has not tried the endpoint yet")
 	}
-	addr, why := address.OfPolicy(m.Host, c.policy())
+	addr, why := address.ForEndpoint(m.Host, c.policy())
 	if why != "" {
 		return no(false, "it is %s", why)
 	}
-	if !address.Covers(m.says().APIServer.CertificateNames, addr) {
+	if !address.Covers(m.report().APIServer.CertificateNames, addr) {
 		return no(false, "the serving certificate of its API server does not cover %s (%s)", addr, infrav1.AddressNotCoveredReason)
 	}
-	return addr, passed{}
+	return addr, nil
 }
 
 // explain says why there is no candidate.
-func explain(unfit []passed) string {
-	if len(unfit) == 0 {
+func explain(excluded []exclusion) string {
+	if len(excluded) == 0 {
 		return "the cluster has no other control-plane host"
 	}
-	parts := make([]string, 0, len(unfit))
-	for _, p := range unfit {
-		parts = append(parts, p.name+": "+p.why)
+	parts := make([]string, 0, len(excluded))
+	for _, e := range excluded {
+		parts = append(parts, e.host+": "+e.reason)
 	}
-	return AtMost(parts, "; ")
+	return JoinFirst(parts, "; ")
 }
 
-// mayChange reports whether one of them may become a candidate by itself.
-func mayChange(unfit []passed) bool {
-	return slices.ContainsFunc(unfit, func(p passed) bool { return p.forNow })
+// anyTemporary reports whether one of the hosts may become a candidate later.
+func anyTemporary(excluded []exclusion) bool {
+	return slices.ContainsFunc(excluded, func(e exclusion) bool { return e.temporary })
 }
 
-// named is how many hosts a message names.
-const named = 5
+// maxNames is how many hosts a message names.
+const maxNames = 5
 
-// AtMost joins the first few and says how many more there are: a condition's
-// message is for people.
-func AtMost(parts []string, separator string) string {
-	if more := len(parts) - named; more > 0 {
-		return fmt.Sprintf("%s%sand %d more", strings.Join(parts[:named], separator), separator, more)
+// JoinFirst joins the first few parts and says how many more there are, so that the
+// message of a condition stays readable.
+func JoinFirst(parts []string, separator string) string {
+	if more := len(parts) - maxNames; more > 0 {
+		return fmt.Sprintf("%s%sand %d more", strings.Join(parts[:maxNames], separator), separator, more)
 	}
 	return strings.Join(parts, separator)
 }

@@ -1,9 +1,10 @@
-// Package failover decides when an endpoint that is a host's address leaves that
-// host, which host it goes to, and when such a move is complete. It is pure: what
-// is known goes in, a decision with its reasons comes out.
+// Package failover decides when a control plane endpoint that is a host's address
+// moves to another host, which host it moves to, and when the move is complete. The
+// ElementalCluster controller calls it with what it has read, and applies the decision.
+// The package is pure: no I/O, no clock.
 //
-// An endpoint is dead by evidence only: control-plane hosts whose agents are
-// connected say that it does not answer them, none says that it does, and its own
-// host does not say that its API server is well. Silence alone is no evidence: a
-// site that went dark moves nothing, nor does a dead agent on a living host.
+// Only evidence moves the endpoint away from a dead host: connected control-plane hosts
+// report that it does not answer, none reports that it answers, and its own host does
+// not report a healthy API server. Silence is no evidence: a site that is offline moves
+// nothing, nor does a dead agent on a living host.
 package failover

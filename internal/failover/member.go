@@ -7,43 +7,41 @@ import (
 	"sigs.k8s.io/cluster-api/util"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/address"
 )
 
 // Member is a host that is claimed for the cluster.
 type Member struct {
 	Host *infrav1.ElementalHost
-	// Machine that has the host; nil where it is not found.
+	// Machine that the host is claimed for; nil if it was not found.
 	Machine *clusterv1.Machine
 }
 
-// Cluster is what is known of a cluster whose endpoint is a host's address, and
-// in use.
+// Cluster is the input of all decisions: a cluster whose endpoint is a host's address
+// and in use.
 type Cluster struct {
-	// Infra has an endpoint, and names its host.
+	// Infra has an endpoint and a hostRef.
 	Infra *infrav1.ElementalCluster
-	// Cluster that it belongs to.
+	// Cluster that owns Infra.
 	Cluster *clusterv1.Cluster
-	// Members in the order of their names.
+	// Members sorted by the names of their hosts.
 	Members []Member
-	// Holder is the endpoint's host, read past the cache if it is no member; nil
-	// where it does not exist.
-	Holder *infrav1.ElementalHost
+	// EndpointHost is the host that hostRef names, read past the cache if it is no
+	// member; nil if it does not exist.
+	EndpointHost *infrav1.ElementalHost
+	// Contacts are the contacts with the hosts of HostsToAsk, by name.
+	Contacts map[string]Contact
 	// Now is the manager's time.
 	Now time.Time
 }
 
-// Endpoint is host:port of the endpoint.
-func (c Cluster) Endpoint() string {
-	e := c.Infra.Spec.ControlPlaneEndpoint
-	return address.HostPort(e.Host, e.Port)
-}
+// Endpoint returns the endpoint as host:port.
+func (c Cluster) Endpoint() string { return c.Infra.Spec.ControlPlaneEndpoint.HostPort() }
 
 func (c Cluster) policy() infrav1.ControlPlaneEndpointPolicy {
 	return c.Infra.Spec.ControlPlaneEndpointPolicy
 }
 
-func (c Cluster) holderName() string { return c.policy().HostRef.Name }
+func (c Cluster) endpointHostName() string { return c.policy().HostRef.Name }
 
 // Member returns the member with that host, or nil.
 func (c Cluster) Member(host string) *Member {
@@ -55,11 +53,12 @@ func (c Cluster) Member(host string) *Member {
 	return nil
 }
 
-// Holds reports whether the member can be what the endpoint depends on.
-func (m Member) Holds() bool { return m.Machine != nil && m.isControlPlane() }
+// HasControlPlaneMachine reports whether the member has a Machine of the control
+// plane, which can carry the endpoint's hook.
+func (m Member) HasControlPlaneMachine() bool { return m.Machine != nil && m.isControlPlane() }
 
-// isControlPlane goes by the role that was recorded with the claim; claims
-// without one are older than roles.
+// isControlPlane goes by the role that the claim records. Claims of versions without
+// roles go by the Machine.
 func (m Member) isControlPlane() bool {
 	if role := m.Host.Spec.Claim.Role; role != "" {
 		return role.IsControlPlane()
@@ -67,49 +66,60 @@ func (m Member) isControlPlane() bool {
 	return m.Machine != nil && util.IsControlPlaneMachine(m.Machine)
 }
 
-// isWorker reports whether the host is known to be none of the control plane's.
+// isWorker reports whether the host is known to be a worker.
 func (m Member) isWorker() bool {
 	known := m.Host.Spec.Claim.Role != "" || m.Machine != nil
 	return known && !m.isControlPlane()
 }
 
-// isNode reports whether the host was bootstrapped for its claim and was not
-// released since.
-func (m Member) isNode() bool {
-	claim := m.Host.Spec.Claim
-	if claim.Phase != infrav1.ClaimBound && claim.Phase != infrav1.ClaimHeld {
-		return false
-	}
-	op := m.Host.Operation(infrav1.OperationBootstrap, claim.ID)
-	return op != nil && op.State == infrav1.OperationSucceeded
-}
-
-// isTrusted reports whether anything is heard from the host, and told to it.
+// isTrusted reports whether the manager accepts reports of the host and sends it a plan.
 func (m Member) isTrusted() bool {
 	spec := m.Host.Spec
 	return spec.Approval == infrav1.ApprovalApproved && spec.Lock == nil && spec.Fence == nil
 }
 
+// isConnected reports whether the host is connected and its reports count.
 func (m Member) isConnected() bool {
-	c := m.Host.Status.Connection
-	return m.isTrusted() && c != nil && c.State == infrav1.ConnectionConnected
+	return m.isTrusted() && m.Host.IsConnected()
 }
 
-// isLeaving reports whether the host is about to be reset, or kept from use.
+// isDisconnected reports whether the host was connected and its agent is away. Reports
+// of a host that is not trusted don't count, and neither does its absence.
+func (m Member) isDisconnected() bool {
+	c := m.Host.Status.Connection
+	return m.isTrusted() && c != nil && c.State == infrav1.ConnectionDisconnected
+}
+
+// isExpectedToBeSilent reports whether the host may be silent by order: it reboots or
+// upgrades as requested, or a person works on it.
+func (m Member) isExpectedToBeSilent() bool {
+	isRunning := func(t infrav1.OperationType, id string) bool {
+		op := m.Host.Operation(t, id)
+		return op != nil && op.State == infrav1.OperationRunning
+	}
+	spec := m.Host.Spec
+	return spec.Maintenance != nil ||
+		spec.Reboot != nil && isRunning(infrav1.OperationReboot, spec.Reboot.ID) ||
+		spec.OSUpgrade != nil && isRunning(infrav1.OperationUpgrade, spec.OSUpgrade.ID)
+}
+
+// isLeaving reports whether the host leaves the cluster: its Machine is being deleted, or
+// its claim is not Bound.
 func (m Member) isLeaving() bool {
 	return m.Host.Spec.Claim.Phase != infrav1.ClaimBound || (m.Machine != nil && !m.Machine.DeletionTimestamp.IsZero())
 }
 
-// says returns what the host says of the endpoint; never nil.
-func (m Member) says() *infrav1.HostEndpoint {
+// report returns the host's last report of the endpoint. It is never nil.
+func (m Member) report() *infrav1.HostEndpoint {
 	if m.Host.Status.Endpoint == nil {
 		return &infrav1.HostEndpoint{}
 	}
 	return m.Host.Status.Endpoint
 }
 
+// apiServer returns the host's last report of its own API server; blank for none.
 func (m Member) apiServer() infrav1.ProbeResult {
-	if s := m.says().APIServer; s != nil {
+	if s := m.report().APIServer; s != nil {
 		return s.Result
 	}
 	return ""

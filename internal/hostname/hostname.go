@@ -11,28 +11,27 @@ import (
 )
 
 const (
-	// DefaultPattern is used where a registration has none.
+	// DefaultPattern is the pattern of registrations that set none.
 	DefaultPattern = "host-{{ .HostID }}"
 
-	// maxLength is that of a DNS label.
+	// maxLength is the maximum length of a DNS label.
 	maxLength = 63
-	// maxOutput bounds what a pattern and each of its functions may write.
+	// maxOutput bounds the output of a pattern and of each of its functions, in bytes.
 	maxOutput = 4096
 )
 
-// Data is what a pattern can refer to.
+// Data is the data of a pattern.
 type Data struct {
-	// HostID is the ID the server gave the host.
+	// HostID is the ID of the host (spec.hostID).
 	HostID string
-	// Inventory is what the host says of itself.
+	// Inventory is what the host has reported.
 	Inventory protocol.Inventory
 }
 
-// errEmpty tells that nothing was left of a name.
+// errEmpty means that a pattern renders to an empty name.
 var errEmpty = errors.New("the pattern gives an empty name")
 
-// Render returns the name that pattern, or DefaultPattern if it is blank, makes
-// of data.
+// Render renders the pattern, or DefaultPattern if it is blank.
 func Render(pattern string, data Data) (string, error) {
 	text, err := execute(pattern, data)
 	if err != nil {
@@ -45,9 +44,9 @@ func Render(pattern string, data Data) (string, error) {
 	return name, nil
 }
 
-// Validate tells whether pattern can be read and refers to nothing but Data. A
-// pattern that gives an empty name for a host that reports little is valid:
-// Render refuses it for hosts of that kind only.
+// Validate returns an error if the pattern can't be parsed or refers to anything but Data.
+// A pattern may render to an empty name for hosts that report little; then Render returns
+// an error.
 func Validate(pattern string) error {
 	_, err := execute(pattern, Data{HostID: "0", Inventory: protocol.Inventory{
 		Disks: []protocol.Disk{{}},
@@ -78,9 +77,8 @@ func execute(pattern string, data Data) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("parsing the pattern: %w", err)
 	}
-	// A name needs no loops, and loops can nest. Without them, without templates
-	// that call each other and with functions that can't make long text out of
-	// short, the work is bounded by the pattern's length.
+	// Without loops, without templates that call each other, and with bounded functions,
+	// the length of the pattern bounds the work.
 	if len(tmpl.Templates()) > 1 {
 		return "", errors.New("parsing the pattern: it may not define templates")
 	}
@@ -94,7 +92,7 @@ func execute(pattern string, data Data) (string, error) {
 	return out.text.String(), nil
 }
 
-// loops tells whether a node below list repeats or calls others.
+// loops reports whether a node below list is a loop or calls another template.
 func loops(list *parse.ListNode) bool {
 	if list == nil {
 		return false
@@ -116,8 +114,8 @@ func loops(list *parse.ListNode) bool {
 	return false
 }
 
-// boundedFuncs replaces the built-in functions that make text: printf can
-// repeat an argument, and escaping twice can double it.
+// boundedFuncs replaces the built-in functions that return text. Their output can be much
+// longer than their arguments.
 func boundedFuncs() template.FuncMap {
 	bounded := func(f func(...any) string) func(...any) (string, error) {
 		return func(args ...any) (string, error) { return bound(f(args...)) }
@@ -141,7 +139,7 @@ func bound(text string) (string, error) {
 	return text, nil
 }
 
-// boundedWriter refuses more than maxOutput bytes.
+// boundedWriter returns an error after maxOutput bytes.
 type boundedWriter struct {
 	text strings.Builder
 }
@@ -153,8 +151,8 @@ func (w *boundedWriter) Write(p []byte) (int, error) {
 	return w.text.Write(p)
 }
 
-// label makes a DNS label of at most limit bytes: lower case, and a single dash
-// for each run of anything else.
+// label converts text to a DNS label of at most limit bytes: it converts letters to lower
+// case and replaces each run of other characters by a dash.
 func label(text string, limit int) string {
 	var out strings.Builder
 	dash := false

@@ -6,9 +6,9 @@ import (
 
 const secondsPerMinute = 60
 
-// clockSynchronized judges the host's clock. A host whose clock is wrong can be
-// used all the same: identity and trust don't depend on it. No verdict while the
-// agent has said nothing.
+// clockSynchronized returns the verdict on the host's clock; none before the agent has
+// reported. A host with a wrong clock can still be used, because authentication does not
+// depend on its clock.
 func clockSynchronized(host *infrav1.ElementalHost) Verdict {
 	if host.Status.Agent == nil {
 		return Verdict{}
@@ -24,8 +24,8 @@ func clockSynchronized(host *infrav1.ElementalHost) Verdict {
 		"or certificates that are made on it are not valid yet or any more", skew/secondsPerMinute, direction)
 }
 
-// agentCurrent judges how the last update of the agent went. No verdict while
-// there was none, or when somebody has put another agent there since.
+// agentCurrent returns the verdict on the last update of the agent; none if there was no
+// update, or if a user has installed another version since.
 func agentCurrent(host *infrav1.ElementalHost) Verdict {
 	agent := host.Status.Agent
 	if agent == nil || agent.Update == nil {

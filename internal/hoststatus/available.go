@@ -10,14 +10,13 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 )
 
-// Available judges whether the host may be offered to machines, and says why
-// not. It looks at spec and facts rather than at conditions, so it holds for an
-// object whose status was not restored.
+// Available reports whether machines can claim the host. It evaluates spec and facts, not
+// conditions, so it is also correct for a host whose status was not restored.
 func Available(host *infrav1.ElementalHost) Verdict {
 	if v := Admitted(host); !v.IsTrue() {
 		return v
 	}
-	// First, as it explains whatever else the host does, whoever has it.
+	// Maintenance comes first, because it explains everything else about the host.
 	if host.Spec.Maintenance != nil {
 		return maintained(host)
 	}
@@ -27,7 +26,7 @@ func Available(host *infrav1.ElementalHost) Verdict {
 	return Usable(host)
 }
 
-// Usable judges a host apart from who has claimed it.
+// Usable reports whether the host could be used, ignoring its claim.
 func Usable(host *infrav1.ElementalHost) Verdict {
 	if v := Admitted(host); !v.IsTrue() {
 		return v
@@ -53,7 +52,7 @@ func Usable(host *infrav1.ElementalHost) Verdict {
 	return yes(infrav1.AvailableReason)
 }
 
-// maintained says that somebody works on the host, and until when.
+// maintained returns the verdict for a host in maintenance.
 func maintained(host *infrav1.ElementalHost) Verdict {
 	m := host.Spec.Maintenance
 	until := "spec.maintenance is removed"
@@ -63,8 +62,8 @@ func maintained(host *infrav1.ElementalHost) Verdict {
 	return no(infrav1.MaintenanceReason, "spec.maintenance: %s; until %s", m.Reason, until)
 }
 
-// Admitted judges whether the host is and stays part of the fleet. What keeps it
-// out does not pass by itself.
+// Admitted reports whether the host is approved, and neither locked, fenced nor being
+// deleted. Only an administrator can change that.
 func Admitted(host *infrav1.ElementalHost) Verdict {
 	if !host.DeletionTimestamp.IsZero() {
 		return no(infrav1.DeletingReason, "The host is being deleted")
@@ -72,7 +71,7 @@ func Admitted(host *infrav1.ElementalHost) Verdict {
 	return approved(host)
 }
 
-// claimed says what a claimed host is for.
+// claimed returns the verdict for a claimed host.
 func claimed(host *infrav1.ElementalHost, claim *infrav1.HostClaim) Verdict {
 	switch claim.Phase {
 	case infrav1.ClaimReserved:
@@ -89,7 +88,8 @@ func claimed(host *infrav1.ElementalHost, claim *infrav1.HostClaim) Verdict {
 	}
 }
 
-// ready sums the host up; its reason is the State column of kubectl get.
+// ready returns the verdict of the condition Ready. `kubectl get` shows its reason in the
+// column State.
 func ready(host *infrav1.ElementalHost) Verdict {
 	if v := Admitted(host); !v.IsTrue() {
 		return v
@@ -98,8 +98,8 @@ func ready(host *infrav1.ElementalHost) Verdict {
 	if claim != nil && claim.Phase == infrav1.ClaimReleasing {
 		return claimed(host, claim)
 	}
-	// What the host's agent does is not held against it now; what concerns Cluster
-	// API stays in the other conditions and on the ElementalMachine.
+	// During maintenance, failures of the host do not count. The other conditions and the
+	// ElementalMachine still show them.
 	if host.Spec.Maintenance != nil {
 		return maintained(host)
 	}
@@ -130,14 +130,13 @@ func ready(host *infrav1.ElementalHost) Verdict {
 // IsTrue reports whether the Verdict is positive.
 func (v Verdict) IsTrue() bool { return v.status == metav1.ConditionTrue }
 
-// Reason of the Verdict, in the terms of conditions.
+// Reason returns the reason, as in a condition.
 func (v Verdict) Reason() string { return v.reason }
 
-// Message of the Verdict for people.
+// Message returns the message for people.
 func (v Verdict) Message() string { return v.message }
 
-// IsReset reports whether a releasing host was reset for its claim and found
-// clean.
+// IsReset reports whether the host is releasing, was reset for its claim, and is clean.
 func IsReset(host *infrav1.ElementalHost) bool {
 	claim := host.Spec.Claim
 	return claim != nil && claim.Phase == infrav1.ClaimReleasing && clean(host).IsTrue()

@@ -1,8 +1,7 @@
-// Package hoststatus derives an ElementalHost's conditions from its spec and
-// the facts its agent reported.
+// Package hoststatus derives an ElementalHost's conditions from its spec and the facts
+// that its agent reported.
 //
-// The derivation is pure, and everybody who changes a fact applies it and
-// writes facts and conditions together: the agent API when it records a report,
-// the host controller when the spec changed. Both come to the same result, so
-// neither has to write after the other, and a host at rest causes no writes.
+// It is pure. The agent API calls it when it writes a report, and the host controller when
+// the spec has changed. Each writes facts and conditions together. Both get the same
+// result, so a host without changes causes no writes.
 package hoststatus

@@ -8,14 +8,14 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 )
 
-// Event is something worth telling people about a host.
+// Event is an Event on a host.
 type Event struct {
 	// Type is corev1.EventTypeNormal or EventTypeWarning.
 	Type, Reason, Message string
 }
 
-// Events tells what happened between two states of a host. Who writes a status
-// records them.
+// Events returns the Events for the change of a host from before to after. The caller
+// records them once it has written the status.
 func Events(before, after *infrav1.ElementalHost) []Event {
 	var events []Event
 	for _, conditionType := range []string{
@@ -27,7 +27,7 @@ func Events(before, after *infrav1.ElementalHost) []Event {
 		if is == nil || (was != nil && was.Status == is.Status && was.Reason == is.Reason) {
 			continue
 		}
-		// Maintenance ends for people when its field is gone.
+		// Maintenance has ended only if the field is removed.
 		if was != nil && was.Reason == infrav1.MaintenanceReason && conditionType == infrav1.AvailableCondition && after.Spec.Maintenance == nil {
 			events = append(events, maintenanceEnded(after))
 		}
@@ -38,8 +38,8 @@ func Events(before, after *infrav1.ElementalHost) []Event {
 	return events
 }
 
-// maintenanceEnded warns of a host that did not come back from it: while it
-// lasted, that was no reason to.
+// maintenanceEnded returns a warning if the host is still disconnected. During maintenance
+// that was expected.
 func maintenanceEnded(host *infrav1.ElementalHost) Event {
 	if v := connected(host); v.reason == infrav1.DisconnectedReason {
 		return Event{corev1.EventTypeWarning, infrav1.MaintenanceEndedReason, "Maintenance ended, but the host is not back. " + v.message}
@@ -56,7 +56,7 @@ func event(host *infrav1.ElementalHost, was, is *metav1.Condition) (Event, bool)
 		case infrav1.MaintenanceReason:
 			return normal("Maintenance began; " + is.Message)
 		default:
-			// Otherwise another condition has already told why it is not.
+			// The Event of another condition gives the reason.
 			return Event{}, false
 		}
 	}
@@ -73,17 +73,17 @@ func event(host *infrav1.ElementalHost, was, is *metav1.Condition) (Event, bool)
 		infrav1.AmbiguousHardwareReason, infrav1.ClockSkewedReason, infrav1.AgentUpdateFailedReason:
 		return Event{corev1.EventTypeWarning, is.Reason, is.Message}, true
 	case infrav1.ApprovedReason:
-		return normal("The host was let in")
+		return normal("The host was approved")
 	case infrav1.BootstrapSucceededReason:
-		return normal("The bootstrap data ran and ended well")
+		return normal("The bootstrap succeeded")
 	case infrav1.AgentCurrentReason:
-		return normal("The agent is of the pinned version")
+		return normal("The agent has the pinned version")
 	case infrav1.ClockSynchronizedReason:
-		// Hosts whose clock was right from the start are not worth a word.
+		// No Event if the clock was right from the start.
 		if was == nil {
 			return Event{}, false
 		}
-		return normal("The host's clock is right again")
+		return normal("The host's clock is synchronized again")
 	case infrav1.PendingApprovalReason, infrav1.ReadoptedReason, infrav1.ResetHeldReason, infrav1.ResetPreventedReason:
 		return normal(is.Message)
 	default:

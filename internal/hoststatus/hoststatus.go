@@ -16,11 +16,11 @@ import (
 
 const timeFormat = "2006-01-02T15:04:05Z"
 
-// Update sets all conditions of the host from its spec, metadata and reported
-// facts. now becomes the transition time of those whose status changes. What the
-// host said of a cluster's endpoint goes with the cluster's claim.
+// Update sets all conditions of the host from its spec, metadata and reported facts. now
+// becomes the transition time of conditions whose status changes. Unless the claim is
+// Bound or Held, Update also removes status.endpoint.
 func Update(host *infrav1.ElementalHost, now metav1.Time) {
-	if claim := host.Spec.Claim; claim == nil || claim.Phase != infrav1.ClaimBound && claim.Phase != infrav1.ClaimHeld {
+	if !host.IsBoundOrHeld() {
 		host.Status.Endpoint = nil
 	}
 	set := func(conditionType string, v Verdict) {
@@ -38,7 +38,7 @@ func Update(host *infrav1.ElementalHost, now metav1.Time) {
 	set(infrav1.CleanCondition, clean(host))
 	set(infrav1.BootstrappedCondition, bootstrapped(host))
 	set(infrav1.AvailableCondition, Available(host))
-	// What nothing is known of has no condition.
+	// Without a verdict the condition is absent.
 	setKnown := func(conditionType string, v Verdict) {
 		if v == (Verdict{}) {
 			meta.RemoveStatusCondition(&host.Status.Conditions, conditionType)
@@ -52,9 +52,9 @@ func Update(host *infrav1.ElementalHost, now metav1.Time) {
 	set(infrav1.ReadyCondition, ready(host))
 }
 
-// observedGeneration keeps the generation under which a condition was first
-// seen as it is: a change of spec that changes no condition is not worth a
-// write for every host of a fleet. Ready always carries the newest.
+// observedGeneration returns the former generation for a condition that did not change.
+// Otherwise each change of a spec would cost a status write. Ready always has the newest
+// generation.
 func observedGeneration(host *infrav1.ElementalHost, conditionType string, v Verdict) int64 {
 	if conditionType == infrav1.ReadyCondition {
 		return host.Generation
@@ -66,7 +66,8 @@ func observedGeneration(host *infrav1.ElementalHost, conditionType string, v Ver
 	return host.Generation
 }
 
-// Verdict is what a condition says, in the terms of metav1.Condition.
+// Verdict is the status, reason and message of a condition. The zero value means that the
+// condition is absent.
 type Verdict struct {
 	status          metav1.ConditionStatus
 	reason, message string
@@ -112,7 +113,7 @@ func approved(host *infrav1.ElementalHost) Verdict {
 	}
 }
 
-// pending says what an administrator has to decide about a host.
+// pending returns why an administrator must approve the host.
 func pending(host *infrav1.ElementalHost) Verdict {
 	compare := "Compare the key fingerprint" + after(" ", fingerprint(host)) +
 		" with the one the agent shows (elemental-agent status), then set spec.approval to Approved"
@@ -166,13 +167,14 @@ func clean(host *infrav1.ElementalHost) Verdict {
 	}
 }
 
-// held says what a host waits for that was released with policy Hold.
+// held returns what a held host waits for.
 func held(claim *infrav1.HostClaim) Verdict {
 	return no(infrav1.ResetHeldReason, "Machine %s is deleted and the host was left as it is, with all that runs on it; "+
 		"set spec.claim.phase to Releasing to have it reset and offered again", claim.MachineName)
 }
 
-// resetVerdict judges a releasing host; done tells that the reset succeeded.
+// resetVerdict returns the verdict on the reset of a releasing host. done is true if the
+// reset succeeded.
 func resetVerdict(host *infrav1.ElementalHost, claim *infrav1.HostClaim) (v Verdict, done bool) {
 	op := host.Operation(infrav1.OperationReset, claim.ID)
 	switch {
@@ -187,6 +189,8 @@ func resetVerdict(host *infrav1.ElementalHost, claim *infrav1.HostClaim) (v Verd
 	case claim.Erase != "" && host.Status.Agent != nil && !host.Supports(infrav1.OperationType(protocol.CapabilityErase)):
 		return no(infrav1.UnsupportedReason, "The agent can't erase data disks, so nothing is reset; upgrade it, or remove spec.claim.erase (%s) "+
 			"to leave all data disks as they are", claim.Erase), false
+	case op == nil && plan.Paused(host):
+		return no(clusterv1.PausedReason, "The reset waits until the annotation %s is removed from the host", clusterv1.PausedAnnotation), false
 	case op == nil:
 		return no(infrav1.ResettingReason, "Waiting for the agent to reset the host"), false
 	default:
@@ -228,6 +232,8 @@ func bootstrapped(host *infrav1.ElementalHost) Verdict {
 		return no(infrav1.UnsupportedReason, "The agent can't bootstrap; upgrade it")
 	case plan.BootstrapPrevented(host):
 		return no(infrav1.MaintenanceReason, "The bootstrap waits until the maintenance ends; spec.maintenance: %s", host.Spec.Maintenance.Reason)
+	case op == nil && plan.Paused(host):
+		return no(clusterv1.PausedReason, "The bootstrap waits until the annotation %s is removed from the host", clusterv1.PausedAnnotation)
 	case op == nil:
 		return no(infrav1.BootstrappingReason, "Waiting for the agent to run the bootstrap data of Machine %s", claim.MachineName)
 	case op.State == infrav1.OperationSucceeded:

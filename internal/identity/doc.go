@@ -1,8 +1,8 @@
-// Package identity is what makes a host that host: a P-256 key of its own, and
-// the registration token that lets the key in once. Agent and server share it;
-// it imports the standard library only.
+// Package identity makes and verifies host keys and registration tokens. A host's
+// identity is its P-256 key; a token permits the key's enrolment. Agent and server
+// share this package. It imports the standard library only.
 //
-// The key travels in a self-signed TLS client certificate whose names and dates
-// mean nothing, so a host that was off for two years simply reconnects and there
-// is no certificate to renew. On record is only the key's Fingerprint.
+// The key is presented in a self-signed TLS client certificate whose names and dates
+// are ignored. It never has to be renewed, so a host that was off for two years can
+// reconnect. The manager stores only the key's Fingerprint.
 package identity

@@ -22,11 +22,11 @@ const (
 	fingerprintPrefix = "sha256:"
 )
 
-// ErrKeyKind is returned for keys that are not ECDSA on P-256, the one kind that
-// every TPM can hold as well.
+// ErrKeyKind is returned for keys that are not ECDSA on P-256, which every TPM
+// supports.
 var ErrKeyKind = errors.New("key is not ECDSA on P-256")
 
-// NewKey makes a host key.
+// NewKey returns a new host key.
 func NewKey() (*ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -45,7 +45,7 @@ func EncodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: keyPEMType, Bytes: der}), nil
 }
 
-// DecodeKey reads what EncodeKey wrote.
+// DecodeKey reads the output of EncodeKey.
 func DecodeKey(data []byte) (*ecdsa.PrivateKey, error) {
 	block, _ := pem.Decode(data)
 	if block == nil || block.Type != keyPEMType {
@@ -72,16 +72,15 @@ func PublicKeyBytes(key crypto.Signer) ([]byte, error) {
 	return spki, nil
 }
 
-// Fingerprint names a key: "sha256:" and the hex SHA-256 of its DER-encoded
+// Fingerprint identifies a key by "sha256:" and the hex SHA-256 of its DER-encoded
 // Subject Public Key Info.
 func Fingerprint(spki []byte) string {
 	sum := sha256.Sum256(spki)
 	return fingerprintPrefix + hex.EncodeToString(sum[:])
 }
 
-// ClientCertificate returns the certificate that a host presents for its key. It
-// never expires and names nobody: the peer looks at the key alone. A key that
-// lives in a TPM will do.
+// ClientCertificate returns the certificate that a host presents for its key, which may
+// be in a TPM. It never expires, because the manager checks only the key.
 func ClientCertificate(key crypto.Signer) (tls.Certificate, error) {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1),
@@ -103,8 +102,8 @@ func ClientCertificate(key crypto.Signer) (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
 }
 
-// PeerFingerprint returns the fingerprint of the key that the other side of a TLS
-// connection proved to hold. It looks at nothing else in the certificate.
+// PeerFingerprint returns the fingerprint of the key that the peer of a TLS connection
+// has proven to hold. It ignores everything else in the certificate.
 func PeerFingerprint(state *tls.ConnectionState) (string, error) {
 	if state == nil || len(state.PeerCertificates) == 0 {
 		return "", errors.New("reading peer key: no client certificate")

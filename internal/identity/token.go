@@ -7,19 +7,19 @@ import (
 	"encoding/hex"
 )
 
-// tokenBytes: 256 bits can't be guessed, so tokens need no slow hash.
+// tokenBytes are 256 bits, which can't be guessed, so tokens need no slow hash.
 const tokenBytes = 32
 
-// NewToken makes a registration token: 256 random bits, safe in URLs, file names
-// and YAML.
+// NewToken returns a registration token of 256 random bits. It is safe in URLs, file
+// names and YAML.
 func NewToken() string {
 	secret := make([]byte, tokenBytes)
-	// It never fails: it ends the program rather than return weak bits.
+	// rand.Read never returns an error.
 	_, _ = rand.Read(secret)
 	return base64.RawURLEncoding.EncodeToString(secret)
 }
 
-// HashToken returns the hex SHA-256 of a token, the only form of it that is kept.
+// HashToken returns the hex SHA-256 of a token, by which the manager finds it.
 func HashToken(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])

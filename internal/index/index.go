@@ -1,5 +1,5 @@
-// Package index names the cache indexes that more than one package looks
-// objects up by, and registers them.
+// Package index defines the cache indexes that several packages use to look up objects,
+// and registers them.
 package index
 
 import (
@@ -18,22 +18,22 @@ import (
 )
 
 const (
-	// HostByKey finds ElementalHosts by the fingerprints of the key in use, of the
-	// one that a rotation changes to, and of the one before.
+	// HostByKey finds ElementalHosts by the fingerprints of their current, next and
+	// former keys.
 	HostByKey = "spec.identity.keyFingerprint"
-	// HostByMatchedKey finds ElementalHosts that were declared in advance, and that
-	// no machine is, by the fingerprint of the key that may become them.
+	// HostByMatchedKey finds ElementalHosts that were declared in advance and have not
+	// enrolled, by the key fingerprint in spec.identity.match.
 	HostByMatchedKey = "spec.identity.match.keyFingerprint"
-	// HostByMatchedSerial finds ElementalHosts that were declared in advance by the
-	// serial number of the machine that may become them, also when one is.
+	// HostByMatchedSerial finds ElementalHosts that were declared in advance, whether they
+	// have enrolled or not, by the serial number in spec.identity.match.
 	HostByMatchedSerial = "spec.identity.match.serialNumber"
-	// PendingHost finds pending ElementalHosts by their ElementalRegistration; those
-	// that were adopted again also have the value ReadoptedHosts.
+	// PendingHost finds pending ElementalHosts by their ElementalRegistration. Hosts that
+	// wait for re-adoption have the value ReadoptedHosts instead.
 	PendingHost = "spec.approval"
-	// HostByCluster finds ElementalHosts by the Cluster that has claimed them;
-	// unclaimed ones have the value Free.
+	// HostByCluster finds ElementalHosts by the Cluster in their claim. Free hosts have the
+	// value Free.
 	HostByCluster = "spec.claim.clusterName"
-	// HostByMachine finds ElementalHosts by the Machine that has claimed them.
+	// HostByMachine finds ElementalHosts by the Machine in their claim.
 	HostByMachine = "spec.claim.machineName"
 	// HostByLabel finds ElementalHosts by the names of their labels.
 	HostByLabel = "metadata.labels"
@@ -41,31 +41,31 @@ const (
 	MachineByClaim = "spec.hostRef.claimID"
 	// ClusterByName finds ElementalClusters by the Cluster that they belong to.
 	ClusterByName = "metadata.labels.cluster-name"
-	// ClusterByEndpointHost finds ElementalClusters by the ElementalHost whose address
-	// is their endpoint; those that look for one also have the value Seeking.
+	// ClusterByEndpointHost finds ElementalClusters by the ElementalHost whose address is
+	// their endpoint. Clusters whose endpoint is not ready and was never used also
+	// have the value Seeking.
 	ClusterByEndpointHost = "spec.controlPlaneEndpointPolicy.hostRef.name"
-	// ClusterByDomainLabel finds ElementalClusters by the label of hosts that names
-	// their failure domains.
+	// ClusterByDomainLabel finds ElementalClusters by their failure-domain label.
 	ClusterByDomainLabel = "spec.failureDomains.hostLabel"
 	// MachineByCluster finds Machines by the Cluster that they belong to.
 	MachineByCluster = "machine.metadata.labels.cluster-name"
 	// TokenByHash finds token Secrets by the hash of the token.
 	TokenByHash = "data.token-sha256"
 
-	// Free is the value of HostByCluster for unclaimed hosts. It is not a valid
-	// name of an object.
+	// Free is the value of HostByCluster for free hosts. It is not a valid name of an
+	// object.
 	Free = "/free"
-	// Seeking is the value of ClusterByEndpointHost for clusters that look for a host.
-	// It is not a valid name of an object.
+	// Seeking is the value of ClusterByEndpointHost for clusters that need a host for their
+	// endpoint. It is not a valid name of an object.
 	Seeking = "/seeking"
 	// ReadoptedHosts is a value of PendingHost. It is not a valid name of an object.
 	ReadoptedHosts = "/readopted"
-	// TokenHashKey is the key of a token Secret that holds the hash.
+	// TokenHashKey is the key of the hash in a token Secret.
 	TokenHashKey = "token-sha256"
 )
 
-// OfHosts returns the indexes of ElementalHosts that do not depend on who has claimed
-// them, with what tells a host's values.
+// OfHosts returns the indexes of ElementalHosts that do not depend on their claim, with
+// the functions that compute the values.
 func OfHosts() map[string]client.IndexerFunc {
 	return map[string]client.IndexerFunc{
 		HostByKey:           hostKeys,
@@ -104,8 +104,8 @@ func Register(ctx context.Context, indexer client.FieldIndexer) error {
 	return nil
 }
 
-// hostKeys has no keys of a host that no machine is: what was good for the last
-// one says nothing about the next.
+// hostKeys returns no keys for a host without a current key: the former keys of another
+// machine must not authenticate the next one.
 func hostKeys(o client.Object) []string {
 	host, ok := o.(*infrav1.ElementalHost)
 	if !ok || host.Spec.Identity == nil || host.Spec.Identity.KeyFingerprint == "" {
@@ -144,22 +144,23 @@ func matchedSerial(o client.Object) []string {
 	return nil
 }
 
-// PendingHosts are the values of PendingHost.
+// PendingHosts returns the values of the index PendingHost.
 func PendingHosts(o client.Object) []string {
 	host, ok := o.(*infrav1.ElementalHost)
 	if !ok || host.Spec.Approval != infrav1.ApprovalPending {
 		return nil
 	}
-	var values []string
-	if ref := host.Spec.RegistrationRef; ref != nil {
-		values = append(values, ref.Name)
-	} else if name := host.Labels[infrav1.RegistrationLabel]; name != "" {
-		values = append(values, name)
-	}
 	if host.Spec.PendingReason == infrav1.PendingReadopted {
-		values = append(values, ReadoptedHosts)
+		// Anybody can ask to be re-adopted, so that must not use up the limit of a registration.
+		return []string{ReadoptedHosts}
 	}
-	return values
+	if ref := host.Spec.RegistrationRef; ref != nil {
+		return []string{ref.Name}
+	}
+	if name := host.Labels[infrav1.RegistrationLabel]; name != "" {
+		return []string{name}
+	}
+	return nil
 }
 
 func hostCluster(o client.Object) []string {
@@ -194,8 +195,8 @@ func machineClaim(o client.Object) []string {
 	return nil
 }
 
-// clusterName goes by the label that the contract of Cluster API gives to
-// everything of a Cluster.
+// clusterName returns the value of the label that Cluster API sets on all objects of a
+// Cluster.
 func clusterName(o client.Object) []string {
 	if c, ok := o.(*infrav1.ElementalCluster); ok && c.Labels[clusterv1.ClusterNameLabel] != "" {
 		return []string{c.Labels[clusterv1.ClusterNameLabel]}
@@ -210,8 +211,8 @@ func machineCluster(o client.Object) []string {
 	return nil
 }
 
-// endpointHost takes a cluster for one that looks for a host if its endpoint is not
-// ready and was in no use yet: hosts that are free are of no use to one that is.
+// endpointHost adds the value Seeking if the endpoint is not ready and was never used. A
+// free host is of no use for an endpoint that is in use.
 func endpointHost(o client.Object) []string {
 	c, ok := o.(*infrav1.ElementalCluster)
 	if !ok {

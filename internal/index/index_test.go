@@ -52,7 +52,7 @@ func TestRegister(t *testing.T) {
 		p.Spec.Approval = infrav1.ApprovalPending
 	}
 	pending.Spec.RegistrationRef = &infrav1.LocalReference{Name: "edge"}
-	readopted.Spec.PendingReason = infrav1.PendingReadopted
+	readopted.Spec.PendingReason, readopted.Spec.RegistrationRef = infrav1.PendingReadopted, &infrav1.LocalReference{Name: "edge"}
 	labelled.Labels = map[string]string{infrav1.RegistrationLabel: "lab"}
 	reserved := host(&infrav1.HostClaim{ClusterName: "c", Phase: infrav1.ClaimReserved})
 	bound := host(&infrav1.HostClaim{ID: "1", ClusterName: "c", MachineName: "m", Phase: infrav1.ClaimBound})

@@ -6,18 +6,18 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 )
 
-// fileName of the static Pod, in the folder that the kubelet reads them from.
+// fileName is the name of the manifest in the kubelet's directory of static Pods.
 const fileName = "kube-vip.yaml"
 
-// Credentials that kubeadm makes on every control-plane host and, from
-// Kubernetes 1.29, on the first one only.
+// Credentials of kubeadm. It writes adminConf on every control-plane host and, from
+// Kubernetes 1.29, superAdminConf on the first one.
 const (
 	adminConf      = "/etc/kubernetes/admin.conf"
 	superAdminConf = "/etc/kubernetes/super-admin.conf"
 )
 
-// DistributionOf returns the distribution that a control plane of that kind
-// installs; blank when that is not known.
+// DistributionOf returns the Kubernetes distribution that a control plane of that kind
+// installs; blank for an unknown kind.
 func DistributionOf(controlPlaneKind string) infrav1.Distribution {
 	switch controlPlaneKind {
 	case "KubeadmControlPlane":
@@ -31,8 +31,8 @@ func DistributionOf(controlPlaneKind string) infrav1.Distribution {
 	}
 }
 
-// paths returns the folder of static Pods and the credential for the API server
-// of the host itself; blank ones for a distribution that is not known.
+// paths returns the directory of static Pods and the credential for the host's own API
+// server; both are blank for an unknown distribution.
 func paths(distribution infrav1.Distribution, host *infrav1.ElementalHost, facts Facts) (folder, credential string) {
 	switch distribution {
 	case infrav1.DistributionKubeadm:
@@ -49,14 +49,14 @@ func paths(distribution infrav1.Distribution, host *infrav1.ElementalHost, facts
 	}
 }
 
-// needsSuperAdmin tells whether admin.conf may not do anything yet. kubeadm init
-// gives it its rights through the API server, at the endpoint, which kube-vip has
-// to bring up first (kubeadm from 1.29; kube-vip#684). The exchange restarts
-// kube-vip, so it waits until another host can take the address meanwhile.
+// needsSuperAdmin reports whether admin.conf may lack its permissions. kubeadm init grants
+// them through the endpoint, which kube-vip has to bring up first (kubeadm from 1.29;
+// kube-vip#684). Changing the credential restarts kube-vip, so the host keeps
+// super-admin.conf until another host can take over the address.
 func needsSuperAdmin(host *infrav1.ElementalHost, facts Facts) bool {
 	if host.Spec.Claim == nil || host.Spec.Claim.Role != infrav1.RoleInitialControlPlane || facts.OtherControlPlane {
 		return false
 	}
-	is, err := version.ParseGeneric(facts.KubernetesVersion)
-	return err != nil || is.AtLeast(version.MajorMinor(1, 29))
+	current, err := version.ParseGeneric(facts.KubernetesVersion)
+	return err != nil || current.AtLeast(version.MajorMinor(1, 29))
 }

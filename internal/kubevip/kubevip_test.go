@@ -23,7 +23,8 @@ const (
 	address6 = "2001:db8::100"
 )
 
-// host has a network for the address beside that of the default route.
+// host returns a host with two interfaces: eth1 is in the address's subnet, eth0 has the
+// default route.
 func host(role infrav1.ClaimRole) *infrav1.ElementalHost {
 	return &infrav1.ElementalHost{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "edge", Name: "a"},
@@ -61,8 +62,8 @@ func vipOf(c *infrav1.ElementalCluster) *infrav1.EndpointVIP {
 	return c.Spec.ControlPlaneEndpointPolicy.VIP
 }
 
-// Every mode, distribution, version, role and family of addresses. Where a
-// choice makes no difference the golden file is the same.
+// The test covers every mode, distribution, version, role and address family. Inputs that
+// make no difference share a golden file.
 func TestGolden(t *testing.T) {
 	paths := map[infrav1.Distribution]string{
 		infrav1.DistributionKubeadm: "/etc/kubernetes/manifests/kube-vip.yaml",
@@ -119,7 +120,7 @@ func compare(t *testing.T, name, got string) {
 	NewWithT(t).Expect(got).To(Equal(string(want)))
 }
 
-func TestWhatIsMissingIsSaid(t *testing.T) {
+func TestErrorNamesTheMissingInput(t *testing.T) {
 	for want, change := range map[string]func(*infrav1.ElementalCluster, *infrav1.ElementalHost){
 		"the virtual IP address is not known yet": func(c *infrav1.ElementalCluster, _ *infrav1.ElementalHost) { c.Spec.ControlPlaneEndpoint.Host = "" },
 		"vip.distribution is not known":           func(c *infrav1.ElementalCluster, _ *infrav1.ElementalHost) { vipOf(c).Distribution = "" },
@@ -147,19 +148,19 @@ func TestInterface(t *testing.T) {
 		want    string
 		subnet  bool
 	}{
-		"in the subnet":             {address: address4, want: "eth1", subnet: true},
-		"in the IPv6 subnet":        {address: address6, want: "eth1", subnet: true},
-		"in none":                   {address: "203.0.113.9", want: "eth0"},
-		"named":                     {named: "eth0", address: address4, want: "eth0"},
-		"named, in its subnet":      {named: "eth1", address: address4, want: "eth1", subnet: true},
-		"named, missing":            {named: "eth7", address: address4},
-		"BGP":                       {mode: infrav1.VIPModeBGP, address: address4, want: "lo", subnet: true},
-		"BGP, named":                {mode: infrav1.VIPModeBGP, named: "eth0", address: address4, want: "eth0"},
-		"BGP, the loopback named":   {mode: infrav1.VIPModeBGP, named: "lo", address: address4, want: "lo"},
-		"the address itself is not": {address: address4, nics: []infrav1.HostNIC{{Name: "eth0", Addresses: []string{address4 + "/32"}}}},
+		"in the subnet":               {address: address4, want: "eth1", subnet: true},
+		"in the IPv6 subnet":          {address: address6, want: "eth1", subnet: true},
+		"in no subnet":                {address: "203.0.113.9", want: "eth0"},
+		"named":                       {named: "eth0", address: address4, want: "eth0"},
+		"named, in its subnet":        {named: "eth1", address: address4, want: "eth1", subnet: true},
+		"named, missing":              {named: "eth7", address: address4},
+		"BGP":                         {mode: infrav1.VIPModeBGP, address: address4, want: "lo", subnet: true},
+		"BGP, named":                  {mode: infrav1.VIPModeBGP, named: "eth0", address: address4, want: "eth0"},
+		"BGP, the loopback named":     {mode: infrav1.VIPModeBGP, named: "lo", address: address4, want: "lo"},
+		"subnet of the address alone": {address: address4, nics: []infrav1.HostNIC{{Name: "eth0", Addresses: []string{address4 + "/32"}}}},
 		"broken addresses": {address: address4, want: "eth0",
 			nics: []infrav1.HostNIC{{Name: "eth0", DefaultRoute: true, Addresses: []string{"192.0.2.11", "?/24"}}}},
-		"an IPv4 subnet does not hold an IPv6 address": {address: "::ffff:192.0.2.9", want: "eth1", subnet: true},
+		"IPv4 address mapped to IPv6": {address: "::ffff:192.0.2.9", want: "eth1", subnet: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -180,7 +181,7 @@ func TestInterface(t *testing.T) {
 	}
 }
 
-func TestUsersSettingsGoFirst(t *testing.T) {
+func TestExtraEnvReplacesSettings(t *testing.T) {
 	g := NewWithT(t)
 	c := cluster(address4, infrav1.VIPModeARP, infrav1.DistributionKubeadm)
 	vipOf(c).Image = "registry.example/kube-vip@sha256:abc"
@@ -194,7 +195,7 @@ func TestUsersSettingsGoFirst(t *testing.T) {
 	g.Expect(file.Content).To(ContainSubstring("- name: vip_loglevel\n      value: \"-4\"\n"))
 }
 
-// Two hosts without an IPv4 address must not be one router.
+// Two hosts without an IPv4 address must have different router IDs.
 func TestRouterIDs(t *testing.T) {
 	g := NewWithT(t)
 	id := func(name string) string {

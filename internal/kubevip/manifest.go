@@ -21,45 +21,46 @@ import (
 )
 
 const (
-	// DefaultImage is the one that the settings are for and that tests run.
+	// DefaultImage is the version that the settings are written for and tested with.
 	DefaultImage = "ghcr.io/kube-vip/kube-vip:v0.9.1"
-	// PodName is that of the static Pod; the kubelet appends the node's name.
+	// PodName is the name of the static Pod. The kubelet appends the Node's name.
 	PodName = "kube-vip"
 
 	namespace = "kube-system"
-	// systemNodeCritical keeps the kubelet from evicting the Pod, as kubeadm does
-	// for the API server.
+	// systemNodeCritical keeps the kubelet from evicting the Pod. kubeadm sets the same
+	// priority class for the API server.
 	systemNodeCritical = "system-node-critical"
-	// metricsAddress keeps kube-vip from opening its default, :2112 on all
-	// addresses of the host; an empty value would mean the default.
+	// metricsAddress replaces kube-vip's default, :2112 on all addresses of the host. A
+	// blank value would mean the default.
 	metricsAddress = "127.0.0.1:2112"
 	fileMode       = 0o600
 
-	// A leader that is dead is followed by another within leaseSeconds and two
-	// retries. Losing the lease takes the address off, so renewals get some time.
+	// Another host replaces a dead leader within leaseSeconds plus two retries. A leader
+	// that loses the lease loses the address, so renewals get some time.
 	leaseSeconds = 5
 	renewSeconds = 3
 	retrySeconds = 1
 
-	// A router forgets a dead leader after holdSeconds without a sign of life; kube-vip's
-	// own 30 would keep clients waiting longer than the election.
+	// A router drops the route to a dead leader after holdSeconds. With kube-vip's default
+	// of 30 s, clients would wait longer than the election takes.
 	holdSeconds      = 9
 	keepaliveSeconds = 3
 )
 
-// Facts are what a manifest depends on besides the cluster and the host.
+// Facts are the inputs of a manifest that are neither in the ElementalCluster nor in the
+// ElementalHost.
 type Facts struct {
-	// KubernetesVersion of the host's Machine. Blank or no version: at least 1.29.
+	// KubernetesVersion of the host's Machine. An invalid or blank one counts as at least
+	// 1.29.
 	KubernetesVersion string
-	// OtherControlPlane: another control-plane host of the cluster is bootstrapped,
-	// so that the address has somewhere to go. Each change of it restarts kube-vip
-	// on the initial host.
+	// OtherControlPlane: another control-plane host of the cluster is bootstrapped and can
+	// take over the address. Each change restarts kube-vip on the initial host.
 	OtherControlPlane bool
 }
 
-// File returns the static Pod of kube-vip for a control-plane host of a cluster
-// whose endpoint is of type VIP. An error says what is missing: the endpoint, the
-// distribution or the interface. The host must not be bootstrapped then.
+// File returns the manifest of kube-vip for a control-plane host of a cluster whose
+// endpoint is of type VIP. An error says what is missing: the endpoint, the distribution or
+// the interface. The host must not be bootstrapped then.
 func File(cluster *infrav1.ElementalCluster, host *infrav1.ElementalHost, facts Facts) (protocol.File, error) {
 	vip, endpoint := cluster.Spec.ControlPlaneEndpointPolicy.VIP, cluster.Spec.ControlPlaneEndpoint
 	if vip == nil || endpoint.Host == "" || endpoint.Port == 0 {
@@ -91,9 +92,9 @@ func File(cluster *infrav1.ElementalCluster, host *infrav1.ElementalHost, facts 
 	return protocol.File{Path: path.Join(folder, fileName), Mode: fileMode, Content: content}, nil
 }
 
-// configuration is what both modes have in common. Who leads is elected through
-// the host's own API server. That goes for BGP too: a host that announced the
-// address before its API server is up would send its own join to itself.
+// configuration returns the settings of both modes. The leader is elected through the
+// host's own API server, also in mode BGP: otherwise a host could announce the address
+// before its API server runs, and its own join would reach itself.
 func configuration(address netip.Addr, port int32, nic string) *upstream.Config {
 	return &upstream.Config{
 		Address:              address.String(),
@@ -121,17 +122,17 @@ func announceByBGP(config *upstream.Config, bgp *infrav1.VIPBGP, host *infrav1.E
 	}
 	config.BGPConfig.AS = uint32(bgp.LocalASN) //nolint:gosec // the API has bounds
 	for _, peer := range bgp.Peers {
-		where := peer.Address
-		if strings.Contains(where, ":") {
-			where = "[" + where + "]"
+		router := peer.Address
+		if strings.Contains(router, ":") {
+			router = "[" + router + "]"
 		}
-		// The third field is a password.
-		config.BGPPeers = append(config.BGPPeers, fmt.Sprintf("%s:%d::%t", where, peer.ASN, peer.MultiHop == infrav1.MultiHopEnabled))
+		// The third field, a password, stays blank.
+		config.BGPPeers = append(config.BGPPeers, fmt.Sprintf("%s:%d::%t", router, peer.ASN, peer.MultiHop == infrav1.MultiHopEnabled))
 	}
 }
 
-// routerID is the host's first IPv4 address (RFC 4271, 4.2). A host without one
-// gets a number made of its name, which need only be unique (RFC 6286).
+// routerID returns the host's first IPv4 address (RFC 4271, 4.2), or a number derived from
+// the host's name: it need only be unique (RFC 6286).
 func routerID(host *infrav1.ElementalHost) string {
 	for _, a := range host.Status.Addresses {
 		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == clusterv1.MachineInternalIP && ip.Is4() {
@@ -141,11 +142,12 @@ func routerID(host *infrav1.ElementalHost) string {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(host.Namespace + "/" + host.Name))
 	id := sum.Sum(nil)
-	// 1 to 127 at the front: neither 0.0.0.0 nor multicast.
+	// The first byte is 1 to 127, which excludes 0.0.0.0 and multicast addresses.
 	return net.IPv4(id[0]&0x7f|1, id[1], id[2], id[3]).String()
 }
 
-// render has kube-vip's generator write the Pod and sets what it can't.
+// render returns the Pod of kube-vip's generator, with the fields that the generator
+// can't set.
 func render(config *upstream.Config, vip *infrav1.EndpointVIP) (string, error) {
 	_, tag, _ := strings.Cut(DefaultImage, ":")
 	pod := &corev1.Pod{}
@@ -157,8 +159,8 @@ func render(config *upstream.Config, vip *infrav1.EndpointVIP) (string, error) {
 	}
 	pod.Name = PodName
 	pod.Spec.PriorityClassName = systemNodeCritical
-	// Without a type the kubelet would make a folder of a credential that is not
-	// there yet, and kubeadm would fail to write it.
+	// Without a type the kubelet would create a directory in place of a missing credential,
+	// and kubeadm would fail to write the file.
 	pod.Spec.Volumes[0].HostPath.Type = new(corev1.HostPathFile)
 	container := &pod.Spec.Containers[0]
 	if vip.Image != "" {
@@ -166,7 +168,7 @@ func render(config *upstream.Config, vip *infrav1.EndpointVIP) (string, error) {
 	}
 	container.VolumeMounts[0].ReadOnly = true
 	if config.EnableBGP {
-		// The generator has no way to write these.
+		// The generator can't write these.
 		container.Env = append(container.Env,
 			corev1.EnvVar{Name: "bgp_hold_time", Value: strconv.Itoa(holdSeconds)},
 			corev1.EnvVar{Name: "bgp_keepalive_interval", Value: strconv.Itoa(keepaliveSeconds)})
@@ -175,8 +177,8 @@ func render(config *upstream.Config, vip *infrav1.EndpointVIP) (string, error) {
 	return marshal(pod)
 }
 
-// environment leaves out what the generator writes with no value, and lets the
-// user's settings go before it.
+// environment returns the variables of the generator, without those that have no value.
+// The user's variables replace those of the same name.
 func environment(env []corev1.EnvVar, extra []infrav1.EnvVar) []corev1.EnvVar {
 	env = slices.DeleteFunc(env, func(v corev1.EnvVar) bool {
 		unset := v.ValueFrom == nil && v.Value == "" || v.Name == "bgp_peeras" && v.Value == "0"
@@ -188,7 +190,7 @@ func environment(env []corev1.EnvVar, extra []infrav1.EnvVar) []corev1.EnvVar {
 	return env
 }
 
-// marshal leaves out the empty status.
+// marshal returns the Pod as YAML, without its empty status.
 func marshal(pod *corev1.Pod) (string, error) {
 	raw, err := yaml.Marshal(pod)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubevip"
 )
 
-// kube-vip itself reads the settings as they are meant.
-func TestKubeVIPUnderstandsItsSettings(t *testing.T) {
+// kube-vip's own parser must read the settings as intended.
+func TestKubeVIPParsesItsSettings(t *testing.T) {
 	for _, mode := range []infrav1.VIPMode{infrav1.VIPModeARP, infrav1.VIPModeBGP} {
 		t.Run(string(mode), func(t *testing.T) {
 			g := NewWithT(t)
@@ -59,8 +59,8 @@ func TestKubeVIPUnderstandsItsSettings(t *testing.T) {
 	}
 }
 
-// What a person would have to edit in the generator's output.
-func TestPod(t *testing.T) {
+// The test covers the fields that the generator can't set.
+func TestPodFields(t *testing.T) {
 	g := NewWithT(t)
 	file, err := kubevip.File(cluster(address4, "", infrav1.DistributionRKE2), host(infrav1.RoleControlPlane), kubevip.Facts{})
 	g.Expect(err).NotTo(HaveOccurred())

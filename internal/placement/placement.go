@@ -1,6 +1,8 @@
-// Package placement decides which host suits a request, and remembers which hosts
-// may be had and which are about to be taken. It does no I/O; endpoint reservations
-// and claims use it alike.
+// Package placement decides which host a machine or a control plane endpoint gets.
+// It remembers which hosts are free (Candidates) and which are about to be claimed
+// (Nominations). The reconcilers of ElementalMachines, ElementalClusters and
+// ElementalMachineTemplates use it. It does no I/O: callers read hosts and write
+// claims.
 package placement
 
 import (
@@ -14,84 +16,79 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
 )
 
-// Request says what is looked for.
-type Request struct {
-	// HostName pins one host; blank: any.
+// Feasible reports whether a host can do what its role needs, such as carry a
+// virtual IP address. If not, reason completes the phrase "3 hosts ...".
+type Feasible func(host *infrav1.ElementalHost) (reason string, ok bool)
+
+// Constraints are the conditions that a host must meet.
+type Constraints struct {
+	// HostName pins one host; blank allows any.
 	HostName string
-	// Selector over the hosts' labels and inventory; nil: any.
+	// Selector selects hosts by labels and inventory; nil allows any.
 	Selector *selector.Selector
-	// FailureDomain that the host must be in, strictly; blank: any.
+	// FailureDomain that the host must be in; blank allows any.
 	FailureDomain string
-	// FailureDomainLabel is the label of hosts that names their failure domain.
+	// FailureDomainLabel is the host label that names a host's failure domain.
 	FailureDomainLabel string
-	// ReservedFor names the cluster whose reservation may be used; blank: none.
+	// ReservedFor names the cluster whose reserved hosts may be used; blank for none.
 	ReservedFor string
-	// Able says whether a host can do what its machine will ask of it beside that,
-	// and if not, why, in words that follow a number of hosts; nil: any can.
-	Able func(*infrav1.ElementalHost) (why string, ok bool)
+	// Feasible checks the host further; nil accepts any.
+	Feasible Feasible
 }
 
-// Again returns the request for a further decision, which ends with ctx.
-func (r Request) Again(ctx context.Context) Request {
-	r.Selector = r.Selector.Again(ctx)
-	return r
+// WithContext returns the constraints for a new decision. Evaluations of the
+// selector end with ctx, and their cost counts from zero.
+func (c Constraints) WithContext(ctx context.Context) Constraints {
+	c.Selector = c.Selector.WithContext(ctx)
+	return c
 }
 
-// Reasons why a host was passed over, besides those of hoststatus.
+// Reasons why a host is not used. Others are those of hoststatus and Feasible.
 const (
 	NotMatching        = "not matching"
 	InventoryUnknown   = "with unknown inventory"
-	NotJudged          = "not looked at, because the selector's expression is too dear for so many hosts"
+	NotEvaluated       = "not looked at, because the selector's expression is too expensive for so many hosts"
 	WrongFailureDomain = "in another failure domain"
 )
 
-// Matches reports whether the host is of the kind asked for, whatever its
-// state, and if not, why.
-func (r Request) Matches(host *infrav1.ElementalHost) (why string, ok bool) {
-	if r.HostName != "" && host.Name != r.HostName {
+// Matches reports whether the host is admitted and meets the constraints, whether it
+// is free or not. If not, it returns the reason.
+//
+// A host that is not admitted is not evaluated: strangers could otherwise use up the
+// cost limit of the selector, so that other hosts are not evaluated.
+func (c Constraints) Matches(host *infrav1.ElementalHost) (reason string, ok bool) {
+	if c.HostName != "" && host.Name != c.HostName {
 		return NotMatching, false
 	}
-	switch r.Selector.Select(host) {
+	if admitted := hoststatus.Admitted(host); !admitted.IsTrue() {
+		return admitted.Reason(), false
+	}
+	switch c.Selector.Select(host) {
 	case selector.Selected:
 	case selector.InventoryUnknown:
 		return InventoryUnknown, false
-	case selector.NotJudged:
-		return NotJudged, false
+	case selector.NotEvaluated:
+		return NotEvaluated, false
 	default:
 		return NotMatching, false
 	}
-	if r.FailureDomain != "" && host.Labels[r.FailureDomainLabel] != r.FailureDomain {
+	if c.FailureDomain != "" && host.Labels[c.FailureDomainLabel] != c.FailureDomain {
 		return WrongFailureDomain, false
 	}
-	if r.Able != nil {
-		return r.Able(host)
+	if c.Feasible != nil {
+		return c.Feasible(host)
 	}
 	return "", true
 }
 
-// Pick returns the suitable host that is first in order, or nil. A host
-// reserved for the request's cluster goes before all others, because the
-// cluster's endpoint is its address; the others are ordered by name.
-func (r Request) Pick(hosts []*infrav1.ElementalHost) *infrav1.ElementalHost {
-	var best *infrav1.ElementalHost
-	for _, host := range hosts {
-		if _, ok := r.Suits(host); !ok {
-			continue
-		}
-		if best == nil || r.less(host, best) {
-			best = host
-		}
-	}
-	return best
-}
-
-// Suits reports whether the host can be taken right now, and if not, why.
-func (r Request) Suits(host *infrav1.ElementalHost) (why string, ok bool) {
-	if why, ok := r.Matches(host); !ok {
-		return why, false
+// Available reports whether the host meets the constraints and can be claimed or
+// reserved now. If not, it returns the reason.
+func (c Constraints) Available(host *infrav1.ElementalHost) (reason string, ok bool) {
+	if reason, ok := c.Matches(host); !ok {
+		return reason, false
 	}
 	verdict := hoststatus.Available(host)
-	if r.reserved(host) {
+	if c.isReserved(host) {
 		verdict = hoststatus.Usable(host)
 	}
 	if !verdict.IsTrue() {
@@ -100,23 +97,38 @@ func (r Request) Suits(host *infrav1.ElementalHost) (why string, ok bool) {
 	return "", true
 }
 
-func (r Request) reserved(host *infrav1.ElementalHost) bool {
-	claim := host.Spec.Claim
-	return r.ReservedFor != "" && claim != nil && claim.Phase == infrav1.ClaimReserved && claim.ClusterName == r.ReservedFor
+// Pick returns the best available host, or nil. A host that is reserved for the
+// cluster comes first, because its address is the cluster's endpoint. All other
+// hosts are ordered by name.
+func (c Constraints) Pick(hosts []*infrav1.ElementalHost) *infrav1.ElementalHost {
+	var best *infrav1.ElementalHost
+	for _, host := range hosts {
+		if _, ok := c.Available(host); !ok {
+			continue
+		}
+		if best == nil || c.less(host, best) {
+			best = host
+		}
+	}
+	return best
 }
 
-func (r Request) less(a, b *infrav1.ElementalHost) bool {
-	if x, y := r.reserved(a), r.reserved(b); x != y {
+func (c Constraints) isReserved(host *infrav1.ElementalHost) bool {
+	claim := host.Spec.Claim
+	return c.ReservedFor != "" && claim != nil && claim.Phase == infrav1.ClaimReserved && claim.ClusterName == c.ReservedFor
+}
+
+func (c Constraints) less(a, b *infrav1.ElementalHost) bool {
+	if x, y := c.isReserved(a), c.isReserved(b); x != y {
 		return x
 	}
 	return a.Name < b.Name
 }
 
-// Explain says why none of the hosts suits: how many were looked at and what
-// kept each group out. The text is the same for the same set of reasons and
-// counts, whatever the order of hosts.
-func (r Request) Explain(hosts []*infrav1.ElementalHost) string {
-	if err := r.Selector.Err(); err != nil {
+// Explain returns the message for users when no host is available: the number of
+// hosts for each reason. The order of hosts does not change the text.
+func (c Constraints) Explain(hosts []*infrav1.ElementalHost) string {
+	if err := c.Selector.Err(); err != nil {
 		return fmt.Sprintf("No host can be selected: %v; make another template or machine", err)
 	}
 	if len(hosts) == 0 {
@@ -124,18 +136,18 @@ func (r Request) Explain(hosts []*infrav1.ElementalHost) string {
 	}
 	counts := map[string]int{}
 	for _, host := range hosts {
-		if why, ok := r.Suits(host); !ok {
-			counts[why]++
+		if reason, ok := c.Available(host); !ok {
+			counts[reason]++
 		}
 	}
 	reasons := make([]string, 0, len(counts))
-	for why := range counts {
-		reasons = append(reasons, why)
+	for reason := range counts {
+		reasons = append(reasons, reason)
 	}
 	slices.Sort(reasons)
 	parts := make([]string, len(reasons))
-	for i, why := range reasons {
-		parts[i] = fmt.Sprintf("%d %s", counts[why], why)
+	for i, reason := range reasons {
+		parts[i] = fmt.Sprintf("%d %s", counts[reason], reason)
 	}
 	return fmt.Sprintf("None of %d hosts can be used: %s", len(hosts), strings.Join(parts, ", "))
 }

@@ -44,37 +44,37 @@ func claimed(cluster string, phase infrav1.ClaimPhase) func(*infrav1.ElementalHo
 func TestPick(t *testing.T) {
 	away := func(h *infrav1.ElementalHost) { h.Status.Connection.State = infrav1.ConnectionDisconnected }
 	for name, tc := range map[string]struct {
-		request placement.Request
-		hosts   []*infrav1.ElementalHost
-		want    string
+		constraints placement.Constraints
+		hosts       []*infrav1.ElementalHost
+		want        string
 	}{
-		"first by name":    {placement.Request{}, []*infrav1.ElementalHost{host("b"), host("a"), host("c")}, "a"},
-		"first that suits": {placement.Request{}, []*infrav1.ElementalHost{host("b"), host("a", away)}, "b"},
-		"own reservation first": {placement.Request{ReservedFor: "c"},
+		"first by name":   {placement.Constraints{}, []*infrav1.ElementalHost{host("b"), host("a"), host("c")}, "a"},
+		"first available": {placement.Constraints{}, []*infrav1.ElementalHost{host("b"), host("a", away)}, "b"},
+		"own reservation first": {placement.Constraints{ReservedFor: "c"},
 			[]*infrav1.ElementalHost{host("a"), host("z", claimed("c", infrav1.ClaimReserved))}, "z"},
-		"not the reservation of another": {placement.Request{ReservedFor: "c"},
+		"not reserved for another cluster": {placement.Constraints{ReservedFor: "c"},
 			[]*infrav1.ElementalHost{host("a", claimed("d", infrav1.ClaimReserved)), host("z")}, "z"},
-		"no reservation for who asks for none": {placement.Request{},
+		"no reserved host without ReservedFor": {placement.Constraints{},
 			[]*infrav1.ElementalHost{host("a", claimed("", infrav1.ClaimReserved)), host("b", claimed("c", infrav1.ClaimReserved))}, ""},
-		"not what is held": {placement.Request{ReservedFor: "c"}, []*infrav1.ElementalHost{host("a", claimed("c", infrav1.ClaimHeld))}, ""},
-		"not what the cluster has bound": {placement.Request{ReservedFor: "c"},
+		"not a held host": {placement.Constraints{ReservedFor: "c"}, []*infrav1.ElementalHost{host("a", claimed("c", infrav1.ClaimHeld))}, ""},
+		"not a host that a machine of the cluster has claimed": {placement.Constraints{ReservedFor: "c"},
 			[]*infrav1.ElementalHost{host("a", claimed("c", infrav1.ClaimBound)), host("b", claimed("c", infrav1.ClaimReleasing))}, ""},
-		"reserved, but not usable": {placement.Request{ReservedFor: "c"},
+		"reserved, but not usable": {placement.Constraints{ReservedFor: "c"},
 			[]*infrav1.ElementalHost{host("a", claimed("c", infrav1.ClaimReserved), away), host("b")}, "b"},
-		"reserved, but not matching": {placement.Request{ReservedFor: "c", FailureDomain: "x", FailureDomainLabel: zone},
+		"reserved, but not matching": {placement.Constraints{ReservedFor: "c", FailureDomain: "x", FailureDomainLabel: zone},
 			[]*infrav1.ElementalHost{host("a", claimed("c", infrav1.ClaimReserved))}, ""},
-		"pin":                         {placement.Request{HostName: "b"}, []*infrav1.ElementalHost{host("a"), host("b")}, "b"},
-		"pin that can't be used":      {placement.Request{HostName: "b"}, []*infrav1.ElementalHost{host("a"), host("b", away)}, ""},
-		"strict failure domain":       {placement.Request{FailureDomain: "x", FailureDomainLabel: zone}, []*infrav1.ElementalHost{host("a", label(zone, "y")), host("b")}, ""},
-		"failure domain":              {placement.Request{FailureDomain: "x", FailureDomainLabel: zone}, []*infrav1.ElementalHost{host("a", label(zone, "y")), host("b", label(zone, "x"))}, "b"},
-		"failure domain, other label": {placement.Request{FailureDomain: "x", FailureDomainLabel: "rack"}, []*infrav1.ElementalHost{host("a", label(zone, "x")), host("b", label("rack", "x"))}, "b"},
-		"none":                        {placement.Request{}, nil, ""},
+		"pin":                         {placement.Constraints{HostName: "b"}, []*infrav1.ElementalHost{host("a"), host("b")}, "b"},
+		"pin that can't be used":      {placement.Constraints{HostName: "b"}, []*infrav1.ElementalHost{host("a"), host("b", away)}, ""},
+		"strict failure domain":       {placement.Constraints{FailureDomain: "x", FailureDomainLabel: zone}, []*infrav1.ElementalHost{host("a", label(zone, "y")), host("b")}, ""},
+		"failure domain":              {placement.Constraints{FailureDomain: "x", FailureDomainLabel: zone}, []*infrav1.ElementalHost{host("a", label(zone, "y")), host("b", label(zone, "x"))}, "b"},
+		"failure domain, other label": {placement.Constraints{FailureDomain: "x", FailureDomainLabel: "rack"}, []*infrav1.ElementalHost{host("a", label(zone, "x")), host("b", label("rack", "x"))}, "b"},
+		"none":                        {placement.Constraints{}, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			for range 2 {
 				got := ""
-				if h := tc.request.Pick(tc.hosts); h != nil {
+				if h := tc.constraints.Pick(tc.hosts); h != nil {
 					got = h.Name
 				}
 				g.Expect(got).To(Equal(tc.want))
@@ -84,9 +84,9 @@ func TestPick(t *testing.T) {
 	}
 }
 
-func expression(t *testing.T, text string) placement.Request {
+func expression(t *testing.T, text string) placement.Constraints {
 	t.Helper()
-	return placement.Request{Selector: (*selector.Compiler)(nil).Compile(t.Context(), &infrav1.HostSelector{Expression: text})}
+	return placement.Constraints{Selector: (*selector.Compiler)(nil).Compile(t.Context(), &infrav1.HostSelector{Expression: text})}
 }
 
 func cores(n int32) func(*infrav1.ElementalHost) {
@@ -101,12 +101,12 @@ func TestSelector(t *testing.T) {
 	hosts := []*infrav1.ElementalHost{host("a"), host("b", cores(4)), host("c", cores(8)), host("d", cores(2))}
 	g.Expect(r.Pick(hosts)).To(BeIdenticalTo(hosts[2]))
 	g.Expect(r.Explain(hosts[:2])).To(Equal("None of 2 hosts can be used: 1 not matching, 1 with unknown inventory"))
-	why, ok := r.Suits(hosts[0])
+	reason, ok := r.Available(hosts[0])
 	g.Expect(ok).To(BeFalse())
-	g.Expect(why).To(Equal(placement.InventoryUnknown))
+	g.Expect(reason).To(Equal(placement.InventoryUnknown))
 }
 
-// What admission did not look at selects nothing, and says so.
+// An expression that admission did not check selects nothing, and the message says why.
 func TestSelectorThatCantBeCompiled(t *testing.T) {
 	g := NewWithT(t)
 	r := expression(t, "host.inventory.cpu.corez >= 8")
@@ -117,7 +117,7 @@ func TestSelectorThatCantBeCompiled(t *testing.T) {
 	g.Expect(r.Explain(nil)).To(Equal(want))
 }
 
-func TestSelectorThatIsTooDear(t *testing.T) {
+func TestSelectorThatIsTooExpensive(t *testing.T) {
 	g := NewWithT(t)
 	h := host("a", cores(8))
 	for i := range 64 {
@@ -127,10 +127,40 @@ func TestSelectorThatIsTooDear(t *testing.T) {
 	hosts := slices.Repeat([]*infrav1.ElementalHost{h}, 1000)
 	r := expression(t, "host.inventory.nics.exists(n, n.addresses.exists(a, a == 'b'))")
 	g.Expect(r.Pick(hosts)).To(BeNil())
-	g.Expect(r.Explain(hosts)).To(Equal("None of 1000 hosts can be used: 1000 " + placement.NotJudged))
+	g.Expect(r.Explain(hosts)).To(Equal("None of 1000 hosts can be used: 1000 " + placement.NotEvaluated))
 }
 
-func TestSkipReasons(t *testing.T) {
+// Hosts that nobody has approved, or that lost their admission, are not evaluated: the
+// largest inventories of any number of them do not use up the cost limit.
+func TestThreat57_StrangersDoNotUseUpTheCostLimit(t *testing.T) {
+	strangers := map[string]func(*infrav1.ElementalHost){
+		infrav1.PendingApprovalReason: func(h *infrav1.ElementalHost) { h.Spec.Approval = infrav1.ApprovalPending },
+		infrav1.RejectedReason:        func(h *infrav1.ElementalHost) { h.Spec.Approval = infrav1.ApprovalRejected },
+		infrav1.IdentityClonedReason:  func(h *infrav1.ElementalHost) { h.Spec.Lock = &infrav1.HostLock{Reason: infrav1.LockCloned} },
+		infrav1.FencedReason:          func(h *infrav1.ElementalHost) { h.Spec.Fence = &infrav1.HostFence{Reason: "stolen"} },
+	}
+	for why, change := range strangers {
+		t.Run(why, func(t *testing.T) {
+			g := NewWithT(t)
+			honest := host("z", cores(8))
+			honest.Status.Inventory.NICs = []infrav1.HostNIC{{Name: "n", Addresses: []string{"b"}}}
+			stranger := host("a", cores(8), change)
+			for range 64 {
+				stranger.Status.Inventory.NICs = append(stranger.Status.Inventory.NICs, infrav1.HostNIC{Name: "n", Addresses: make([]string, 64)})
+			}
+			hosts := append(slices.Repeat([]*infrav1.ElementalHost{stranger}, 1000), honest)
+			r := expression(t, "host.inventory.nics.exists(n, n.addresses.exists(a, a == 'b'))")
+			g.Expect(r.Pick(hosts)).To(BeIdenticalTo(honest))
+			reason, ok := r.Matches(stranger)
+			g.Expect(ok).To(BeFalse())
+			g.Expect(reason).To(Equal(why))
+			honest.Spec.Claim = &infrav1.HostClaim{Phase: infrav1.ClaimBound}
+			g.Expect(r.Explain(hosts)).To(Equal("None of 1001 hosts can be used: 1 Claimed, 1000 " + why))
+		})
+	}
+}
+
+func TestUnavailableReasons(t *testing.T) {
 	now := metav1.NewTime(time.Unix(1000, 0))
 	for want, change := range map[string]func(*infrav1.ElementalHost){
 		infrav1.PendingApprovalReason: func(h *infrav1.ElementalHost) { h.Spec.Approval = "" },
@@ -150,21 +180,20 @@ func TestSkipReasons(t *testing.T) {
 	} {
 		t.Run(want, func(t *testing.T) {
 			g := NewWithT(t)
-			why, ok := placement.Request{}.Suits(host("a", change))
+			reason, ok := placement.Constraints{}.Available(host("a", change))
 			g.Expect(ok).To(BeFalse())
-			g.Expect(why).To(Equal(want))
-			why, ok = placement.Request{ReservedFor: "c"}.Suits(host("a", claimed("c", infrav1.ClaimReserved), change))
-			g.Expect(ok).To(BeFalse(), "nor when it is reserved")
-			g.Expect(why).To(Equal(want))
+			g.Expect(reason).To(Equal(want))
+			reason, ok = placement.Constraints{ReservedFor: "c"}.Available(host("a", claimed("c", infrav1.ClaimReserved), change))
+			g.Expect(ok).To(BeFalse(), "the same holds for a reserved host")
+			g.Expect(reason).To(Equal(want))
 		})
 	}
 	g := NewWithT(t)
-	_, ok := placement.Request{}.Suits(host("a"))
+	_, ok := placement.Constraints{}.Available(host("a"))
 	g.Expect(ok).To(BeTrue())
 }
 
-// Labels are the administrator's. What a host says of itself attracts nothing,
-// wherever it puts it.
+// Only an administrator's labels count. No report of a host can attract a workload.
 func TestThreat07_WorkloadIsNotAttractedByWhatAHostSays(t *testing.T) {
 	g := NewWithT(t)
 	const key, value = "tier", "payments"
@@ -176,19 +205,19 @@ func TestThreat07_WorkloadIsNotAttractedByWhatAHostSays(t *testing.T) {
 		h.Status.Agent = &infrav1.HostAgent{Version: text, Capabilities: []string{text, value}}
 		h.Status.Addresses = []clusterv1.MachineAddress{{Type: clusterv1.MachineHostName, Address: value}}
 	}
-	r := placement.Request{Selector: (*selector.Compiler)(nil).Compile(t.Context(), &infrav1.HostSelector{MatchLabels: infrav1.Labels{key: value}})}
+	r := placement.Constraints{Selector: (*selector.Compiler)(nil).Compile(t.Context(), &infrav1.HostSelector{MatchLabels: infrav1.Labels{key: value}})}
 	liar, honest := host("a", boast), host("b", label(key, value))
 	g.Expect(r.Pick([]*infrav1.ElementalHost{liar, honest})).To(BeIdenticalTo(honest))
-	why, ok := r.Suits(liar)
+	reason, ok := r.Available(liar)
 	g.Expect(ok).To(BeFalse())
-	g.Expect(why).To(Equal(placement.NotMatching))
-	r = placement.Request{FailureDomain: value, FailureDomainLabel: key}
-	g.Expect(r.Pick([]*infrav1.ElementalHost{liar})).To(BeNil(), "nor by a failure domain of its own choice")
+	g.Expect(reason).To(Equal(placement.NotMatching))
+	r = placement.Constraints{FailureDomain: value, FailureDomainLabel: key}
+	g.Expect(r.Pick([]*infrav1.ElementalHost{liar})).To(BeNil(), "a host can't report its own failure domain")
 }
 
 func TestExplain(t *testing.T) {
 	g := NewWithT(t)
-	r := placement.Request{FailureDomain: "x", FailureDomainLabel: zone}
+	r := placement.Constraints{FailureDomain: "x", FailureDomainLabel: zone}
 	g.Expect(r.Explain(nil)).To(ContainSubstring("enrol hosts"))
 	hosts := []*infrav1.ElementalHost{
 		host("a"), host("b", label(zone, "y")), host("c", label(zone, "x"), claimed("d", infrav1.ClaimBound)), host("d", label(zone, "x"), claimed("d", infrav1.ClaimReserved)),
@@ -196,5 +225,5 @@ func TestExplain(t *testing.T) {
 	const want = "None of 4 hosts can be used: 1 Claimed, 1 ReservedForCluster, 2 in another failure domain"
 	g.Expect(r.Explain(hosts)).To(Equal(want))
 	slices.Reverse(hosts)
-	g.Expect(r.Explain(hosts)).To(Equal(want), "whatever the order")
+	g.Expect(r.Explain(hosts)).To(Equal(want), "in any order of hosts")
 }

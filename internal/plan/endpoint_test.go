@@ -8,13 +8,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubevip"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/plan"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
 var noon = metav1.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// onHost is a cluster whose endpoint is the address of a host.
+// onHost returns a cluster whose endpoint is the address of a host.
 func onHost(name string, changes ...func(*infrav1.ElementalClusterSpec)) plan.Cluster {
 	infra := &infrav1.ElementalCluster{Spec: infrav1.ElementalClusterSpec{
 		ControlPlaneEndpoint: infrav1.ControlPlaneEndpoint{Host: "10.0.0.1", Port: 6443},
@@ -35,6 +36,7 @@ func onVIP(distribution infrav1.Distribution, changes ...func(*plan.Cluster)) pl
 			Type: infrav1.EndpointTypeVIP, VIP: &infrav1.EndpointVIP{Address: "10.0.0.100", Distribution: distribution},
 		}
 	})
+	c.Infra.Status.VirtualIP = "10.0.0.100"
 	c.KubernetesVersion = "v1.36.3"
 	for _, change := range changes {
 		change(&c)
@@ -42,8 +44,8 @@ func onVIP(distribution infrav1.Distribution, changes ...func(*plan.Cluster)) pl
 	return c
 }
 
-// node is a bound host with an interface; its bootstrap has succeeded unless a
-// change says otherwise.
+// node returns a bound host with an interface. Its bootstrap has succeeded unless a change
+// modifies that.
 func node(role infrav1.ClaimRole, changes ...func(*infrav1.ElementalHost)) *infrav1.ElementalHost {
 	h := capable(host(infrav1.ApprovalApproved, infrav1.ClaimBound), "Bootstrap", "Reset", "Endpoint", "Files")
 	h.Spec.Claim.Role = role
@@ -126,7 +128,7 @@ func TestEndpointOfAHost(t *testing.T) {
 		"former host":                      {node(controlPlane), onHost("h2", moved), with(probe, rejects)},
 		"former host, held":                {node(controlPlane, phase(infrav1.ClaimHeld)), onHost("h2", moved), with(probe, rejects)},
 		"former host, bootstrapped before": {node(controlPlane, bootstrapped(noon.Add(-time.Hour))), onHost("h2", moved), with(probe, rejects)},
-		"former host, another Node now": {node(controlPlane, bootstrapped(noon.Add(time.Hour))), onHost("h2", moved), with(probe, rejects, func(e *protocol.Endpoint) {
+		"former host, bootstrapped again": {node(controlPlane, bootstrapped(noon.Add(time.Hour))), onHost("h2", moved), with(probe, rejects, func(e *protocol.Endpoint) {
 			e.Reject = ""
 		})},
 		"another's former host": {node(controlPlane), onHost("h2", former(infrav1.FormerEndpoint{Host: "10.0.0.9", Port: 6443, HostName: "h9", RejectedSince: noon})),
@@ -155,13 +157,14 @@ func TestFilesOfAVirtualAddress(t *testing.T) {
 	const kubeadm, k3s, rke2 = "/etc/kubernetes/manifests/", "/var/lib/rancher/k3s/agent/pod-manifests/", "/var/lib/rancher/rke2/agent/pod-manifests/"
 	old := func(c *plan.Cluster) { c.KubernetesVersion = "v1.28.9" }
 	another := func(c *plan.Cluster) { c.OtherControlPlane = true }
+	unpublished := func(c *plan.Cluster) { c.Infra.Status.VirtualIP = "" }
 	noInventory := func(h *infrav1.ElementalHost) { h.Status.Inventory = nil }
 	const bootstrap, nothing = protocol.OperationBootstrap, protocol.OperationType("")
 	for name, tc := range map[string]struct {
 		host    *infrav1.ElementalHost
 		cluster plan.Cluster
-		// path and credential of the only file; blank: known says whether none is
-		// desired, or nothing is known.
+		// path and credential of the only file. If blank, known tells "no file" from
+		// "files unknown".
 		path, credential string
 		known            bool
 		operation        protocol.OperationType
@@ -179,7 +182,9 @@ func TestFilesOfAVirtualAddress(t *testing.T) {
 		"type Host":            {node(initial, fresh), onHost("h1"), "", "", true, bootstrap},
 		"another provider's":   {node(initial, fresh), plan.Cluster{Infra: &infrav1.ElementalCluster{}}, "", "", true, bootstrap},
 
-		// What is not known is neither a reason to begin nor one to take away.
+		// Unknown files neither start a bootstrap nor remove existing files.
+		"address not published":     {node(initial, fresh), onVIP("Kubeadm", unpublished), "", "", false, nothing},
+		"address is another's":      {node(controlPlane), onVIP("Kubeadm", unpublished), "", "", false, bootstrap},
 		"unknown cluster":           {node(initial, fresh), plan.Cluster{}, "", "", false, nothing},
 		"unknown cluster, worker":   {node(infrav1.RoleWorker, fresh), plan.Cluster{}, "", "", false, bootstrap},
 		"unknown cluster, begun":    {node(initial, fresh, is("Bootstrap", infrav1.OperationRunning, "id-1")), plan.Cluster{}, "", "", false, bootstrap},
@@ -208,9 +213,9 @@ func TestFilesOfAVirtualAddress(t *testing.T) {
 				g.Expect(p.Desired.Files[0].Mode).To(BeEquivalentTo(0o600))
 				g.Expect(p.Desired.Files[0].Content).To(And(ContainSubstring(tc.credential), ContainSubstring("10.0.0.100")))
 			case tc.known:
-				g.Expect(p.Desired.Files).To(And(BeEmpty(), Not(BeNil())), "what was there is removed")
+				g.Expect(p.Desired.Files).To(And(BeEmpty(), Not(BeNil())), "existing files are removed")
 			default:
-				g.Expect(p.Desired.Files).To(BeNil(), "what is there stays")
+				g.Expect(p.Desired.Files).To(BeNil(), "existing files stay")
 			}
 			if tc.operation == nothing {
 				g.Expect(p.Operation).To(BeNil())
@@ -221,13 +226,13 @@ func TestFilesOfAVirtualAddress(t *testing.T) {
 	}
 }
 
-// A plan tells a host about nothing of its cluster that it has no part in.
+// A host's plan changes only with parts of its cluster that concern the host.
 func TestRevisionFollowsTheEndpoint(t *testing.T) {
 	g := NewWithT(t)
 	revision := func(c plan.Cluster) string { return plan.For(node(infrav1.RoleWorker), site, c).Revision }
 	same := revision(onHost("h2"))
 	g.Expect(revision(onHost("h2"))).To(Equal(same))
-	g.Expect(revision(onHost("h3"))).To(Equal(same), "which host it is concerns none but the two")
+	g.Expect(revision(onHost("h3"))).To(Equal(same), "only the former and the new endpoint host are concerned")
 	g.Expect(revision(onHost("h2", func(s *infrav1.ElementalClusterSpec) {
 		s.ControlPlaneEndpointPolicy.HostRef.ChosenAt = metav1.Now()
 		s.ControlPlaneEndpointPolicy.Host = &infrav1.EndpointHostPolicy{Failover: infrav1.EndpointFailover{Policy: infrav1.FailoverManual}}
@@ -241,4 +246,22 @@ func TestRevisionFollowsTheEndpoint(t *testing.T) {
 		g.Expect(revision(onHost("h2", change))).NotTo(Equal(same), name)
 	}
 	g.Expect(revision(plan.Cluster{})).NotTo(Equal(same))
+}
+
+// A host gets no manifest of kube-vip with an image that the manager does not allow, and
+// keeps the manifest that it has.
+func TestThreat51_ForeignImage(t *testing.T) {
+	g := NewWithT(t)
+	policy, err := kubevip.NewImagePolicy([]string{"ghcr.io/kube-vip"}, false)
+	g.Expect(err).NotTo(HaveOccurred())
+	with := func(image string) plan.Cluster {
+		return onVIP("Kubeadm", func(c *plan.Cluster) {
+			c.Images, c.Infra.Spec.ControlPlaneEndpointPolicy.VIP.Image = policy, image
+		})
+	}
+	for _, h := range []*infrav1.ElementalHost{node(infrav1.RoleInitialControlPlane, fresh), node(infrav1.RoleControlPlane)} {
+		g.Expect(plan.For(h, site, with("evil.example.com/kube-vip:v1")).Desired.Files).To(BeNil(), "unknown files are neither written nor removed")
+		g.Expect(plan.For(h, site, with("ghcr.io/kube-vip/kube-vip:v1")).Desired.Files).To(HaveLen(1))
+	}
+	g.Expect(plan.For(node(infrav1.RoleInitialControlPlane, fresh), site, with("evil.example.com/kube-vip:v1")).Operation).To(BeNil(), "no bootstrap without the address")
 }

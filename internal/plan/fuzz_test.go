@@ -10,7 +10,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// Whatever is in a host's object, its plan is small, and the same each time.
+// Any ElementalHost yields a small plan, and the same one each time.
 func FuzzPlan(f *testing.F) {
 	f.Add(`{"metadata":{"name":"h","namespace":"n"},"spec":{"approval":"Approved","claim":{"id":"c1","clusterName":"c","machineName":"m","phase":"Bound"}},"status":{"agent":{"capabilities":["Bootstrap","Reset","Update"]},"inventory":{"architecture":"amd64"}}}`,
 		``)
@@ -44,7 +44,7 @@ func FuzzPlan(f *testing.F) {
 			t.Error("planning changed the cluster")
 		}
 		raw, err := json.Marshal(first)
-		// Control characters and such take up to six bytes as JSON.
+		// JSON escapes some characters with up to six bytes.
 		if err != nil || len(raw) > 6*(len(object)+4*len(of))+8192 {
 			t.Errorf("a plan of %d bytes from objects of %d and %d: %v", len(raw), len(object), len(of), err)
 		}
@@ -54,7 +54,7 @@ func FuzzPlan(f *testing.F) {
 			}
 		}
 		if first.Operation != nil && host.Spec.Approval != infrav1.ApprovalApproved {
-			t.Error("a host that was not let in is to do something")
+			t.Error("a host that is not approved has an operation")
 		}
 	})
 }

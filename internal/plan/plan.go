@@ -1,6 +1,3 @@
-// Package plan decides what a host is told. It is pure: the same host, site and
-// cluster give the same plan, and nothing else in the manager may tell a host
-// what to do.
 package plan
 
 import (
@@ -9,61 +6,60 @@ import (
 	"encoding/json"
 	"slices"
 
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/cluster-api/util/annotations"
+
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// Site is what all hosts are told alike: where the agent API is.
+// Site holds the parts of a plan that do not depend on the host's claim: the server URLs
+// of the agent API, its trust bundle, and the pinned agent.
 type Site struct {
 	// Servers are base URLs of the agent API.
 	Servers []string
-	// TrustBundle is PEM, one or more roots.
+	// TrustBundle is PEM, with one or more CA certificates.
 	TrustBundle string
-	// Agent is what the host's registration pins, or nil.
+	// Agent is the agent release that the host's registration pins, or nil.
 	Agent *infrav1.AgentRelease
 }
 
-// For returns the host's plan, ServerTime left zero. cluster is the one that the
-// host is claimed for; it is looked at for hosts only that are Nodes or about to
-// be.
+// For returns the host's plan, without ServerTime. cluster is the one that the host is
+// claimed for; it may be zero for hosts that no Machine has claimed.
 //
-// The operation follows from the claim, or from a request in spec. An
-// operation's ID is that of the claim or request, never a digest of content: spec
-// survives a move or a restore, and the agent then recognises what it has done.
+// The operation follows from the claim, or from an administrator's request in spec. An
+// operation has the ID of its claim or request, never a digest of its content. Spec
+// survives a move or restore of the management cluster, so the agent recognizes
+// operations that it has finished.
 func For(host *infrav1.ElementalHost, site Site, cluster Cluster) protocol.Plan {
 	p := protocol.Plan{Desired: protocol.Desired{
 		Servers:     site.Servers,
 		TrustBundle: site.TrustBundle,
 	}}
 	if host.Spec.Approval == infrav1.ApprovalApproved && host.Spec.Lock == nil && host.DeletionTimestamp.IsZero() {
-		p.Operation = operation(host, cluster)
-		if host.Spec.Fence == nil {
-			p.Desired.Agent = agent(host, site)
+		paused := cluster.Paused || Paused(host)
+		p.Operation = operation(host, cluster, paused)
+		if host.Spec.Fence == nil && (!paused || isUpdating(host, site)) {
+			p.Desired.Agent = desiredAgent(host, site)
 		}
-		if host.Spec.Fence == nil && isNode(host) {
+		if host.Spec.Fence == nil && host.IsBoundOrHeld() {
 			p.Desired.Hostname = Hostname(host)
 			p.Desired.ProviderID = ProviderID(host)
-			p.Desired.Endpoint = endpointOf(host, cluster)
-			p.Desired.Files, _ = filesOf(host, cluster)
+			p.Desired.Endpoint = desiredEndpoint(host, cluster)
+			p.Desired.Files, _ = desiredFiles(host, cluster)
 		}
 	}
 	p.Revision = revision(p)
 	return p
 }
 
-// isNode tells whether the host is a Node or about to be one.
-func isNode(host *infrav1.ElementalHost) bool {
-	claim := host.Spec.Claim
-	return claim != nil && (claim.Phase == infrav1.ClaimBound || claim.Phase == infrav1.ClaimHeld)
-}
-
-// ProviderID is the providerID of the Node that the host becomes. Namespace and
-// name survive a move; a UID would not.
+// ProviderID returns the providerID of the Node that the host becomes. Namespace and
+// name survive a move of the management cluster; a UID would not.
 func ProviderID(host *infrav1.ElementalHost) string {
 	return "elemental://" + host.Namespace + "/" + host.Name
 }
 
-// Hostname is the host name the agent sets.
+// Hostname returns the host name that the agent sets.
 func Hostname(host *infrav1.ElementalHost) string {
 	if host.Spec.Hostname != "" {
 		return host.Spec.Hostname
@@ -71,57 +67,74 @@ func Hostname(host *infrav1.ElementalHost) string {
 	return host.Name
 }
 
-// operation returns what the host is to do. An operation whose final report is
-// recorded is still named: the agent knows that it is done, and a manager whose
-// status was lost is told again. What an agent did not list it is not sent.
-func operation(host *infrav1.ElementalHost, cluster Cluster) *protocol.Operation {
-	for _, op := range wanted(host, cluster) {
-		if host.Supports(infrav1.OperationType(op.Type)) && (op.Erase == "" || host.Supports(erase)) {
+// operation returns the host's operation, or nil. A finished operation stays in the
+// plan: the agent does not repeat it, and reports its result again if the manager lost
+// its status. An operation that the agent does not support is left out. While the host
+// or its cluster is paused, so is an operation that has not begun.
+func operation(host *infrav1.ElementalHost, cluster Cluster, paused bool) *protocol.Operation {
+	for _, op := range wantedOperations(host, cluster) {
+		kind := infrav1.OperationType(op.Type)
+		if paused && host.Operation(kind, op.ID) == nil {
+			continue
+		}
+		if host.Supports(kind) && (op.Erase == "" || host.Supports(erase)) {
 			return &op
 		}
 	}
 	return nil
 }
 
-// erase is the capability that a reset with an erasure needs besides.
+// Paused reports whether the host itself is paused: no operation begins on it. Cluster.Paused
+// says whether its cluster is.
+//
+// `clusterctl move` replaces all annotations of a host by delete-for-move before it deletes
+// the host. A host that has the annotation counts as paused, because an annotation that
+// paused it or prevented its reset may be lost.
+func Paused(host *infrav1.ElementalHost) bool {
+	_, moved := host.Annotations[clusterctlv1.DeleteForMoveAnnotation]
+	return moved || annotations.HasPaused(host)
+}
+
+// erase is the capability that a reset with an erasure of data disks needs.
 const erase = infrav1.OperationType(protocol.CapabilityErase)
 
-// wanted returns what is wanted of the host, the most urgent first.
-func wanted(host *infrav1.ElementalHost, cluster Cluster) []protocol.Operation {
+// wantedOperations returns the operations of the host, the most urgent first.
+func wantedOperations(host *infrav1.ElementalHost, cluster Cluster) []protocol.Operation {
 	claim := host.Spec.Claim
 	switch {
 	case claim != nil && claim.Phase == infrav1.ClaimReleasing && !ResetPrevented(host):
-		op := claimed(claim, protocol.OperationReset)
+		op := operationOfClaim(claim, protocol.OperationReset)
 		op.Erase = string(claim.Erase)
 		return []protocol.Operation{op}
 	case host.Spec.Fence != nil:
 		return nil
 	case claim != nil && claim.Phase == infrav1.ClaimBound:
-		bootstrap := claimed(claim, protocol.OperationBootstrap)
+		bootstrap := operationOfClaim(claim, protocol.OperationBootstrap)
 		is := host.Operation(infrav1.OperationBootstrap, claim.ID)
 		switch {
 		case is != nil && is.State == infrav1.OperationSucceeded:
-			return append(requests(host), bootstrap)
-		case BootstrapPrevented(host), is == nil && !equipped(host, cluster):
-			return requests(host)
+			return append(requestedOperations(host), bootstrap)
+		case BootstrapPrevented(host), is == nil && !canGetFiles(host, cluster):
+			return requestedOperations(host)
 		default:
 			return []protocol.Operation{bootstrap}
 		}
 	default:
-		return requests(host)
+		return requestedOperations(host)
 	}
 }
 
-// BootstrapPrevented tells whether a bound host is kept from beginning its
-// bootstrap for now. One that has begun goes on: half a Node helps nobody.
+// BootstrapPrevented reports whether maintenance keeps a bound host from starting its
+// bootstrap. A bootstrap that has started continues.
 func BootstrapPrevented(host *infrav1.ElementalHost) bool {
 	claim := host.Spec.Claim
 	return host.Spec.Maintenance != nil && claim != nil && claim.Phase == infrav1.ClaimBound &&
 		host.Operation(infrav1.OperationBootstrap, claim.ID) == nil
 }
 
-// ResetPrevented tells whether a releasing host is kept from being reset for
-// now. A reset that has begun goes on: what it was to preserve is gone.
+// ResetPrevented reports whether maintenance or the annotation keeps a releasing host
+// from starting its reset. A reset that has started continues: there is nothing left to
+// preserve.
 func ResetPrevented(host *infrav1.ElementalHost) bool {
 	claim := host.Spec.Claim
 	if claim == nil || claim.Phase != infrav1.ClaimReleasing {
@@ -134,12 +147,13 @@ func ResetPrevented(host *infrav1.ElementalHost) bool {
 	return annotated || host.Spec.Maintenance != nil
 }
 
-func claimed(claim *infrav1.HostClaim, kind protocol.OperationType) protocol.Operation {
+func operationOfClaim(claim *infrav1.HostClaim, kind protocol.OperationType) protocol.Operation {
 	return protocol.Operation{Type: kind, ID: claim.ID, ClusterName: claim.ClusterName, MachineName: claim.MachineName}
 }
 
-// requests returns what people and remediations asked for and is not done.
-func requests(host *infrav1.ElementalHost) []protocol.Operation {
+// requestedOperations returns the unfinished operations that administrators and
+// remediations requested.
+func requestedOperations(host *infrav1.ElementalHost) []protocol.Operation {
 	var out []protocol.Operation
 	add := func(op protocol.Operation) {
 		is := host.Operation(infrav1.OperationType(op.Type), op.ID)
@@ -156,9 +170,18 @@ func requests(host *infrav1.ElementalHost) []protocol.Operation {
 	return out
 }
 
-// agent returns the agent that the host is to run, if one is pinned for its
-// architecture.
-func agent(host *infrav1.ElementalHost, site Site) *protocol.AgentRelease {
+// isUpdating reports whether the agent replaces itself by the pinned release right now.
+func isUpdating(host *infrav1.ElementalHost, site Site) bool {
+	if site.Agent == nil || host.Status.Agent == nil {
+		return false
+	}
+	update := host.Status.Agent.Update
+	return update != nil && update.Version == site.Agent.Version && update.State == infrav1.OperationRunning
+}
+
+// desiredAgent returns the agent release that is pinned for the host's architecture, or
+// nil.
+func desiredAgent(host *infrav1.ElementalHost, site Site) *protocol.AgentRelease {
 	if site.Agent == nil || host.Status.Inventory == nil ||
 		host.Status.Agent == nil || !slices.Contains(host.Status.Agent.Capabilities, string(protocol.CapabilityUpdate)) {
 		return nil

@@ -44,7 +44,7 @@ func TestOperationFollowsFromTheClaim(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			p := plan.For(tc.host, site, plan.Cluster{})
-			g.Expect(p.Desired.Servers).To(Equal(site.Servers), "every host is told where to call")
+			g.Expect(p.Desired.Servers).To(Equal(site.Servers), "every host gets the server URLs")
 			g.Expect(p.Desired.TrustBundle).To(Equal(site.TrustBundle))
 			g.Expect(p.Revision).NotTo(BeEmpty())
 			g.Expect(p.ServerTime).To(BeZero())
@@ -71,7 +71,7 @@ const (
 	bootstrap = protocol.OperationBootstrap
 )
 
-// operation is what the host is told to do.
+// operation returns the type of the host's operation; blank for none.
 func operation(h *infrav1.ElementalHost) protocol.OperationType {
 	if op := plan.For(h, site, plan.Cluster{}).Operation; op != nil {
 		return op.Type
@@ -107,7 +107,7 @@ func toUpgrade(h *infrav1.ElementalHost) {
 	h.Spec.OSUpgrade = &infrav1.HostOSUpgrade{ID: "u", Image: "oci:a"}
 }
 
-func TestOperatorsVerbs(t *testing.T) {
+func TestHostOperations(t *testing.T) {
 	const (
 		bound, held, releasing     = infrav1.ClaimBound, infrav1.ClaimHeld, infrav1.ClaimReleasing
 		running, succeeded, failed = infrav1.OperationRunning, infrav1.OperationSucceeded, infrav1.OperationFailed
@@ -184,12 +184,12 @@ func TestAgentThatIsPinned(t *testing.T) {
 	}
 	g := NewWithT(t)
 	g.Expect(of("amd64")).To(HaveValue(Equal(protocol.AgentRelease{Version: "v2.0.0", SHA256: "b2"})))
-	g.Expect(of("riscv64")).To(BeNil(), "hosts of another architecture stay as they are")
-	g.Expect(of("amd64", func(h *infrav1.ElementalHost) { capable(h, "Reset") })).To(BeNil(), "nor are agents told that can't")
+	g.Expect(of("riscv64")).To(BeNil(), "no agent is pinned for another architecture")
+	g.Expect(of("amd64", func(h *infrav1.ElementalHost) { capable(h, "Reset") })).To(BeNil(), "the agent can't update itself")
 	for _, change := range []func(*infrav1.ElementalHost){
 		fenced, locked, func(h *infrav1.ElementalHost) { h.Spec.Approval = infrav1.ApprovalPending },
 	} {
-		g.Expect(of("amd64", change)).To(BeNil(), "nor hosts that are not to be trusted")
+		g.Expect(of("amd64", change)).To(BeNil(), "the host is not trusted")
 	}
 }
 
@@ -212,7 +212,7 @@ func TestHostname(t *testing.T) {
 	g.Expect(plan.Hostname(h)).To(Equal("node-7.example.org"))
 }
 
-// The revision wakes long-polls: it changes with the plan and with nothing else.
+// A changed revision ends long polls, so it must change with the plan only.
 func TestRevision(t *testing.T) {
 	g := NewWithT(t)
 	revision := func(change func(*infrav1.ElementalHost)) string {
@@ -225,7 +225,7 @@ func TestRevision(t *testing.T) {
 		h.ResourceVersion, h.Generation, h.UID = "9", 9, "another after a move"
 		h.Labels = map[string]string{"a": "b"}
 		h.Status.Operations = []infrav1.HostOperation{{Type: infrav1.OperationBootstrap, ID: "id-1", State: infrav1.OperationSucceeded}}
-	})).To(Equal(same), "an operation that is done is still named, so that a manager whose status was lost is told again")
+	})).To(Equal(same), "a finished operation stays in the plan: the agent reports it again if the manager lost its status")
 	for name, change := range map[string]func(*infrav1.ElementalHost){
 		"claim":    func(h *infrav1.ElementalHost) { h.Spec.Claim.ID = "id-2" },
 		"phase":    func(h *infrav1.ElementalHost) { h.Spec.Claim.Phase = infrav1.ClaimReleasing },

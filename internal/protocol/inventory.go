@@ -1,21 +1,22 @@
 package protocol
 
-// Inventory is what a host found out about itself. Everything in it is an
-// assertion of the host, used for people and for selection by hardware, never
-// for identity or trust.
+// Inventory is the hardware and software that a host reports. It is an assertion of
+// the host: it is shown to users and used to select hosts by hardware, but never for
+// identity or trust.
 type Inventory struct {
 	MachineID    string `json:"machineID,omitempty"`
 	Architecture string `json:"architecture,omitempty"`
 	SMBIOS       SMBIOS `json:"smbios,omitzero"`
 	CPU          CPU    `json:"cpu,omitzero"`
-	// MemoryBytes is the memory the kernel may use.
+	// MemoryBytes is the memory that the kernel may use.
 	MemoryBytes int64  `json:"memoryBytes,omitempty"`
 	Disks       []Disk `json:"disks,omitempty"`
 	NICs        []NIC  `json:"nics,omitempty"`
 	OS          OS     `json:"os,omitzero"`
 }
 
-// SMBIOS holds the DMI strings of the machine; often blank or made up.
+// SMBIOS holds the DMI strings of the machine. Manufacturers often leave them empty
+// or set placeholders.
 type SMBIOS struct {
 	Manufacturer string `json:"manufacturer,omitempty"`
 	ProductName  string `json:"productName,omitempty"`
@@ -26,7 +27,7 @@ type SMBIOS struct {
 // CPU describes the processors.
 type CPU struct {
 	Model string `json:"model,omitempty"`
-	// Cores counts hardware threads that the kernel schedules on.
+	// Cores is the number of hardware threads that the kernel uses.
 	Cores int32 `json:"cores,omitempty"`
 }
 

@@ -13,31 +13,35 @@ const Version = 1
 const (
 	// PathEnrol (POST EnrolRequest -> EnrolResponse) needs a registration
 	// token in the Authorization header, "Bearer <token>", unless the key is
-	// already known: enrolling twice with one key is the same as once.
+	// known. Enrolling again with a key changes nothing.
 	PathEnrol = "/v1/enrol"
-	// PathPlan (GET ?after=REVISION&boot=BOOTID -> Plan) is the long-poll. It answers as
-	// soon as the plan's revision differs from the given one, else 204 within
-	// PollTimeout. A boot ID that polls again after another has polled is that
-	// of a copy: it locks the host.
+	// PathPlan (GET ?after=REVISION&boot=BOOTID -> Plan) is the long poll. It answers as
+	// soon as the plan's revision differs from the given one, or with 204 within
+	// PollTimeout. If a boot ID polls again after another one has polled, two machines
+	// use the key, and the host is locked.
 	PathPlan = "/v1/plan"
 	// PathBootstrap (GET ?operation=ID -> bytes) returns the bootstrap data of
-	// the host's current Bootstrap operation; header HeaderBootstrapFormat
-	// names its format. It can be repeated until the operation's end was
-	// reported, and is refused afterwards.
+	// the host's current Bootstrap operation. Header HeaderBootstrapFormat has
+	// its format. It can be repeated until the host has reported the operation's
+	// end, and is refused afterwards.
 	PathBootstrap = "/v1/bootstrap"
-	// PathReport (POST Report -> 204) records facts. When it has returned, they
-	// are durable.
+	// PathReport (POST Report -> 204) records facts. They are durable when it
+	// answers.
 	PathReport = "/v1/report"
-	// PathRotate (POST RotateRequest -> 204) replaces the host's key. The old key
-	// stays good until the new one has been used.
+	// PathRotate (POST RotateRequest -> 204) announces the host's next key. The
+	// current key is accepted until the next one was used.
 	PathRotate = "/v1/rotate"
-	// PathAgent (GET ?sha256=HEX -> bytes) returns the agent's binary that the
-	// plan's Desired.Agent names.
+	// PathAgent (GET ?sha256=HEX -> bytes) returns the agent binary that the plan's
+	// Desired.Agent names.
 	PathAgent = "/v1/agent"
 )
 
-// HeaderBootstrapFormat carries the bootstrap data's format: FormatCloudConfig
-// or FormatIgnition, as in the bootstrap contract of Cluster API.
+// HeaderHome is a request's header with the namespace and name, NAMESPACE/NAME, that the
+// host was last enrolled as. It only selects among several hosts with the caller's key.
+const HeaderHome = "Elemental-Home"
+
+// HeaderBootstrapFormat has the format of bootstrap data: FormatCloudConfig or
+// FormatIgnition, as in the bootstrap contract of Cluster API.
 const HeaderBootstrapFormat = "Elemental-Bootstrap-Format"
 
 // Formats of bootstrap data.
@@ -46,10 +50,10 @@ const (
 	FormatIgnition    = "ignition"
 )
 
-// Limits that both sides keep to.
+// Limits that both sides enforce.
 const (
-	// PollTimeout is how long the server holds a plan request at most. TCP and, through
-	// proxies, HTTP/2 tell in far less time whether the connection is alive.
+	// PollTimeout bounds a long poll. Whether the connection is alive is detected far
+	// sooner, by TCP keep-alive and, through proxies, by HTTP/2 pings.
 	PollTimeout = 10 * time.Minute
 	// MaxRequestBytes bounds the body of any request.
 	MaxRequestBytes = 256 << 10
@@ -59,11 +63,11 @@ const (
 	MaxMessageBytes = 1 << 10
 	// MaxDevices bounds each list of the inventory and the addresses.
 	MaxDevices = 64
-	// MaxAgentBytes bounds the agent's binary.
+	// MaxAgentBytes bounds an agent binary.
 	MaxAgentBytes = 64 << 20
 	// MaxProbeMessageBytes bounds Probe.Message.
 	MaxProbeMessageBytes = 256
-	// MaxFiles bounds Desired.Files, MaxFileBytes the content of one.
+	// MaxFiles bounds Desired.Files, and MaxFileBytes the content of each file.
 	MaxFiles     = 8
 	MaxFileBytes = 64 << 10
 	// MaxLeftovers bounds Cleanliness.Leftovers.
@@ -79,143 +83,148 @@ const (
 	CapabilityReset     Capability = "Reset"
 	CapabilityRotate    Capability = "Rotate"
 	CapabilityReboot    Capability = "Reboot"
-	// CapabilityUpgrade: the agent drives the elemental CLI.
+	// CapabilityUpgrade: the agent upgrades the OS with the elemental CLI.
 	CapabilityUpgrade Capability = "Upgrade"
 	// CapabilityErase: a Reset with Operation.Erase erases data disks.
 	CapabilityErase Capability = "Erase"
-	// CapabilityUpdate: the agent keeps itself at Desired.Agent.
+	// CapabilityUpdate: the agent updates itself to Desired.Agent.
 	CapabilityUpdate Capability = "Update"
-	// CapabilityEndpoint: the agent keeps Desired.Endpoint.
+	// CapabilityEndpoint: the agent applies Desired.Endpoint.
 	CapabilityEndpoint Capability = "Endpoint"
-	// CapabilityFiles: the agent keeps Desired.Files.
+	// CapabilityFiles: the agent writes Desired.Files.
 	CapabilityFiles Capability = "Files"
+	// CapabilityReportEndpoint: the agent acts on Plan.ReportEndpoint.
+	CapabilityReportEndpoint Capability = "ReportEndpoint"
 )
 
-// Hello is what an agent says of itself in EnrolRequest and Report.
+// Hello describes an agent. It is part of EnrolRequest and Report.
 type Hello struct {
 	Protocol     int          `json:"protocol"`
 	AgentVersion string       `json:"agentVersion"`
 	Capabilities []Capability `json:"capabilities,omitempty"`
 	// BootID changes with every boot of the host.
 	BootID string `json:"bootID,omitempty"`
-	// Time is the host's clock, for people who wonder about its logs.
+	// Time is the host's clock. The manager shows how far it is off.
 	Time *time.Time `json:"time,omitempty"`
-	// TrustDigest names the CA bundle in use, as TrustDigest returns it.
+	// TrustDigest identifies the CA bundle in use. See the function TrustDigest.
 	TrustDigest string `json:"trustDigest,omitempty"`
 }
 
-// TrustDigest names a CA bundle: the first 16 hex digits of the SHA-256 of its
-// PEM.
+// TrustDigest identifies a CA bundle by the first 16 hex digits of the SHA-256 of
+// its PEM.
 func TrustDigest(bundle string) string {
 	sum := sha256.Sum256([]byte(bundle))
 	return hex.EncodeToString(sum[:8])
 }
 
-// EnrolRequest asks for a place in the fleet. The key is that of the TLS
-// client certificate; nothing in the body is trusted for more than facts.
+// EnrolRequest enrols the key of the TLS client certificate. The body contains only
+// assertions of the host.
 type EnrolRequest struct {
 	Hello       Hello       `json:"hello"`
 	Inventory   Inventory   `json:"inventory"`
 	Addresses   []Address   `json:"addresses,omitempty"`
 	Cleanliness Cleanliness `json:"cleanliness"`
-	// Previous is who the host was when a manager last knew it. Such a host needs
-	// no token, and is never let in without an administrator.
+	// Previous is set for re-adoption, if the host was enrolled before. Such a host
+	// needs no token, and only an administrator approves it.
 	Previous *Previous `json:"previous,omitempty"`
 }
 
-// Previous is who a host says it was.
+// Previous is the former identity that a host reports.
 type Previous struct {
 	HostID    string `json:"hostID"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 }
 
-// Cleanliness is what the agent found of former nodes: at its start, before a
-// bootstrap and after a reset.
+// Cleanliness reports leftovers of former nodes. The agent looks for them at its
+// start, before a bootstrap and after a reset.
 type Cleanliness struct {
 	Clean bool `json:"clean"`
-	// Leftovers names what was found, the first MaxLeftovers.
+	// Leftovers describes the first MaxLeftovers that were found.
 	Leftovers []string `json:"leftovers,omitempty"`
 }
 
-// EnrolResponse tells a host who it is.
+// EnrolResponse identifies the ElementalHost of the key.
 type EnrolResponse struct {
-	// HostID is the host's identity for ever.
+	// HostID identifies the host and never changes.
 	HostID string `json:"hostID"`
-	// Namespace and Name are those of the ElementalHost; for people.
+	// Namespace and Name of the ElementalHost are for logs.
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Approved is false while an administrator has not yet let the host in. A
-	// pending host polls; its plan is empty.
+	// Approved is false while the host waits for approval. A pending host polls, but
+	// its plan is empty.
 	Approved bool `json:"approved"`
-	// Generation is the one to send in RotateRequest; it is counted from 1.
+	// Generation is the number to send in RotateRequest. It starts at 1.
 	Generation int64 `json:"generation,omitempty"`
-	// ServerTime is the server's clock; the agent's "last time seen".
+	// ServerTime is the server's clock. The agent stores it as a lower bound
+	// of the current time.
 	ServerTime time.Time `json:"serverTime"`
 }
 
-// Plan is what a host is to be (Desired: level-triggered, applied as often as
-// need be) and what it is to do once (Operation).
+// Plan is a host's desired state, which is applied as often as needed, and an
+// operation, which runs once.
 type Plan struct {
-	// Revision names this plan's content; it only serves the long-poll.
+	// Revision identifies the content of the plan. Only the long poll uses it.
 	Revision string  `json:"revision"`
 	Desired  Desired `json:"desired"`
 	// Operation is nil when there is nothing to do.
 	Operation *Operation `json:"operation,omitempty"`
-	// ServerTime is the server's clock when it answered; not part of Revision.
+	// ServerTime is the server's clock when it answered. It is not part of Revision.
 	ServerTime time.Time `json:"serverTime"`
+	// ReportEndpoint makes the host report the endpoint now, even if nothing has changed.
+	// It is not part of Revision, so the plan may be the one that the host has.
+	ReportEndpoint bool `json:"reportEndpoint,omitempty"`
 }
 
-// Desired is a state that the agent keeps up.
+// Desired is a state that the agent maintains.
 type Desired struct {
-	// Hostname is set before a bootstrap begins. Empty: leave it alone.
+	// Hostname is set before a bootstrap begins. Empty: it is not changed.
 	Hostname string `json:"hostname,omitempty"`
-	// ProviderID is the Node's spec.providerID once the host is a Node. Empty:
-	// the host is not one.
+	// ProviderID is the Node's spec.providerID. Empty: the host is not a Node.
 	ProviderID string `json:"providerID,omitempty"`
-	// Servers are base URLs of the agent API, all tried in turn.
+	// Servers are the server URLs. The agent tries them in turn.
 	Servers []string `json:"servers,omitempty"`
-	// TrustBundle is PEM: the roots that the servers' certificates chain to.
+	// TrustBundle has the CA certificates that serving certificates chain to, PEM.
 	TrustBundle string `json:"trustBundle,omitempty"`
-	// Agent is the version the agent is to be. Nil: as it is.
+	// Agent is the version that the agent updates itself to. Nil: it does not.
 	Agent *AgentRelease `json:"agent,omitempty"`
-	// Endpoint is the cluster's endpoint that the Node follows. Nil: it is not the
-	// manager's business, and what was done for it is undone.
+	// Endpoint is the control plane endpoint of the host's cluster. Nil: the manager
+	// does not manage it, and the agent reverts what it applied for one.
 	Endpoint *Endpoint `json:"endpoint,omitempty"`
-	// Files are written before a bootstrap runs its first command, and kept. One
-	// that is not desired any more is removed, so an empty list, which is not nil,
-	// removes all. Nil: the manager doesn't know, and all stay as they are: what is
-	// absent, because of a restore or a move, takes no address off a cluster. A
-	// reset removes all in any case.
+	// Files are written before a bootstrap runs its first command, and maintained.
+	// Files that are no longer desired are removed, so an empty list, which is not
+	// nil, removes all. Nil: the manager does not know, and all files stay. An object
+	// that is absent during a restore or move must not remove a cluster's virtual IP.
+	// A reset removes all files in any case.
 	Files []File `json:"files,omitzero"`
 }
 
-// Endpoint is where a workload cluster's API server answers, and what a host of
-// the cluster does about it.
+// Endpoint is the control plane endpoint of a workload cluster, and what a host of
+// the cluster has to do for it.
 type Endpoint struct {
 	// Host is an IP address or DNS name.
 	Host string `json:"host"`
 	Port int32  `json:"port"`
-	// Former are host:port pairs that this endpoint stands in for. Nothing else is
-	// ever replaced.
+	// Former are the host:port pairs that this endpoint replaces. The agent replaces no
+	// others.
 	Former []string `json:"former,omitempty"`
-	// Since is when the endpoint became this one, by the manager's clock. What was
-	// published of a later one is left alone. It comes with Publish; zero: not known.
+	// Since is when the endpoint was chosen, by the manager's clock. A later endpoint
+	// that is already published stays. It is set with Publish; zero: unknown.
 	Since time.Time `json:"since,omitzero"`
-	// VIP: Host is an address that kube-vip puts on an interface of control-plane
-	// hosts. A reset takes it off.
+	// VIP: Host is a virtual IP that kube-vip adds to an interface of a control-plane
+	// host. A reset removes it.
 	VIP bool `json:"vip,omitempty"`
-	// Probe has the host say whether the endpoint and its own API server answer.
+	// Probe makes the host report whether the endpoint and its own API server answer.
 	Probe bool `json:"probe,omitempty"`
-	// Publish has the host keep the workload cluster's own objects naming the
-	// endpoint, through its own API server.
+	// Publish makes the host write the endpoint into the workload cluster's own
+	// objects, through its own API server.
 	Publish bool `json:"publish,omitempty"`
-	// Reject is a former endpoint, host:port, of this host: connections to it
-	// from elsewhere are refused. Empty: none is.
+	// Reject is a former endpoint, host:port, on this host. The host rejects
+	// connections to it from elsewhere. Empty: none.
 	Reject string `json:"reject,omitempty"`
 }
 
-// File is a file that the agent keeps. Its directory is made if need be.
+// File is a file that the agent maintains. It creates the directory if needed.
 type File struct {
 	// Path is absolute.
 	Path string `json:"path"`
@@ -224,7 +233,7 @@ type File struct {
 	Content string `json:"content"`
 }
 
-// AgentRelease is a version of the agent for the host's architecture.
+// AgentRelease is an agent binary for the host's architecture.
 type AgentRelease struct {
 	Version string `json:"version"`
 	// SHA256 of the binary, in hex.
@@ -240,7 +249,7 @@ const (
 	// OperationBootstrap turns a clean host into a Node with the data that
 	// PathBootstrap returns.
 	OperationBootstrap OperationType = "Bootstrap"
-	// OperationReset brings the host back to what it was before.
+	// OperationReset removes everything that the bootstrap and the Node left.
 	OperationReset OperationType = "Reset"
 	// OperationReboot reboots the host once.
 	OperationReboot OperationType = "Reboot"
@@ -249,14 +258,14 @@ const (
 	OperationUpgrade OperationType = "Upgrade"
 )
 
-// Operation runs at most once per Type and ID; the agent remembers what it ran.
+// Operation runs at most once for each Type and ID. The agent stores which it ran.
 type Operation struct {
 	Type OperationType `json:"type"`
 	ID   string        `json:"id"`
-	// ClusterName and MachineName are for people reading the host's log.
+	// ClusterName and MachineName are for the host's log.
 	ClusterName string `json:"clusterName,omitempty"`
 	MachineName string `json:"machineName,omitempty"`
-	// Erase, on a Reset, has the data disks erased: EraseZero or EraseDiscard.
+	// Erase, on a Reset, is how data disks are erased: EraseZero or EraseDiscard.
 	Erase string `json:"erase,omitempty"`
 	// Image, on an Upgrade, is a source of the elemental CLI.
 	Image string `json:"image,omitempty"`
@@ -268,11 +277,11 @@ const (
 	EraseDiscard = "Discard"
 )
 
-// OperationState is how far an operation is.
+// OperationState is the state of an operation.
 type OperationState string
 
 // Operation states. Succeeded, Failed and Unsupported are final for a
-// Bootstrap; a Reset that Failed is tried again by the agent.
+// Bootstrap. The agent retries a failed Reset.
 const (
 	StateRunning     OperationState = "Running"
 	StateSucceeded   OperationState = "Succeeded"
@@ -285,15 +294,15 @@ func (s OperationState) Final() bool {
 	return s == StateSucceeded || s == StateFailed || s == StateUnsupported
 }
 
-// RotateRequest replaces the key of the connection it arrives on.
+// RotateRequest announces the key that replaces the key of the TLS connection.
 type RotateRequest struct {
 	// PublicKey is the new key, DER-encoded Subject Public Key Info.
 	PublicKey []byte `json:"publicKey"`
-	// Signature is made by the new private key over the old key's fingerprint
-	// (identity.Fingerprint), which proves possession and prevents replay.
+	// Signature of the old key's fingerprint (identity.Fingerprint) by the new private
+	// key proves possession of the new key and prevents replay.
 	Signature []byte `json:"signature"`
-	// Generation is the one the agent is at; a copy of the state directory
-	// that lags behind is found out by it.
+	// Generation is the agent's number of keys. An outdated copy of the state directory
+	// is detected by it.
 	Generation int64 `json:"generation"`
 }
 
@@ -306,20 +315,20 @@ type Problem struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// Problem types that an agent acts on; all others are shown and retried.
+// Problem types that an agent handles. It logs all others and retries.
 const (
-	// ProblemUnknownHost: nobody here knows this key. The agent keeps its key,
-	// runs nothing, resets nothing and retries; it may enrol again.
+	// ProblemUnknownHost: the key belongs to no host. The agent keeps its key, runs
+	// and resets nothing, and retries. It may enrol again.
 	ProblemUnknownHost = "urn:elemental:unknown-host"
-	// ProblemRevoked: the host was shut out; only a new enrolment helps.
+	// ProblemRevoked: the host was rejected.
 	ProblemRevoked = "urn:elemental:revoked"
 	// ProblemTokenRefused: the token is unknown, expired or used up.
 	ProblemTokenRefused = "urn:elemental:token-refused"
-	// ProblemNoOperation: the bootstrap data asked for is not (or no longer)
-	// this host's to have.
+	// ProblemNoOperation: the host is not, or no longer, to run this operation.
 	ProblemNoOperation = "urn:elemental:no-operation"
-	// ProblemStaleGeneration: another copy of this identity is in use.
+	// ProblemStaleGeneration: the key or its generation was replaced, possibly by a copy
+	// of the host.
 	ProblemStaleGeneration = "urn:elemental:stale-generation"
-	// ProblemLocked: two machines use this identity; a person has to decide.
+	// ProblemLocked: two machines use the key. An administrator has to unlock the host.
 	ProblemLocked = "urn:elemental:locked"
 )

@@ -14,47 +14,48 @@ type Report struct {
 	Endpoint    *EndpointReport   `json:"endpoint,omitempty"`
 }
 
-// EndpointReport is what the host knows of Desired.Endpoint, as a whole. A blank
-// one says that it follows none.
+// EndpointReport is the host's state of Desired.Endpoint. It is always complete; an
+// empty one means that the host has no endpoint.
 type EndpointReport struct {
-	// Kubeconfigs is the endpoint, host:port, that all kubeconfigs of the host use
-	// and the kubelet runs with.
+	// Kubeconfigs is the endpoint, host:port, in all kubeconfigs of the host, with which
+	// the kubelet runs.
 	Kubeconfigs string `json:"kubeconfigs,omitempty"`
-	// Workload is the endpoint, host:port, that the workload cluster's own objects
-	// name, on a host with Endpoint.Publish.
+	// Workload is the endpoint, host:port, in the workload cluster's own objects. It is
+	// set on a host with Endpoint.Publish.
 	Workload string `json:"workload,omitempty"`
-	// Rejects is the former endpoint, host:port, that is refused to others.
+	// Rejects is the former endpoint, host:port, to which the host rejects connections
+	// from elsewhere.
 	Rejects string `json:"rejects,omitempty"`
-	// Message says what could not be done, in at most MaxMessageBytes.
+	// Message describes what failed, in at most MaxMessageBytes.
 	Message string `json:"message,omitempty"`
-	// Probe and APIServer are there on a host with Endpoint.Probe.
+	// Probe and APIServer are set on a host with Endpoint.Probe.
 	Probe     *Probe     `json:"probe,omitempty"`
 	APIServer *APIServer `json:"apiServer,omitempty"`
 }
 
-// Probe is whether an API server answers. It is reported when Reachable changes.
+// Probe is the result of probing an API server. It is reported when Reachable changes.
 type Probe struct {
 	// Endpoint that was probed, host:port.
 	Endpoint  string `json:"endpoint"`
 	Reachable bool   `json:"reachable"`
-	// ForSeconds is for how long it had been so when the report was made.
+	// ForSeconds is the age of the result when the report was made.
 	ForSeconds int32 `json:"forSeconds,omitempty"`
 	// Message is the error, in at most MaxProbeMessageBytes.
 	Message string `json:"message,omitempty"`
 }
 
-// APIServer is the one on the host itself.
+// APIServer is the state of the API server on the host itself.
 type APIServer struct {
-	// Ready: it answers and says that it is ready.
+	// Ready is true if its /readyz succeeds.
 	Ready bool `json:"ready"`
-	// ForSeconds is for how long it had been so when the report was made.
+	// ForSeconds is the age of the result when the report was made.
 	ForSeconds int32 `json:"forSeconds,omitempty"`
 	// CertificateNames are the IP addresses and DNS names of its serving
 	// certificate, sorted, at most MaxDevices.
 	CertificateNames []string `json:"certificateNames,omitempty"`
 }
 
-// AgentUpdate is how an update of the agent went.
+// AgentUpdate is the result of an update of the agent.
 type AgentUpdate struct {
 	Version string         `json:"version"`
 	State   OperationState `json:"state"`
@@ -73,11 +74,11 @@ type OperationReport struct {
 	Message    string     `json:"message,omitempty"`
 	StartedAt  *time.Time `json:"startedAt,omitempty"`
 	FinishedAt *time.Time `json:"finishedAt,omitempty"`
-	// Erased is what became of each disk, on a Reset with Operation.Erase.
+	// Erased has the result for each disk, on a Reset with Operation.Erase.
 	Erased []ErasedDisk `json:"erased,omitempty"`
 }
 
-// ErasureResult is what became of a disk.
+// ErasureResult is the result of erasing a disk.
 type ErasureResult string
 
 // Erasure results.
@@ -87,7 +88,7 @@ const (
 	ErasureFails ErasureResult = "Failed"
 )
 
-// ErasedDisk is what became of one disk.
+// ErasedDisk is a disk and the result of erasing it.
 type ErasedDisk struct {
 	Name      string        `json:"name"`
 	Serial    string        `json:"serial,omitempty"`

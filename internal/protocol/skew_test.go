@@ -12,8 +12,8 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// What v0.1 has of the messages that have grown since, as it decodes them. It is
-// never changed.
+// These types are the messages of v0.1 that have more fields now. They must never be
+// changed.
 type (
 	planV01 struct {
 		Revision string `json:"revision"`
@@ -53,7 +53,7 @@ type (
 	}
 )
 
-// recorded reads a message as it was sent.
+// recorded reads a recorded message.
 func recorded(t *testing.T, name string) string {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("testdata", name))
@@ -63,7 +63,7 @@ func recorded(t *testing.T, name string) string {
 	return string(raw)
 }
 
-// decode decodes a message as both sides do, and encodes what was understood.
+// decode decodes a message as both sides do, and encodes the result.
 func decode[T any](t *testing.T, message string) (T, string) {
 	t.Helper()
 	var value T
@@ -77,8 +77,7 @@ func decode[T any](t *testing.T, message string) (T, string) {
 	return value, string(raw)
 }
 
-// An agent of v0.1 is told all that it was always told, by a manager that has
-// more to say; a manager of v0.1 hears all that it ever heard.
+// v0.1 still decodes all fields that it knows, from messages of this version.
 func TestOlderSideIgnoresWhatItDoesNotKnow(t *testing.T) {
 	g := NewWithT(t)
 	p, _ := decode[planV01](t, recorded(t, "plan-endpoint.json"))
@@ -92,8 +91,8 @@ func TestOlderSideIgnoresWhatItDoesNotKnow(t *testing.T) {
 	g.Expect(r).To(Equal(was))
 }
 
-// This version understands what older ones send, as having nothing to say on what
-// they did not know; and nothing of its own messages is lost.
+// This version decodes messages of older versions, whose new fields are empty, and
+// loses nothing of its own messages.
 func TestThisSideUnderstandsBoth(t *testing.T) {
 	g := NewWithT(t)
 	p, _ := decode[protocol.Plan](t, recorded(t, "plan-v0.1.json"))
@@ -114,7 +113,7 @@ func TestThisSideUnderstandsBoth(t *testing.T) {
 	}
 }
 
-// "No files" and "not known" are told apart on the wire.
+// An empty list of files and an unknown one are different on the wire.
 func TestFilesThatAreNotKnown(t *testing.T) {
 	g := NewWithT(t)
 	for _, test := range []struct {

@@ -22,8 +22,8 @@ func crowded(h *infrav1.ElementalHost) {
 	}
 }
 
-// BenchmarkSelect says what judging 10,000 ordinary hosts by ordinary expressions
-// costs, and a host as large as the API allows by dear ones.
+// BenchmarkSelect measures the evaluation of ordinary expressions for 10,000 ordinary
+// hosts, and of expensive expressions for a host as large as the API allows.
 func BenchmarkSelect(b *testing.B) {
 	const fleet = 10_000
 	ordinary, worst := newHost(), newHost(crowded)
@@ -54,8 +54,7 @@ func BenchmarkSelect(b *testing.B) {
 	}
 }
 
-// BenchmarkCompile says what an expression costs that is compiled for the first
-// time, and afterwards.
+// BenchmarkCompile measures the compilation of a new expression and of a cached one.
 func BenchmarkCompile(b *testing.B) {
 	const text = `host.inventory.disks.exists(d, !d.rotational && d.sizeBytes >= 1000 * 1024 * 1024 * 1024)`
 	b.Run("first", func(b *testing.B) {

@@ -17,49 +17,47 @@ import (
 )
 
 const (
-	// MaxCost is what an expression may cost for one host, in CEL's units: both
-	// what it would cost for a host whose inventory is as large as the API allows,
-	// when it is compiled, and what it does cost. It lets a look at every address
-	// of every interface pass (25,000), and nothing that nests deeper. A unit is a
-	// field read or a comparison, some 100 ns.
+	// MaxCost is the maximum cost of an expression for one host, in CEL's units. It limits
+	// the estimate for the largest possible inventory when the expression is compiled, and
+	// the actual cost. Reading every address of every interface (25,000) is allowed, deeper
+	// loops are not. A unit is a field read or a comparison, about 100 ns.
 	MaxCost = 30_000
-	// MaxTotalCost is what all evaluations by one Selector may cost: 300 units for
-	// each of 30,000 hosts. It takes a second or two.
+	// MaxTotalCost is the maximum cost of all evaluations by one Selector: 300 units for
+	// each of 30,000 hosts, or about two seconds.
 	MaxTotalCost = 10_000_000
 
-	// maxLength is that of the API's field.
+	// maxLength is the maximum length of the API's field.
 	maxLength = 4096
-	// maxDepth of nested parentheses and operators, well below what a stack bears.
+	// maxDepth of nested parentheses and operators, well below the limit of the stack.
 	maxDepth = 100
-	// interruptEvery is after how many rounds of a loop the context is looked at.
+	// interruptEvery is the number of loop iterations between checks of the context.
 	interruptEvery = 100
-	// cached expressions; more than a namespace's templates will have. One takes
-	// some 10 KiB.
+	// cached is the number of cached expressions, of about 10 KiB each.
 	cached = 256
-	// maxProblems that are told at once.
+	// maxProblems is the maximum number of problems in one error.
 	maxProblems = 3
-	// maxProblem bounds one problem's text, in bytes: parsers repeat what they are given.
+	// maxProblem is the maximum length of one problem, in bytes, because it may quote the
+	// expression.
 	maxProblem = 256
 )
 
 const hostVariable = "host"
 
-// host is what expressions see. The fields' JSON names are those that they use.
+// host is the variable host of expressions, with the JSON names of its fields.
 type host struct {
 	Name      string                 `json:"name"`
 	Labels    map[string]string      `json:"labels"`
 	Inventory *infrav1.HostInventory `json:"inventory"`
 }
 
-// Compiler compiles host selectors and remembers the expressions that it has
-// compiled last, good or bad. Several goroutines may use it. A nil Compiler
-// remembers nothing.
+// Compiler compiles host selectors and caches compiled expressions and compile errors.
+// Several goroutines may use it. A nil Compiler compiles without a cache.
 type Compiler struct {
 	env      *cel.Env
 	compiles *lru.Cache
 }
 
-// NewCompiler makes a Compiler.
+// NewCompiler returns a Compiler with an empty cache.
 func NewCompiler() (*Compiler, error) {
 	e, err := newEnvironment()
 	if err != nil {
@@ -68,7 +66,7 @@ func NewCompiler() (*Compiler, error) {
 	return &Compiler{env: e, compiles: lru.New(cached)}, nil
 }
 
-// Check says what is wrong with an expression, with line and column.
+// Check returns the compile errors of an expression, with lines and columns, or nil.
 func (c *Compiler) Check(expression string) error {
 	_, err := c.compiled(expression)
 	return err
@@ -97,9 +95,9 @@ func (c *Compiler) compiled(text string) (*expression, error) {
 	return e, err
 }
 
-// newEnvironment offers what comparisons of facts need. Absent is what could
-// make values grow from step to step (map, sums of strings), what would get
-// round the types (dyn), and times, of which hosts have none.
+// newEnvironment defines the language subset for comparisons of facts. It leaves out
+// functions that make values grow (map, sums of strings), dyn, which bypasses the types,
+// and times, because hosts have none.
 func newEnvironment() (*cel.Env, error) {
 	subset := env.NewLibrarySubset().
 		AddIncludedMacros(operators.Has, operators.All, operators.Exists, operators.ExistsOne, operators.Filter)
@@ -159,7 +157,7 @@ func compile(e *cel.Env, text string) (*expression, error) {
 	return &expression{program: program, readsInventory: readsInventory(tree)}, nil
 }
 
-// orMore writes a cost. What has no bound is told as a large one.
+// orMore formats a cost; an unbounded cost becomes "1000000000 or more".
 func orMore(cost uint64) string {
 	const large = 1_000_000_000
 	if cost > large {
@@ -168,7 +166,7 @@ func orMore(cost uint64) string {
 	return fmt.Sprintf("%d", cost)
 }
 
-// problems tells the first few issues, with line and column counted from 1.
+// problems returns the first issues as an error, with lines and columns counted from 1.
 func problems(issues *cel.Issues) error {
 	found := issues.Errors()
 	var texts []string
@@ -182,9 +180,9 @@ func problems(issues *cel.Issues) error {
 	return fmt.Errorf("%s", strings.Join(texts, "; "))
 }
 
-// holds evaluates the expression, and says what that cost. An error is no match:
-// what is not there is not what was asked for.
-func (e *expression) holds(ctx context.Context, h *infrav1.ElementalHost) (_ bool, cost uint64) {
+// matches evaluates the expression for the host and returns the cost. An error, for example
+// because of a missing label, is no match.
+func (e *expression) matches(ctx context.Context, h *infrav1.ElementalHost) (_ bool, cost uint64) {
 	value, details, err := e.program.ContextEval(ctx, map[string]any{
 		hostVariable: &host{Name: h.Name, Labels: h.Labels, Inventory: h.Status.Inventory},
 	})
@@ -194,8 +192,8 @@ func (e *expression) holds(ctx context.Context, h *infrav1.ElementalHost) (_ boo
 	return err == nil && value == types.True, cost
 }
 
-// readsInventory reports whether the expression looks at the inventory in any way.
-// No other type has a field of that name.
+// readsInventory reports whether the expression reads the inventory. No other type has a
+// field of that name.
 func readsInventory(tree *ast.AST) bool {
 	found := false
 	ast.PreOrderVisit(tree.Expr(), ast.NewExprVisitor(func(e ast.Expr) {

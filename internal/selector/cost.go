@@ -16,23 +16,23 @@ import (
 const (
 	matchesFunction = "matches"
 
-	// Sizes of what expressions see. Those of the inventory are the API's and the
-	// agent API's limits; labels are bounded by the size of an object only, so an
-	// expression over more of them may be stopped while it runs.
+	// Maximum sizes of the values in expressions. For the inventory they are the limits of
+	// the API and the agent API. Labels are bounded only by the size of an object, so that
+	// an expression over more labels may exceed its cost limit while it runs.
 	maxItems  = 64
 	maxLabels = 64
 	maxText   = 256
 
-	// maxPattern is the length of a regular expression. It bounds what compiling
-	// one takes: 36 counted repetitions of 1000.
+	// maxPattern is the maximum length of a regular expression. It bounds the cost of
+	// compiling it: at most 36 counted repetitions of 1000.
 	maxPattern = 256
-	// maxStates bounds what a regular expression does per character.
+	// maxStates bounds the work of a regular expression for each character.
 	maxStates = 200
-	// stateCost is what one state does with one character, in CEL's units.
+	// stateCost is the cost of one state for one character, in CEL's units.
 	stateCost = 0.1
 )
 
-// restrictions refuses what the language's own options can't.
+// restrictions rejects what the options of the language can't.
 type restrictions struct{}
 
 var _ cel.ASTValidator = restrictions{}
@@ -61,8 +61,7 @@ func (restrictions) Validate(_ *cel.Env, _ cel.ValidatorConfig, tree *ast.AST, i
 	}))
 }
 
-// patternOf returns the regular expression of a call of matches, which is the
-// last argument of both forms.
+// patternOf returns the regular expression in a call of matches: the last argument.
 func patternOf(call ast.CallExpr) (string, bool) {
 	args := call.Args()
 	if len(args) == 0 || args[len(args)-1].Kind() != ast.LiteralKind {
@@ -72,8 +71,8 @@ func patternOf(call ast.CallExpr) (string, bool) {
 	return string(pattern), ok
 }
 
-// states counts the instructions of a compiled regular expression, of which each
-// may be busy with each character.
+// states returns the number of instructions of a compiled regular expression. Each of them
+// may run for each character.
 func states(pattern string) (uint64, error) {
 	if len(pattern) > maxPattern {
 		return 0, fmt.Errorf("the regular expression is longer than %d bytes", maxPattern)
@@ -92,7 +91,7 @@ func states(pattern string) (uint64, error) {
 	return uint64(len(program.Inst)), nil
 }
 
-// patterns returns the states of all regular expressions of a checked tree.
+// patterns returns the number of states of all regular expressions in the tree.
 func patterns(tree *ast.AST) map[string]uint64 {
 	found := map[string]uint64{}
 	ast.PreOrderVisit(tree.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
@@ -108,10 +107,10 @@ func patterns(tree *ast.AST) map[string]uint64 {
 	return found
 }
 
-// costs estimates before an evaluation and counts during it. What it does not
-// say is left to CEL's own figures.
+// costs estimates the cost of calls before an evaluation and counts it during one. Where it
+// returns nil, CEL's own figures apply.
 type costs struct {
-	// patterns are the states of the expression's regular expressions.
+	// patterns are the numbers of states by regular expression.
 	patterns map[string]uint64
 }
 
@@ -120,13 +119,13 @@ var (
 	_ interpreter.ActualCostEstimator = costs{}
 )
 
-// EstimateSize implements checker.CostEstimator: how large a value may be.
+// EstimateSize implements checker.CostEstimator. It returns the maximum size of a value.
 func (costs) EstimateSize(node checker.AstNode) *checker.SizeEstimate {
 	path := node.Path()
 	most := func(n uint64) *checker.SizeEstimate { return &checker.SizeEstimate{Max: n} }
 	switch node.Type().Kind() {
 	case types.StringKind:
-		// Nothing here makes longer strings than it is given.
+		// No function of the language subset makes strings longer.
 		return most(maxText)
 	case types.MapKind:
 		return most(maxLabels)
@@ -173,8 +172,8 @@ func (c costs) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 {
 	return new(matchCost(uint64(len(subject)), c.patterns[string(pattern)]))
 }
 
-// matchCost is that of matching so many characters. It never overflows, because
-// no string here is longer than an object.
+// matchCost returns the cost of matching a string of the length. It can't overflow, because
+// strings are bounded by the size of an object.
 func matchCost(length, states uint64) uint64 {
 	return uint64(stateCost*float64(length+1)*float64(states)) + 1
 }

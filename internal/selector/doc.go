@@ -1,9 +1,7 @@
-// Package selector decides by labels and by a CEL expression whether a host is
-// of the kind that a machine asks for.
+// Package selector evaluates host selectors: labels and a CEL expression.
 //
-// Expressions are typed by the API's own Go types, so that a misspelt field is
-// found when an expression is compiled, which admission does. They are bounded
-// three times: by what the language offers here (there is no way to make strings
-// or lists grow, docs/adr/0029), by an estimate of the worst case when they are
-// compiled, and by counting while they run.
+// Expressions have the types of the API's Go structs, so that the webhook finds a misspelt
+// field when it compiles the expression. Three limits bound their cost: the language
+// subset, in which strings and lists can't grow (docs/adr/0029); an estimate of the worst
+// case when an expression is compiled; and the actual cost of its evaluations.
 package selector

@@ -26,8 +26,8 @@ func documented(t *testing.T) []string {
 	return strings.Split(strings.TrimSpace(block), "\n")
 }
 
-// Each documented expression selects one host, and does not select it any more
-// once that is changed which it asks for.
+// Each documented expression selects the first host of its example and does not select
+// the second.
 func TestDocumentedExpressions(t *testing.T) {
 	type change = func(*infrav1.ElementalHost)
 	examples := []struct {

@@ -1,13 +1,13 @@
 package selector
 
-// Cached is how many expressions a Compiler remembers at most.
-const Cached = cached
+// MaxCached is the maximum number of expressions that a Compiler caches.
+const MaxCached = cached
 
-// Remembered is how many expressions the Compiler remembers.
-func (c *Compiler) Remembered() int { return c.compiles.Len() }
+// CacheLen returns the number of expressions that the Compiler caches.
+func (c *Compiler) CacheLen() int { return c.compiles.Len() }
 
 // SameExpression reports whether two Selectors share one compiled expression.
 func SameExpression(a, b *Selector) bool { return a.expression != nil && a.expression == b.expression }
 
-// Spent is what evaluations by the Selector have cost.
+// Spent returns the total cost of the evaluations by the Selector.
 func (s *Selector) Spent() uint64 { return s.spent.Load() }

@@ -9,11 +9,11 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
 )
 
-// FuzzExpression looks for expressions that stop the manager: by a panic, by an
-// evaluation without an end, or by one that costs more than was counted on.
+// FuzzExpression searches for expressions that panic, do not end, or cost more than the
+// limit.
 func FuzzExpression(f *testing.F) {
-	// patience is far more than the dearest admitted expression takes.
-	const patience = 10 * time.Second
+	// timeout is much longer than the most expensive admitted expression takes.
+	const timeout = 10 * time.Second
 	for _, seed := range []string{
 		`host.inventory.cpu.cores >= 8 && host.labels["rack"] == "r1"`,
 		`host.inventory.disks.exists(d, !d.rotational && d.sizeBytes >= 400 * 1024 * 1024 * 1024)`,
@@ -29,7 +29,7 @@ func FuzzExpression(f *testing.F) {
 	c := newCompiler(f)
 	hosts := []*infrav1.ElementalHost{newHost(), newHost(crowded), newHost(empty), newHost(unlabeled)}
 	f.Fuzz(func(t *testing.T, text string) {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
 		defer cancel()
 		if c.Check(text) == nil {
 			for _, h := range hosts {
@@ -44,7 +44,7 @@ func FuzzExpression(f *testing.F) {
 			}
 		}
 		if ctx.Err() != nil {
-			t.Errorf("takes more than %s", patience)
+			t.Errorf("takes more than %s", timeout)
 		}
 	})
 }

@@ -11,10 +11,9 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// objects shows Go structs to expressions under the fields' JSON names, by
-// reflection over the types once and over a field's value when it is read. CEL's
-// own extension for Go structs looks at the types for each value, which takes
-// twice the time.
+// objects makes Go structs available to expressions, with the JSON names of their fields.
+// It inspects types by reflection once, and values when they are read. CEL's own extension
+// for Go structs inspects the type for each value, which takes twice the time.
 type objects struct {
 	types.Adapter
 	types.Provider
@@ -23,14 +22,14 @@ type objects struct {
 	byType map[reflect.Type]*structType
 }
 
-// structType is a struct as expressions see it.
+// structType is the CEL type of a Go struct.
 type structType struct {
 	name   *types.Type
 	fields map[string]*types.FieldType
 }
 
-// withObjects lets a pointer to the struct, and to what it holds, be a variable's
-// value, of the type typeName.
+// withObjects allows variables whose values are pointers to the example struct. It also
+// registers the structs that it contains.
 func withObjects(example reflect.Type) cel.EnvOption {
 	return func(e *cel.Env) (*cel.Env, error) {
 		o := &objects{
@@ -50,7 +49,7 @@ func withObjects(example reflect.Type) cel.EnvOption {
 
 func typeName(t reflect.Type) string { return "elemental." + t.Name() }
 
-// describe registers a struct and everything below it.
+// describe registers a struct and all structs that it contains.
 func (o *objects) describe(t reflect.Type) (*structType, error) {
 	if known, ok := o.byType[t]; ok {
 		return known, nil
@@ -112,7 +111,7 @@ func (o *objects) typeOf(t reflect.Type) (*types.Type, error) {
 	return nil, fmt.Errorf("expressions have no type for %s", t)
 }
 
-// fieldOf returns a field of what target, a pointer to a t, points to.
+// fieldOf returns field i of target, which must be a non-nil pointer to a t.
 func fieldOf(t reflect.Type, target any, i int) (reflect.Value, bool) {
 	v := reflect.ValueOf(target)
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Type().Elem() != t {
@@ -129,8 +128,8 @@ func (o *objects) read(t reflect.Type, target any, i int) (any, error) {
 	return o.value(f), nil
 }
 
-// value returns a field's value. Structs are shown by pointer, so that nothing is
-// copied; what is not there reads like its zero value.
+// value returns the CEL value of a field. Structs become pointers, so that they are not
+// copied. A nil pointer reads as the zero value.
 func (o *objects) value(f reflect.Value) any {
 	switch f.Kind() {
 	case reflect.String:
@@ -190,7 +189,7 @@ func (o *objects) FindStructFieldType(name, field string) (*types.FieldType, boo
 	return o.Provider.FindStructFieldType(name, field)
 }
 
-// object is a struct's value in an expression.
+// object is the CEL value of a struct.
 type object struct {
 	types.Adapter
 

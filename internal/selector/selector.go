@@ -11,39 +11,37 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 )
 
-// Outcome is what a Selector says of a host.
+// Outcome is the result of a Selector for a host.
 type Outcome int
 
 // Outcomes.
 const (
-	// NotSelected: the host is of another kind, or the expression can't be
-	// evaluated for it, for example because it lacks a label that is read.
+	// NotSelected: the host does not match, or the expression fails for it, for example
+	// because it reads a label that the host does not have.
 	NotSelected Outcome = iota
-	// InventoryUnknown: the expression reads the inventory, which the host has not
-	// yet reported.
+	// InventoryUnknown: the expression reads the inventory, and the host has not reported
+	// it yet.
 	InventoryUnknown
-	// NotJudged: evaluations by this Selector have cost MaxTotalCost already.
-	NotJudged
-	// Selected: the host is of the kind asked for.
+	// NotEvaluated: the evaluations by this Selector have reached MaxTotalCost.
+	NotEvaluated
+	// Selected: the host matches.
 	Selected
 )
 
-// Selector is a compiled host selector, made anew for each decision. A nil
-// Selector selects every host. Several goroutines may use it.
+// Selector is a compiled host selector for one decision. A nil Selector selects every
+// host. Several goroutines may use it.
 type Selector struct {
 	labels     labels.Selector
 	expression *expression
 	err        error
-	// ctx ends evaluations that are under way when the reconcile ends that the
-	// selector was made for.
+	// ctx ends running evaluations when the reconcile ends.
 	ctx context.Context
-	// spent is what evaluations have cost.
+	// spent is the cost of all evaluations.
 	spent atomic.Uint64
 }
 
-// Compile compiles a host selector of the API; nil selects every host. It never
-// fails: what can't be compiled selects nothing, and Err says why. Evaluations
-// end with ctx.
+// Compile compiles a host selector of the API; nil selects every host. A selector that
+// can't be compiled selects nothing, and Err returns the error. Evaluations end with ctx.
 func (c *Compiler) Compile(ctx context.Context, spec *infrav1.HostSelector) *Selector {
 	s := &Selector{labels: labels.Everything(), ctx: ctx}
 	if spec == nil {
@@ -58,16 +56,16 @@ func (c *Compiler) Compile(ctx context.Context, spec *infrav1.HostSelector) *Sel
 	return s
 }
 
-// Again returns the selector for a further decision: evaluations end with ctx, and none
-// has cost anything.
-func (s *Selector) Again(ctx context.Context) *Selector {
+// WithContext returns the selector for a new decision. Evaluations end with ctx, and
+// their cost counts from zero.
+func (s *Selector) WithContext(ctx context.Context) *Selector {
 	if s == nil {
 		return nil
 	}
 	return &Selector{labels: s.labels, expression: s.expression, err: s.err, ctx: ctx}
 }
 
-// Err says why the selector selects nothing at all; nil if it may.
+// Err returns why the selector could not be compiled, or nil.
 func (s *Selector) Err() error {
 	if s == nil {
 		return nil
@@ -75,8 +73,8 @@ func (s *Selector) Err() error {
 	return s.err
 }
 
-// Required returns labels that every selected host has, with their values. There
-// may be more that it must have.
+// Required returns labels, with their values, that every selected host has. The selector
+// may have further requirements.
 func (s *Selector) Required() map[string]string {
 	if s == nil || s.err != nil {
 		return nil
@@ -91,7 +89,7 @@ func (s *Selector) Required() map[string]string {
 	return required
 }
 
-// Select judges a host, which is not changed.
+// Select evaluates the selector for the host. It does not change the host.
 func (s *Selector) Select(h *infrav1.ElementalHost) Outcome {
 	switch {
 	case s == nil:
@@ -101,14 +99,14 @@ func (s *Selector) Select(h *infrav1.ElementalHost) Outcome {
 	case s.expression == nil:
 		return Selected
 	case s.expression.readsInventory && h.Status.Inventory == nil:
-		// Else zero would do for a small number, and none for "no such disk".
+		// Otherwise an unknown number would count as zero, and unknown disks as none.
 		return InventoryUnknown
 	case s.spent.Load() > MaxTotalCost:
-		return NotJudged
+		return NotEvaluated
 	}
-	holds, cost := s.expression.holds(s.ctx, h)
+	matches, cost := s.expression.matches(s.ctx, h)
 	s.spent.Add(cost)
-	if !holds {
+	if !matches {
 		return NotSelected
 	}
 	return Selected

@@ -62,7 +62,7 @@ func TestExpressions(t *testing.T) {
 		`has(host.labels.rack)`:                                                     {yes, yes, yes, no},
 		`host.labels.rack == "r1" || host.inventory.cpu.cores > 4`:                  {yes, yes, unreported, yes},
 		`host.labels.exists(k, k.startsWith("topology.") && host.labels[k] == "a")`: {yes, yes, yes, no},
-		// A comparison with what is not there is one with zero.
+		// A missing value counts as zero.
 		`host.inventory.cpu.cores >= 8`:                                              {yes, no, unreported, yes},
 		`host.inventory.cpu.cores < 8`:                                               {no, yes, unreported, no},
 		`host.inventory.memoryBytes >= 16 * 1024 * 1024 * 1024`:                      {yes, no, unreported, yes},
@@ -95,7 +95,7 @@ func TestExpressions(t *testing.T) {
 	}
 }
 
-func TestRefused(t *testing.T) {
+func TestRejectedExpressions(t *testing.T) {
 	c := newCompiler(t)
 	for text, message := range map[string]string{
 		`host.inventory.cpu.corez >= 8`:                              `line 1, column 19: undefined field 'corez'`,
@@ -152,7 +152,7 @@ func TestLabels(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			// Without a Compiler too: it only remembers.
+			// A nil Compiler works too, because a Compiler only caches.
 			s := (*selector.Compiler)(nil).Compile(t.Context(), tc.spec)
 			g.Expect(s.Err() != nil).To(Equal(name == "invalid"))
 			labelled, others := s.Select(newHost()) == selector.Selected, s.Select(newHost(unlabeled, unknown)) == selector.Selected
@@ -164,8 +164,9 @@ func TestLabels(t *testing.T) {
 	g.Expect((*selector.Selector)(nil).Err()).To(Succeed())
 }
 
-// A host of another kind is not waited for until it reports.
-func TestLabelsGoBeforeTheInventory(t *testing.T) {
+// Labels are compared first: a host with other labels is not selected, even if its
+// inventory is still unknown.
+func TestLabelsAreComparedBeforeTheInventory(t *testing.T) {
 	g := NewWithT(t)
 	s := newCompiler(t).Compile(t.Context(), &infrav1.HostSelector{
 		MatchLabels: infrav1.Labels{"rack": "r2"}, Expression: `host.inventory.cpu.cores > 1`,
@@ -180,15 +181,16 @@ func TestExpressionsAreCompiledOnce(t *testing.T) {
 	first := c.Compile(t.Context(), spec)
 	g.Expect(selector.SameExpression(first, c.Compile(t.Context(), spec))).To(BeTrue())
 	g.Expect(c.Check(`host.`)).NotTo(Succeed())
-	g.Expect(c.Remembered()).To(Equal(2), "what can't be compiled is remembered too")
-	for i := range selector.Cached {
+	g.Expect(c.CacheLen()).To(Equal(2), "errors must be cached too")
+	for i := range selector.MaxCached {
 		g.Expect(c.Check(fmt.Sprintf(`host.inventory.cpu.cores == %d`, i))).To(Succeed())
 	}
-	g.Expect(c.Remembered()).To(Equal(selector.Cached))
-	g.Expect(selector.SameExpression(first, c.Compile(t.Context(), spec))).To(BeFalse(), "the oldest are forgotten")
+	g.Expect(c.CacheLen()).To(Equal(selector.MaxCached))
+	g.Expect(selector.SameExpression(first, c.Compile(t.Context(), spec))).To(BeFalse(), "the oldest expressions must be evicted")
 }
 
-// What labels cost is not known beforehand, so it is counted.
+// The number of labels is not known at admission, so the cost is counted during the
+// evaluation.
 func TestEvaluationIsStoppedWhenItCostsTooMuch(t *testing.T) {
 	g := NewWithT(t)
 	s := newCompiler(t).Compile(t.Context(), &infrav1.HostSelector{
@@ -207,18 +209,18 @@ func TestEvaluationIsStoppedWhenItCostsTooMuch(t *testing.T) {
 
 func TestOneDecisionIsBounded(t *testing.T) {
 	g := NewWithT(t)
-	dear := newHost(crowded)
+	expensive := newHost(crowded)
 	s := newCompiler(t).Compile(t.Context(), &infrav1.HostSelector{
 		Expression: `!host.inventory.nics.exists(n, n.addresses.exists(a, a.startsWith("10.3.")))`,
 	})
-	g.Expect(s.Select(dear)).To(Equal(selector.Selected))
+	g.Expect(s.Select(expensive)).To(Equal(selector.Selected))
 	most := int(selector.MaxTotalCost/s.Spent()) + 1
 	g.Expect(most).To(BeNumerically(">", 100))
 	for range most {
-		s.Select(dear)
+		s.Select(expensive)
 	}
-	g.Expect(s.Select(dear)).To(Equal(selector.NotJudged))
-	g.Expect(s.Select(newHost())).To(Equal(selector.NotJudged))
+	g.Expect(s.Select(expensive)).To(Equal(selector.NotEvaluated))
+	g.Expect(s.Select(newHost())).To(Equal(selector.NotEvaluated))
 }
 
 func TestEvaluationEndsWithTheContext(t *testing.T) {
@@ -231,8 +233,8 @@ func TestEvaluationEndsWithTheContext(t *testing.T) {
 	g.Expect(c.Compile(ended, spec).Select(newHost())).To(Equal(selector.NotSelected))
 }
 
-// The estimate at admission is never below what an evaluation costs then, so what
-// is admitted can be evaluated for every host.
+// The cost estimate at admission is never below the cost of an evaluation. Each admitted
+// expression can therefore be evaluated for every host.
 func TestAdmittedExpressionsCanBeEvaluated(t *testing.T) {
 	c := newCompiler(t)
 	for _, text := range []string{

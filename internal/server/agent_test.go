@@ -14,7 +14,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// agent is a host's side of the protocol, as raw as a test needs it.
+// agent sends the HTTP requests of a host's agent, also invalid ones.
 type agent struct {
 	h           *harness
 	key         *ecdsa.PrivateKey
@@ -22,6 +22,8 @@ type agent struct {
 	http        *http.Client
 	name        string
 	id          string
+	// home is the host that the agent says it was last enrolled as, NAMESPACE/NAME.
+	home string
 }
 
 func (h *harness) agent() *agent {
@@ -91,6 +93,9 @@ func (a *agent) do(ctx context.Context, method, path, token string, body any) (a
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
+	if a.home != "" {
+		req.Header.Set(protocol.HeaderHome, a.home)
+	}
 	resp, err := a.http.Do(req)
 	if err != nil {
 		return answer{}, err
@@ -138,7 +143,7 @@ func enrolRequest() protocol.EnrolRequest {
 	}
 }
 
-// plan fetches the plan that differs from a revision.
+// plan returns the plan, which must differ from a revision.
 func (a *agent) plan(after string) protocol.Plan {
 	a.h.tb.Helper()
 	got := a.call(http.MethodGet, protocol.PathPlan+"?after="+after, nil)
@@ -150,13 +155,13 @@ func (a *agent) plan(after string) protocol.Plan {
 	return p
 }
 
-// planOf asks for the plan as a boot does, and returns at once.
+// planOf requests the plan with a boot ID, and does not wait for a change.
 func (a *agent) planOf(boot string) answer {
 	a.h.tb.Helper()
 	return a.call(http.MethodGet, protocol.PathPlan+"?after=&boot="+boot, nil)
 }
 
-// poll opens a long-poll and returns where its answer will come.
+// poll opens a long poll and returns the channel of its answer.
 func (a *agent) poll(ctx context.Context, after string) <-chan answer {
 	out := make(chan answer, 1)
 	go func() {

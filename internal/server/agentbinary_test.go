@@ -25,12 +25,12 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/agentfiles"
 )
 
-// fetching is the API with agents to serve, and a registration that pins one.
+// fetching is the API with agent binaries, one of which a registration requires.
 type fetching struct {
 	*WithT
 	*harness
 	folder string
-	// binary is the content that is pinned for amd64, digest its SHA-256.
+	// binary is the required one for amd64, and digest its SHA-256.
 	binary, digest string
 }
 
@@ -84,7 +84,7 @@ type download struct {
 	Body          io.Reader
 }
 
-// fetch asks for an agent; headers are name and value in turn.
+// fetch requests an agent binary. headers are alternating names and values.
 func (a *agent) fetch(ctx context.Context, digest string, headers ...string) download {
 	a.h.tb.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.h.url+protocol.PathAgent+"?sha256="+digest, http.NoBody)
@@ -98,8 +98,7 @@ func (a *agent) fetch(ctx context.Context, digest string, headers ...string) dow
 	return download{resp.StatusCode, resp.Proto, resp.Header, resp.ContentLength, resp.Body}
 }
 
-// body returns the digest of what comes, which reads better in a failure than
-// the whole of it.
+// body returns the digest of the body, which is shorter in failure messages.
 func (f *fetching) body(resp download) string {
 	f.tb.Helper()
 	text, err := io.ReadAll(resp.Body)
@@ -121,7 +120,7 @@ func TestAgentIsServed(t *testing.T) {
 	f.Expect(f.body(resp)).To(Equal(f.digest))
 }
 
-// A download goes on where it broke off, unless it is another file by now.
+// An interrupted download is resumed, unless the file has changed.
 func TestAgentIsResumed(t *testing.T) {
 	f := newFetching(t, 300_000)
 	a := f.updatable()
@@ -141,8 +140,7 @@ func TestAgentIsResumed(t *testing.T) {
 	f.Expect(resp.StatusCode).To(Equal(http.StatusRequestedRangeNotSatisfiable))
 }
 
-// Whoever is not to have an agent hears the same, whatever it is that he asks
-// for.
+// A host that must not download a binary gets the same answer for every digest.
 func TestAgentsThatAreRefused(t *testing.T) {
 	f := newFetching(t, 1000)
 	f.write("secret", "of another registration")
@@ -190,7 +188,7 @@ func TestAgentsThatAreRefused(t *testing.T) {
 		f.Expect(got.header.Get("Content-Type")).To(Equal("application/problem+json"), name)
 	}
 
-	// Pinned, but no file has it: an administrator has to bring it.
+	// Required, but missing: an administrator has to provide the file.
 	f.must(os.Remove(filepath.Join(f.folder, "agent")))
 	got := get(a, f.digest)
 	f.Expect(got.status).To(Equal(http.StatusServiceUnavailable))
@@ -206,11 +204,11 @@ func TestNoAgentsAreServed(t *testing.T) {
 	f.Expect(a.call(http.MethodGet, protocol.PathAgent+"?sha256="+f.digest, nil).status).To(Equal(http.StatusNotFound))
 }
 
-// large is more than the kernel and HTTP/2 keep for a reader that does not read.
+// large is more than the kernel and HTTP/2 buffer for a reader that does not read.
 const large = 48 << 20
 
-// Only so many hosts fetch at once, and each one only once.
-func TestDownloadsAreBounded(t *testing.T) {
+// Concurrent downloads are bounded, and each host has one.
+func TestThreat14_DownloadsAreBounded(t *testing.T) {
 	f := newFetching(t, large, func(o *server.Options) { o.AgentDownloads = 2 })
 	a, b, c := f.updatable(), f.updatable(), f.updatable()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -229,7 +227,7 @@ func TestDownloadsAreBounded(t *testing.T) {
 	f.Expect(second.StatusCode).To(Equal(http.StatusOK))
 	busy(c)
 
-	// The rest of the API goes on.
+	// The rest of the API is not affected.
 	f.Expect(c.plan("").Desired.Agent).NotTo(BeNil())
 	cancel()
 	f.Eventually(func() int { return c.fetch(t.Context(), f.digest, "Range", "bytes=0-9").StatusCode }, eventually, often).
@@ -237,11 +235,12 @@ func TestDownloadsAreBounded(t *testing.T) {
 	f.Expect(f.body(second)).To(Equal(f.digest), "over HTTP/2, while others come and go")
 }
 
-// Who stops reading loses the place soon; who reads slowly does not.
+// A caller that stops reading loses its slot soon; one that reads slowly does not.
 func TestThreat14_SlowReader(t *testing.T) {
 	for _, protocols := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		t.Run(protocols, func(t *testing.T) {
-			f := newFetching(t, large, func(o *server.Options) { o.AgentDownloads, o.AgentStall = 1, 500*time.Millisecond })
+			const stall = 2 * time.Second
+			f := newFetching(t, large, func(o *server.Options) { o.AgentDownloads, o.AgentStall = 1, stall })
 			stalled, next := f.updatable(), f.updatable()
 			speak(stalled, protocols)
 			resp := stalled.fetch(t.Context(), f.digest)
@@ -253,21 +252,21 @@ func TestThreat14_SlowReader(t *testing.T) {
 				got = next.fetch(t.Context(), f.digest)
 				return got.StatusCode
 			}, eventually, 50*time.Millisecond).Should(Equal(http.StatusOK))
-			_, err = io.Copy(io.Discard, resp.Body)
-			f.Expect(err).To(HaveOccurred(), "the download was ended")
 
-			// Ten times longer than the deadline of a piece, but always going on.
-			slow, began := &slowReader{Reader: got.Body, pause: 50 * time.Millisecond, every: large / 100}, time.Now()
+			// Longer than the deadline of a piece, but always going on.
+			slow, began := &slowReader{Reader: got.Body, pause: 50 * time.Millisecond, every: large / 50}, time.Now()
 			digest := sha256.New()
 			_, err = io.Copy(digest, slow)
 			f.Expect(err).NotTo(HaveOccurred())
 			f.Expect(hex.EncodeToString(digest.Sum(nil))).To(Equal(f.digest))
-			f.Expect(time.Since(began)).To(BeNumerically(">", 4*time.Second))
+			f.Expect(time.Since(began)).To(BeNumerically(">", stall))
+			_, err = io.Copy(io.Discard, resp.Body)
+			f.Expect(err).To(HaveOccurred(), "the download was ended")
 		})
 	}
 }
 
-// speak has the agent use that version of HTTP only.
+// speak makes the agent use only that version of HTTP.
 func speak(a *agent, version string) {
 	before := a.http.Transport.(*http.Transport)
 	protocols := &http.Protocols{}
@@ -279,7 +278,7 @@ func speak(a *agent, version string) {
 	a.http = &http.Client{Transport: transport}
 }
 
-// slowReader pauses whenever so many bytes were read.
+// slowReader pauses after each given number of bytes.
 type slowReader struct {
 	io.Reader
 	pause       time.Duration

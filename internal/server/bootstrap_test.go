@@ -18,7 +18,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
 )
 
-// chain is what leads from a host's claim to bootstrap data.
+// chain has the objects that lead from a host's claim to bootstrap data.
 type chain struct {
 	host             string
 	claim            infrav1.HostClaim
@@ -54,7 +54,7 @@ func (h *harness) chain(host, name string) *chain {
 	}
 }
 
-// create creates the chain, and the host's claim at last.
+// create creates the chain and then the host's claim.
 func (c *chain) create(h *harness) {
 	h.tb.Helper()
 	ctx := context.Background()
@@ -104,7 +104,7 @@ func TestThreat25_BootstrapServedOnce(t *testing.T) {
 	refused()
 	h.patch(a.name, releasing)
 	refused()
-	g.Expect(h.writes.take()).To(Equal([]string{"patch ElementalHost/status"}), "the Secret is nobody's here to write")
+	g.Expect(h.writes.take()).To(Equal([]string{"patch ElementalHost/status"}), "the server never writes the Secret")
 }
 
 func TestThreat33_ConfusedDeputy(t *testing.T) {
@@ -115,14 +115,14 @@ func TestThreat33_ConfusedDeputy(t *testing.T) {
 	victim := h.enrolled(token)
 	h.chain(victim.name, "victim").create(h)
 
-	// Asking for it is not enough, nor is a host object that was edited to name
-	// the victim's claim.
-	thief := h.enrolled(token)
-	g.Expect(thief.bootstrap("claim-victim").status).To(Equal(http.StatusNotFound))
-	h.cachedSoon(h.patch(thief.name, func(host *infrav1.ElementalHost) {
+	// The operation's ID is not enough, and neither is a host object that was edited to
+	// have the victim's claim.
+	attacker := h.enrolled(token)
+	g.Expect(attacker.bootstrap("claim-victim").status).To(Equal(http.StatusNotFound))
+	h.cachedSoon(h.patch(attacker.name, func(host *infrav1.ElementalHost) {
 		host.Spec.Claim = &infrav1.HostClaim{ID: "claim-victim", ClusterName: "c", MachineName: "victim", Phase: infrav1.ClaimBound}
 	}))
-	g.Expect(thief.bootstrap("claim-victim").status).To(Equal(http.StatusNotFound))
+	g.Expect(attacker.bootstrap("claim-victim").status).To(Equal(http.StatusNotFound))
 
 	for name, breakLink := range map[string]func(*chain){
 		"another type of Secret": func(c *chain) { c.secret.Type = corev1.SecretTypeOpaque },
@@ -156,8 +156,60 @@ func TestThreat33_ConfusedDeputy(t *testing.T) {
 	}
 }
 
-// The watch of hosts may be ahead of that of ElementalMachines.
-func TestBootstrapIsServedBeforeTheCacheShowsWhoClaims(t *testing.T) {
+// A Machine can't make the manager serve other Secrets of its cluster: with a bootstrap
+// configuration, the configuration must control the Secret; without one, the Secret must
+// neither be a configuration's nor a kubeconfig or CA.
+func TestThreat50_SecretsOfTheCluster(t *testing.T) {
+	h := start(t)
+	h.registration("edge")
+	token, _ := h.token("edge", func(t *enrolment.Token) { t.MaxUses = 100 })
+	const group = "bootstrap.cluster.x-k8s.io"
+	configured := func(c *chain) {
+		c.machine.Spec.Bootstrap.ConfigRef = clusterv1.ContractVersionedObjectReference{APIGroup: group, Kind: "KubeadmConfig", Name: c.machine.Name}
+	}
+	controlled := func(c *chain, apiVersion, kind, name string) {
+		c.secret.OwnerReferences = []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: name, UID: "u", Controller: new(true)}}
+	}
+	named := func(c *chain, name string) {
+		c.secret.Name = name
+		c.machine.Spec.Bootstrap.DataSecretName = &name
+	}
+	for name, test := range map[string]struct {
+		change func(*chain)
+		want   int
+	}{
+		"data of the Machine's configuration": {func(c *chain) {
+			configured(c)
+			controlled(c, group+"/v1beta2", "KubeadmConfig", c.machine.Name)
+		}, http.StatusOK},
+		"data of another Machine's configuration": {func(c *chain) {
+			configured(c)
+			controlled(c, group+"/v1beta2", "KubeadmConfig", "victim")
+		}, http.StatusNotFound},
+		"the cluster's kubeconfig": {func(c *chain) {
+			configured(c)
+			named(c, "c-kubeconfig")
+			controlled(c, "controlplane.cluster.x-k8s.io/v1beta2", "KubeadmControlPlane", "c")
+		}, http.StatusNotFound},
+		"a kubeconfig without an owner":           {func(c *chain) { configured(c); named(c, "c-user-kubeconfig") }, http.StatusNotFound},
+		"a kubeconfig, without a configuration":   {func(c *chain) { named(c, "c-admin-kubeconfig") }, http.StatusNotFound},
+		"a CA, without a configuration":           {func(c *chain) { named(c, "c-ca") }, http.StatusNotFound},
+		"another Machine's, without":              {func(c *chain) { controlled(c, group+"/v1beta2", "KubeadmConfig", "victim") }, http.StatusNotFound},
+		"a user's data, without a configuration":  {func(*chain) {}, http.StatusOK},
+		"a user's data, although there is config": {configured, http.StatusNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := h.enrolled(token)
+			c := h.chain(a.name, "m-"+a.id)
+			test.change(c)
+			c.create(h)
+			NewWithT(t).Expect(a.bootstrap(c.claim.ID).status).To(Equal(test.want))
+		})
+	}
+}
+
+// The cache may receive the host before the ElementalMachine.
+func TestBootstrapIsServedBeforeTheCacheHasTheClaim(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t, func(o *server.Options) {
 		o.Client = interceptor.NewClient(o.Client.(client.WithWatch), interceptor.Funcs{

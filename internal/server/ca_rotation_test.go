@@ -21,7 +21,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/authority"
 )
 
-// rotating is the API with what rotates its CA.
+// rotating is the API with the reconciler of its CA.
 type rotating struct {
 	*WithT
 	*harness
@@ -38,7 +38,7 @@ func newRotating(t *testing.T) *rotating {
 	return r
 }
 
-// step takes a step of a rotation, as soon as that is possible.
+// step requests a step of a rotation and waits until it was executed.
 func (r *rotating) step(step string) {
 	r.tb.Helper()
 	secret := &corev1.Secret{}
@@ -56,8 +56,8 @@ func (r *rotating) step(step string) {
 	}, eventually, often).Should(HavePrefix("Normal CARotated "))
 }
 
-// trust has connections of the agent from now on trust that bundle only, as the
-// host does when its plan says so.
+// trust makes new connections of the agent trust only that bundle, as a host does after
+// its plan has changed.
 func (a *agent) trust(bundle string) *agent {
 	a.h.tb.Helper()
 	roots := a.h.roots
@@ -69,8 +69,8 @@ func (a *agent) trust(bundle string) *agent {
 	return again
 }
 
-// told waits for the plan of an open poll.
-func (r *rotating) told(poll <-chan answer) protocol.Plan {
+// answered waits for the plan of an open poll.
+func (r *rotating) answered(poll <-chan answer) protocol.Plan {
 	r.tb.Helper()
 	var got answer
 	r.Eventually(poll, eventually, often).Should(Receive(&got))
@@ -79,9 +79,9 @@ func (r *rotating) told(poll <-chan answer) protocol.Plan {
 	return p
 }
 
-// A waiting host hears of both roots at once, acknowledges them, and is served
-// without interruption until only the new one is left. A host that was away is
-// not let down in silence: it refuses the server, and the administrator knew.
+// A waiting host receives both roots at once, acknowledges them, and is served without
+// interruption until only the new one is trusted. A host that was disconnected refuses
+// the server; the administrator was warned of that.
 func TestHostsGoThroughARotation(t *testing.T) {
 	r := newRotating(t)
 	r.registration("edge")
@@ -95,7 +95,7 @@ func TestHostsGoThroughARotation(t *testing.T) {
 	before := waiting.plan("")
 	poll := waiting.poll(t.Context(), before.Revision)
 	r.step(authority.StepPrepare)
-	both := r.told(poll).Desired.TrustBundle
+	both := r.answered(poll).Desired.TrustBundle
 	r.Expect(strings.Count(both, "BEGIN CERTIFICATE")).To(Equal(2))
 	r.Expect(both).To(HavePrefix(before.Desired.TrustBundle))
 
@@ -107,21 +107,20 @@ func TestHostsGoThroughARotation(t *testing.T) {
 	prepared := waiting.plan("")
 	poll = waiting.poll(t.Context(), prepared.Revision)
 	r.step(authority.StepSwitch)
-	r.Consistently(poll, "200ms").ShouldNot(Receive(), "the switch is nothing that a host has to be told")
+	r.Consistently(poll, "200ms").ShouldNot(Receive(), "the switch changes no plan")
 	r.Expect(waiting.trust(both).plan("").Revision).To(Equal(prepared.Revision), "new connections meet the new CA")
 
 	_, err := waiting.trust(before.Desired.TrustBundle).do(t.Context(), http.MethodGet, protocol.PathPlan, "", nil)
 	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
-	r.Expect(unknown).To(BeTrue(), "who knows the old root only")
+	r.Expect(unknown).To(BeTrue(), "a host with only the old root refuses the server")
 
 	r.step(authority.StepFinish)
-	last := r.told(poll).Desired.TrustBundle
+	last := r.answered(poll).Desired.TrustBundle
 	r.Expect(before.Desired.TrustBundle + last).To(Equal(both))
 	r.Expect(waiting.trust(last).plan("").Desired.TrustBundle).To(Equal(last))
 }
 
-// The administrator hears which host holds up the switch, although it is not
-// connected.
+// The administrator sees which hosts the switch waits for, also disconnected ones.
 func TestRotationNamesHostsThatAreAway(t *testing.T) {
 	r := newRotating(t)
 	r.registration("edge")
@@ -138,7 +137,7 @@ func TestRotationNamesHostsThatAreAway(t *testing.T) {
 	r.Expect(result.RequeueAfter).NotTo(BeZero())
 	r.Expect(<-r.events.Events).To(And(HavePrefix("Warning CARotationWaiting 1 of 1 "), ContainSubstring(away.name)))
 
-	// A host that is shut out is none to wait for.
+	// The switch does not wait for a rejected host.
 	r.cachedSoon(r.patch(away.name, func(h *infrav1.ElementalHost) { h.Spec.Approval = infrav1.ApprovalRejected }))
 	_, err = r.reconciler.Reconcile(t.Context(), ctrl.Request{})
 	r.must(err)

@@ -11,10 +11,10 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// A disk, or the state on it, is copied to another machine: sooner or later the
-// host is locked, however the copy gives itself away.
+// A disk, or the state on it, is copied to another machine. The host is locked, in
+// whichever way the copy is detected.
 func TestThreat05_ClonedDisk(t *testing.T) {
-	for name, betray := range map[string]func(*WithT, *agent, *agent){
+	for name, reveal := range map[string]func(*WithT, *agent, *agent){
 		"by the former key": func(g *WithT, a, copied *agent) {
 			h := a.h
 			next := h.agent()
@@ -49,18 +49,18 @@ func TestThreat05_ClonedDisk(t *testing.T) {
 			h := a.h
 			g.Expect(a.planOf("a").status).To(Equal(http.StatusOK))
 			g.Expect(copied.planOf("b").status).To(Equal(http.StatusOK))
-			g.Expect(a.planOf("a").status).To(Equal(http.StatusServiceUnavailable), "it may have been under way")
+			g.Expect(a.planOf("a").status).To(Equal(http.StatusServiceUnavailable), "it may have been sent before the reboot")
 			g.Expect(h.host(a.name).Spec.Lock).To(BeNil())
-			h.clock.Step(11 * time.Second)
+			h.step(11 * time.Second)
 			g.Expect(a.planOf("a").problem().Type).To(Equal(protocol.ProblemLocked))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			h := start(t)
-			h.clock.Step(2 * time.Minute) // beyond the time after a start
+			h.step(2 * time.Minute) // after the grace period of the start
 			a := h.ready()
-			betray(g, a, h.agentWith(a.key))
+			reveal(g, a, h.agentWith(a.key))
 			h.expectLocked(a.name)
 			for _, request := range []struct{ method, path string }{
 				{http.MethodGet, protocol.PathPlan}, {http.MethodPost, protocol.PathReport}, {http.MethodPost, protocol.PathRotate},
@@ -70,7 +70,7 @@ func TestThreat05_ClonedDisk(t *testing.T) {
 				g.Expect(got.status).To(Equal(http.StatusForbidden), request.path)
 				g.Expect(got.problem().Type).To(Equal(protocol.ProblemLocked), request.path)
 			}
-			// One copy is destroyed, and an administrator lets the other in.
+			// One copy is destroyed, and an administrator unlocks the host.
 			h.cachedSoon(h.patch(a.name, func(host *infrav1.ElementalHost) { host.Spec.Lock = nil }))
 			g.Expect(a.planOf("a").status).To(Equal(http.StatusOK))
 			g.Expect(a.planOf("c").status).To(Equal(http.StatusOK))
@@ -80,12 +80,30 @@ func TestThreat05_ClonedDisk(t *testing.T) {
 	}
 }
 
-// A machine is put back to an earlier state, with an earlier key: the manager
-// knows better how often the key was changed.
+// A copy can't avoid being detected by leaving out its boot ID: its polls end and are
+// refused once the other machine has sent one. The host is not locked, as that proves no
+// second machine.
+func TestThreat05_CopyWithoutABootID(t *testing.T) {
+	g := NewWithT(t)
+	h := start(t)
+	a := h.ready()
+	copied := h.agentWith(a.key)
+	revision := copied.plan("").Revision
+	waiting := copied.poll(t.Context(), revision)
+	h.polling(1)
+	g.Expect(a.planOf("a").status).To(Equal(http.StatusOK))
+	g.Expect(receive(t, waiting).status).To(Equal(http.StatusNoContent))
+	g.Expect(copied.planOf("").status).To(Equal(http.StatusBadRequest))
+	g.Expect(a.planOf("a").status).To(Equal(http.StatusOK))
+	g.Expect(h.host(a.name).Spec.Lock).To(BeNil())
+}
+
+// A machine is restored to an earlier state with an earlier key. The manager detects it by
+// the generation of the key.
 func TestThreat28_RolledBackState(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
-	h.clock.Step(2 * time.Minute)
+	h.step(2 * time.Minute)
 	a := h.ready()
 	next := h.agent()
 	g.Expect(a.rotate(next, 1).status).To(Equal(http.StatusNoContent))
@@ -98,18 +116,17 @@ func TestThreat28_RolledBackState(t *testing.T) {
 	}))
 }
 
-// A host that reboots, and one that is polled by two of its own processes, has
-// one boot after the other.
+// A host that reboots, or has two polling processes, is not locked.
 func TestBootsOfOneHost(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
 	a := h.ready()
 	revision := a.plan("").Revision
-	for _, boot := range []string{"a", "b", "c", "c", "", "d"} {
+	for _, boot := range []string{"", "a", "b", "c", "c", "d"} {
 		g.Expect(a.planOf(boot).status).To(Equal(http.StatusOK))
-		h.clock.Step(time.Minute)
+		h.step(time.Minute)
 	}
-	// A poll that hangs on a dead line ends when the host polls again.
+	// A poll on a dead connection ends when the host polls again.
 	dead := make(chan answer, 1)
 	go func() {
 		got, _ := a.do(t.Context(), http.MethodGet, protocol.PathPlan+"?boot=d&after="+revision, "", nil)

@@ -21,50 +21,44 @@ func (h *harness) connection(name string) infrav1.ConnectionState {
 	return h.host(name).Status.Connection.State
 }
 
-// settle gives whoever might write the time to do so, and returns the writes.
-func (h *harness) settle() []string {
-	time.Sleep(150 * time.Millisecond)
-	return h.writes.take()
-}
-
 func TestConnectionIsWrittenWhenItChanges(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
 	a := h.ready()
 	revision := a.plan("").Revision
-	g.Expect(h.settle()).To(BeEmpty(), "the enrolment has written Connected")
+	g.Expect(h.settledWrites()).To(BeEmpty(), "the enrolment has written Connected")
 
-	// Polls that follow each other within the grace time are one connection.
+	// The host stays connected between polls within the grace period.
 	for range 5 {
 		ctx, hangUp := context.WithCancel(t.Context())
 		a.poll(ctx, revision)
 		h.polling(1)
-		h.clock.Step(30 * time.Second)
+		h.step(30 * time.Second)
 		hangUp()
 		h.polling(0)
-		h.clock.Step(server.DefaultDisconnectGrace - time.Second)
+		h.step(server.DefaultDisconnectGrace - time.Second)
 	}
-	g.Expect(h.settle()).To(BeEmpty())
+	g.Expect(h.settledWrites()).To(BeEmpty())
 
-	h.clock.Step(2 * time.Second)
+	h.step(2 * time.Second)
 	g.Eventually(func() infrav1.ConnectionState { return h.connection(a.name) }, eventually, often).Should(Equal(infrav1.ConnectionDisconnected))
 	host := h.host(a.name)
 	g.Expect(host.Status.Connection.Since.Time).To(BeTemporally("~", h.clock.Now(), time.Second))
 	g.Expect(meta.IsStatusConditionFalse(host.Status.Conditions, infrav1.ConnectedCondition)).To(BeTrue())
 	g.Expect(meta.IsStatusConditionFalse(host.Status.Conditions, infrav1.AvailableCondition)).To(BeTrue())
-	h.clock.Step(time.Hour)
-	g.Expect(h.settle()).To(Equal([]string{"patch ElementalHost/status"}))
+	h.step(time.Hour)
+	g.Expect(h.settledWrites()).To(Equal([]string{"patch ElementalHost/status"}))
 
 	a.poll(t.Context(), revision)
 	g.Eventually(func() infrav1.ConnectionState { return h.connection(a.name) }, eventually, often).Should(Equal(infrav1.ConnectionConnected))
-	g.Expect(h.settle()).To(Equal([]string{"patch ElementalHost/status"}))
+	g.Expect(h.settledWrites()).To(Equal([]string{"patch ElementalHost/status"}))
 }
 
-func TestHostThatEnrolsAndIsNeverHeardOfAgain(t *testing.T) {
+func TestEnrolledHostThatNeverPollsIsDisconnected(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
 	a := h.ready()
-	h.clock.Step(server.DefaultDisconnectGrace + time.Second)
+	h.step(server.DefaultDisconnectGrace + time.Second)
 	g.Eventually(func() infrav1.ConnectionState { return h.connection(a.name) }, eventually, often).Should(Equal(infrav1.ConnectionDisconnected))
 }
 
@@ -83,16 +77,16 @@ func TestRestart(t *testing.T) {
 	p := returned.plan("")
 	returned.poll(t.Context(), p.Revision)
 	next.polling(1)
-	g.Expect(next.settle()).To(BeEmpty(), "who comes back costs nothing")
-	next.clock.Step(server.DefaultDisconnectGrace + time.Second)
-	// The poll has ended by now; the host asks again.
+	g.Expect(next.settledWrites()).To(BeEmpty(), "a reconnection causes no write")
+	next.step(server.DefaultDisconnectGrace + time.Second)
+	// The poll has ended; the host polls again.
 	returned.poll(t.Context(), p.Revision)
 	g.Eventually(func() infrav1.ConnectionState { return next.connection(lost.name) }, eventually, often).Should(Equal(infrav1.ConnectionDisconnected))
 	g.Expect(next.connection(back.name)).To(Equal(infrav1.ConnectionConnected))
-	g.Expect(next.settle()).To(Equal([]string{"patch ElementalHost/status"}))
+	g.Expect(next.settledWrites()).To(Equal([]string{"patch ElementalHost/status"}))
 }
 
-func TestFleetAtRestWritesNothing(t *testing.T) {
+func TestIdleFleetCausesNoWrites(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
 	const fleet = 200
@@ -110,18 +104,18 @@ func TestFleetAtRestWritesNothing(t *testing.T) {
 			answers[i] = a.poll(t.Context(), revision)
 		}
 		h.polling(fleet)
-		h.clock.Step(protocol.PollTimeout + time.Second)
+		h.step(protocol.PollTimeout + time.Second)
 		for _, from := range answers {
 			g.Expect(receive(t, from).status).To(Equal(http.StatusNoContent))
 		}
 	}
-	g.Expect(h.settle()).To(BeEmpty())
+	g.Expect(h.settledWrites()).To(BeEmpty())
 }
 
-// A cable that is pulled says nothing: the server has to ask.
-func TestConnectionThatFallsSilent(t *testing.T) {
+// A pulled cable closes no connection. The server has to ping.
+func TestSilentConnectionIsDetected(t *testing.T) {
 	g := NewWithT(t)
-	h := start(t, func(o *server.Options) { o.PingAfter, o.PingTimeout = 200*time.Millisecond, 200*time.Millisecond })
+	h := start(t, func(o *server.Options) { o.PingAfter, o.PingTimeout = 200*time.Millisecond, 5*time.Second })
 	a := h.ready()
 	silent := make(chan struct{})
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -137,7 +131,7 @@ func TestConnectionThatFallsSilent(t *testing.T) {
 	h.polling(0)
 }
 
-// cable is a connection that swallows what it should send, once pulled.
+// cable is a connection that discards what it should send once it was pulled.
 type cable struct {
 	net.Conn
 	pulled <-chan struct{}

@@ -16,7 +16,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// declare creates a host in advance and waits until the API knows it.
+// declare creates a declared host and waits until it is in the cache.
 func (h *harness) declare(name string, match infrav1.IdentityMatch, change ...func(*infrav1.ElementalHost)) {
 	h.tb.Helper()
 	host := &infrav1.ElementalHost{
@@ -89,6 +89,33 @@ func TestHostDeclaredByKeyIsApprovedByItsRegistration(t *testing.T) {
 	g.Expect(a.enrol("").body).To(ContainSubstring(`"approved":true`))
 }
 
+// Any token of the namespace lets a machine become a host that is declared by serial
+// number. Only the token of the host's own registration approves it.
+func TestThreat47_TokenOfAnotherRegistration(t *testing.T) {
+	g := NewWithT(t)
+	h := start(t)
+	for name, approval := range map[string]infrav1.ApprovalPolicy{
+		"kiosks": infrav1.ApprovalAutomatic, "control-planes": infrav1.ApprovalManual, "workers": infrav1.ApprovalAutomatic,
+	} {
+		h.registration(name, func(r *infrav1.ElementalRegistration) { r.Spec.Approval = approval })
+	}
+	kiosk, _ := h.token("kiosks", func(t *enrolment.Token) { t.MaxUses = 10 })
+	for _, registration := range []string{"control-planes", "workers"} {
+		serial := "SN-" + registration
+		h.declare(registration+"-1", infrav1.IdentityMatch{SerialNumber: serial}, func(host *infrav1.ElementalHost) {
+			host.Spec.RegistrationRef = &infrav1.LocalReference{Name: registration}
+		})
+		a := h.agent()
+		g.Expect(a.enrolAs(kiosk, withSerial(serial)).body).To(ContainSubstring(`"approved":false`), registration)
+		g.Expect(h.host(registration + "-1").Spec.Approval).To(Equal(infrav1.ApprovalPending))
+	}
+	worker, _ := h.token("workers")
+	h.declare("workers-2", infrav1.IdentityMatch{SerialNumber: "SN-2"}, func(host *infrav1.ElementalHost) {
+		host.Spec.RegistrationRef = &infrav1.LocalReference{Name: "workers"}
+	})
+	g.Expect(h.agent().enrolAs(worker, withSerial("SN-2")).body).To(ContainSubstring(`"approved":true`))
+}
+
 func TestHostDeclaredBySerial(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
@@ -109,7 +136,7 @@ func TestHostDeclaredBySerial(t *testing.T) {
 	g.Expect(placeholder.name).NotTo(Equal("none"))
 	g.Expect(h.host(placeholder.name).Spec.PendingReason).To(BeEmpty())
 
-	// The board is swapped: an administrator clears the key, once.
+	// The board is replaced: an administrator clears the key once.
 	h.cachedSoon(h.patch("one", func(host *infrav1.ElementalHost) { host.Spec.Identity.KeyFingerprint = "" }))
 	g.Expect(a.plan404().problem().Type).To(Equal(protocol.ProblemUnknownHost))
 	again := h.agent()
@@ -126,8 +153,8 @@ func (a *agent) plan404() answer {
 	return a.call(http.MethodGet, protocol.PathPlan, nil)
 }
 
-// Several machines say that they have one serial number, and a machine has one
-// that several hosts were declared with.
+// Several machines report the same serial number, and another one was declared for several
+// hosts.
 func TestAmbiguousHardware(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
@@ -154,7 +181,7 @@ func TestAmbiguousHardware(t *testing.T) {
 			g.Expect(host.Spec.Approval).To(Equal(infrav1.ApprovalPending))
 		}
 	}
-	g.Expect(ambiguous).To(Equal(machines)) // all but one of the first kind, and the last
+	g.Expect(ambiguous).To(Equal(machines)) // all but the one that was bound
 	g.Expect(h.host("one").Spec.Identity.KeyFingerprint).NotTo(BeEmpty())
 	g.Expect(h.host("two-a").Spec.Identity.KeyFingerprint).To(BeEmpty())
 	g.Expect(h.host("two-b").Spec.Identity.KeyFingerprint).To(BeEmpty())
@@ -162,18 +189,18 @@ func TestAmbiguousHardware(t *testing.T) {
 	g.Expect(string(secret.Data[enrolment.UsedKey])).To(Equal("7"), "each machine used the token once")
 }
 
-// A rebound host that rotates is not taken for a copy.
+// A host that is bound again and rotates its key is not locked.
 func TestReboundHostRotates(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
-	h.clock.Step(2 * time.Minute)
+	h.step(2 * time.Minute)
 	first, second := h.agent(), h.agent()
 	h.declare("a", infrav1.IdentityMatch{KeyFingerprint: second.fingerprint}, approved, func(host *infrav1.ElementalHost) {
 		host.Spec.Identity.FormerKeyFingerprint = first.fingerprint
 		host.Spec.Identity.Generation = 4
 	})
 	g.Expect(second.enrol("").body).To(ContainSubstring(`"generation":5`))
-	g.Expect(first.plan404().problem().Type).To(Equal(protocol.ProblemUnknownHost), "the key of a former life is nobody's")
+	g.Expect(first.plan404().problem().Type).To(Equal(protocol.ProblemUnknownHost), "the key of a deleted host is unknown")
 	third := h.agent()
 	g.Expect(second.rotate(third, 5).status).To(Equal(http.StatusNoContent))
 	third.plan("")

@@ -1,23 +1,24 @@
-// Package server is the agent API: what hosts enrol at, learn their plan from
-// and report to (package protocol).
+// Package server assembles the agent API (package protocol), through which hosts enrol,
+// receive their plans and report, and runs it on the leader. cmd/manager starts it.
 //
-// A request passes one chain (routes.go): the route is looked up and an unlisted
-// one refused, the source is rate-limited where anybody may call, the host is
-// found by the key of its TLS connection, and only then does a handler look at
-// an object, always the caller's own. A handler returns an error; the chain
-// makes the answer of it.
+// The packages below it have their own state. A package calls only packages that are listed
+// below it:
 //
-// The API server is the only store. What hosts report is written in one request
-// together with the conditions that follow from it (package hoststatus), and
-// nothing is written when nothing changes. A few things are kept in memory, all
-// of which a restart may lose: the own writes that the cache has not seen yet
-// (hosts.go), who is connected (presence.go) and from which boot (boots.go),
-// progress and evidence that wait for their turn (progress.go, evidence.go), who has just changed a key
-// (trust.go), hosts that are about to be created (pending.go), what the audit log
-// has just said (audit.go) and the rates of sources (limiter.go).
+//	listener         accepts TLS connections, with limits for each source
+//	api              HTTP routes and handlers
+//	enrol            gives a key a host
+//	trust            authenticates, rotates and locks keys
+//	status           writes reports and connection state into ElementalHost status
+//	bootstrapsecret  finds bootstrap data
+//	planinput        reads what plans are computed from, and wakes polls when it changes
+//	session          open polls and other state of connected hosts
+//	hoststore        reads and writes ElementalHosts
+//	facts            converts what hosts report
+//	audit, problem, ratelimit, timer
 //
-// Before any of that a connection passes the gate (gate.go).
+// authority and agentfiles provide the CA of the serving certificates and the agents'
+// binaries; the manager starts them separately.
 //
-// The API runs on the leader alone, so there is one process to know who is
-// connected (leader.go).
+// The API server is the only store. What these packages keep in memory may be lost in a
+// restart. Because there is no shared memory, only one process, the leader, serves the API.
 package server

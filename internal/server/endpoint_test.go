@@ -19,8 +19,8 @@ import (
 
 const endpoint = "10.0.0.1:6443"
 
-// infraCluster creates an ElementalCluster of Cluster name whose endpoint is the
-// address of a host, and waits until the API knows it.
+// infraCluster creates a Cluster and its ElementalCluster whose endpoint is the address of a
+// host, and waits until it is in the cache.
 func (h *harness) infraCluster(name, hostName string, change ...func(*infrav1.ElementalCluster)) *infrav1.ElementalCluster {
 	h.tb.Helper()
 	c := &infrav1.ElementalCluster{
@@ -33,6 +33,8 @@ func (h *harness) infraCluster(name, hostName string, change ...func(*infrav1.El
 	for _, f := range change {
 		f(c)
 	}
+	owner := h.cluster(name)
+	c.OwnerReferences = ownedBy(owner)
 	h.must(h.admin.Create(h.tb.Context(), c))
 	h.cachedSoon(c)
 	return c
@@ -51,8 +53,8 @@ func (h *harness) patchCluster(c *infrav1.ElementalCluster, change func(*infrav1
 	h.must(h.admin.Patch(h.tb.Context(), c, client.MergeFrom(before)))
 }
 
-// member returns an agent of a host of cluster c that has bootstrapped as that,
-// after the writes of all that.
+// member returns an agent of a bootstrapped host of cluster c, and drops the writes so
+// far.
 func (h *harness) member(token, machine string, role infrav1.ClaimRole) *agent {
 	h.tb.Helper()
 	a := h.enrolled(token)
@@ -72,7 +74,7 @@ func (a *agent) bind(machine string, role infrav1.ClaimRole) {
 	}))
 }
 
-// fleet is a registration's token for several hosts.
+// fleet creates a registration and returns a token for several hosts.
 func (h *harness) fleet() string {
 	h.tb.Helper()
 	h.registration("edge")
@@ -115,19 +117,22 @@ func TestEndpointIsRecordedByTheManagersClock(t *testing.T) {
 	g.Expect(is.APIServer.CertificateNames).To(Equal([]string{"10.0.0.7", "kubernetes"}))
 	g.Expect(h.writes.take()).To(Equal([]string{"patch ElementalHost/status"}))
 
-	// The same again, at another time, in another order, twice.
-	h.clock.Step(30 * time.Second)
+	// Repeated twice, at another time and in another order. The server remembers its writes
+	// for 30 s, which is long enough for a real cache.
+	h.cachedSoon(h.host(a.name))
+	h.step(30 * time.Second)
 	again := probed(endpoint, true, 90)
 	again.APIServer.ForSeconds, again.APIServer.CertificateNames = 0, []string{"10.0.0.7", "kubernetes", "10.0.0.7"}
 	a.reportEndpoint(again)
-	g.Expect(h.settle()).To(BeEmpty())
+	g.Expect(h.settledWrites()).To(BeEmpty())
 
-	// What changes is as old as it says, but no older than what it replaces.
+	// A changed result has its reported age, but is not older than the previous result.
 	a.reportEndpoint(probed(endpoint, false, 10))
 	g.Expect(recorded().Probe.Result).To(Equal(infrav1.ProbeUnreachable))
 	g.Expect(recorded().Probe.Since.Time).To(BeTemporally("==", ago(-20).Time))
-	g.Expect(recorded().APIServer.Since.Time).To(BeTemporally("==", ago(60).Time), "the rest is as it was")
-	h.clock.Step(30 * time.Second)
+	g.Expect(recorded().APIServer.Since.Time).To(BeTemporally("==", ago(60).Time), "the other result is unchanged")
+	h.cachedSoon(h.host(a.name))
+	h.step(30 * time.Second)
 	a.reportEndpoint(probed(endpoint, true, 80000))
 	g.Expect(recorded().Probe.Since.Time).To(BeTemporally("==", ago(-20).Time))
 	g.Expect(h.writes.take()).To(HaveLen(2))
@@ -140,13 +145,13 @@ func TestThreat34_FalseEvidence(t *testing.T) {
 	lie := probed(endpoint, false, 86400)
 	lie.Workload, lie.Rejects = endpoint, "10.0.0.7:6443"
 
-	t.Run("a worker says only what it uses itself", func(t *testing.T) {
+	t.Run("a worker reports only the endpoint it uses", func(t *testing.T) {
 		g := NewWithT(t)
 		a := h.member(token, "w1", infrav1.RoleWorker)
 		a.reportEndpoint(lie)
 		g.Expect(h.host(a.name).Status.Endpoint).To(HaveValue(Equal(infrav1.HostEndpoint{Kubeconfigs: endpoint})))
 	})
-	t.Run("a control plane says nothing of before it was asked", func(t *testing.T) {
+	t.Run("a probe is not older than the choice of the endpoint's host", func(t *testing.T) {
 		g := NewWithT(t)
 		c := h.infraCluster("d", "other", func(c *infrav1.ElementalCluster) {
 			c.Spec.ControlPlaneEndpointPolicy.HostRef.ChosenAt = metav1.NewTime(h.clock.Now().Add(-5 * time.Second).Truncate(time.Second))
@@ -156,10 +161,10 @@ func TestThreat34_FalseEvidence(t *testing.T) {
 		a.reportEndpoint(lie)
 		is := h.host(a.name).Status.Endpoint
 		g.Expect(is.Probe.Since.Time).To(BeTemporally("==", c.Spec.ControlPlaneEndpointPolicy.HostRef.ChosenAt.Time))
-		g.Expect(is.Workload).To(BeEmpty(), "the endpoint's host alone looks after the workload cluster's objects")
+		g.Expect(is.Workload).To(BeEmpty(), "only the endpoint's host writes the workload cluster's objects")
 		g.Expect(is.Rejects).To(Equal("10.0.0.7:6443"))
 	})
-	t.Run("nor of another endpoint", func(t *testing.T) {
+	t.Run("a probe of another endpoint is ignored", func(t *testing.T) {
 		g := NewWithT(t)
 		a := h.member(token, "m2", infrav1.RoleControlPlane)
 		a.reportEndpoint(probed("10.0.0.99:6443", false, 10))
@@ -168,7 +173,6 @@ func TestThreat34_FalseEvidence(t *testing.T) {
 	for name, change := range map[string]func(*infrav1.ElementalHost){
 		"fenced":    func(host *infrav1.ElementalHost) { host.Spec.Fence = &infrav1.HostFence{Reason: "dead"} },
 		"pending":   func(host *infrav1.ElementalHost) { host.Spec.Approval = infrav1.ApprovalPending },
-		"held":      func(host *infrav1.ElementalHost) { host.Spec.Claim.Phase = infrav1.ClaimHeld },
 		"releasing": releasing,
 		"free":      func(host *infrav1.ElementalHost) { host.Spec.Claim = nil },
 	} {
@@ -177,7 +181,7 @@ func TestThreat34_FalseEvidence(t *testing.T) {
 			a := h.member(token, "m-"+name, infrav1.RoleControlPlane)
 			h.cachedSoon(h.patch(a.name, change))
 			a.reportEndpoint(lie)
-			g.Expect(h.settle()).To(BeEmpty())
+			g.Expect(h.settledWrites()).To(BeEmpty())
 			g.Expect(h.host(a.name).Status.Endpoint).To(BeNil())
 		})
 	}
@@ -198,6 +202,7 @@ func TestEndpointOfOtherTypes(t *testing.T) {
 	all := probed(endpoint, true, 1)
 	all.Message, all.Rejects = "could not", "10.0.0.7:6443"
 	recorded := func() *infrav1.HostEndpoint { return h.host(a.name).Status.Endpoint }
+	var owners []metav1.OwnerReference
 	t.Run("endpoint's own host", func(t *testing.T) {
 		h.patchCluster(infra, func(c *infrav1.ElementalCluster) { c.Spec.ControlPlaneEndpointPolicy.HostRef.Name = a.name })
 		h.cachedSoon(infra)
@@ -208,16 +213,17 @@ func TestEndpointOfOtherTypes(t *testing.T) {
 	})
 	t.Run("unknown cluster", func(t *testing.T) {
 		g := NewWithT(t)
-		h.patchCluster(infra, func(c *infrav1.ElementalCluster) { c.Labels = nil })
+		owners = infra.OwnerReferences
+		h.patchCluster(infra, func(c *infrav1.ElementalCluster) { c.OwnerReferences = nil })
 		h.cachedSoon(infra)
-		h.clock.Step(time.Minute)
+		h.step(time.Minute)
 		a.reportEndpoint(probed("10.0.0.99:6443", false, 10))
-		g.Expect(recorded().Probe.Endpoint).To(Equal("10.0.0.99:6443"), "what is not known is not held against the host")
+		g.Expect(recorded().Probe.Endpoint).To(Equal("10.0.0.99:6443"), "it is accepted while the cluster is unknown")
 	})
 	t.Run("VIP", func(t *testing.T) {
 		g := NewWithT(t)
 		h.patchCluster(infra, func(c *infrav1.ElementalCluster) {
-			c.Labels = map[string]string{clusterv1.ClusterNameLabel: "c"}
+			c.OwnerReferences = owners
 			vip(c)
 		})
 		h.cachedSoon(infra)
@@ -244,7 +250,7 @@ func TestEndpointOfOtherTypes(t *testing.T) {
 	})
 }
 
-func TestEndpointGoesWithTheClaim(t *testing.T) {
+func TestEndpointIsRemovedWithTheClaim(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
 	token := h.fleet()
@@ -256,10 +262,10 @@ func TestEndpointGoesWithTheClaim(t *testing.T) {
 	h.writes.take()
 	g.Expect(a.reportOperation(protocol.OperationReset, "claim-m1", protocol.StateFailed).status).To(Equal(http.StatusNoContent))
 	g.Expect(h.host(a.name).Status.Endpoint).To(BeNil())
-	g.Expect(h.writes.take()).To(Equal([]string{"patch ElementalHost/status"}), "with what else is to be written")
+	g.Expect(h.writes.take()).To(Equal([]string{"patch ElementalHost/status"}), "one write has all facts")
 }
 
-func TestEvidenceThatFlaps(t *testing.T) {
+func TestFlappingEvidenceIsDeferred(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
 	token := h.fleet()
@@ -268,40 +274,40 @@ func TestEvidenceThatFlaps(t *testing.T) {
 	result := func() infrav1.ProbeResult { return h.host(a.name).Status.Endpoint.Probe.Result }
 
 	a.reportEndpoint(probed(endpoint, true, 0))
-	g.Expect(h.settle()).To(HaveLen(1), "the first is written at once")
+	g.Expect(h.settledWrites()).To(HaveLen(1), "the first is written at once")
 	for i := range 5 {
 		a.reportEndpoint(probed(endpoint, i%2 != 0, 0))
 	}
-	g.Expect(h.settle()).To(BeEmpty())
-	h.clock.Step(time.Second)
+	g.Expect(h.settledWrites()).To(BeEmpty())
+	h.step(time.Second)
 	g.Eventually(result, eventually, often).Should(Equal(infrav1.ProbeUnreachable))
-	g.Expect(h.settle()).To(HaveLen(1), "of those that follow the newest is")
+	g.Expect(h.settledWrites()).To(HaveLen(1), "of later changes, the newest is written")
 
 	a.reportEndpoint(probed(endpoint, true, 0))
 	a.reportEndpoint(probed(endpoint, false, 0))
-	h.clock.Step(time.Second)
-	g.Expect(h.settle()).To(BeEmpty(), "and none if it is what was before")
+	h.step(time.Second)
+	g.Expect(h.settledWrites()).To(BeEmpty(), "no write if the evidence is unchanged")
 
-	h.clock.Step(time.Second)
+	h.step(time.Second)
 	a.reportEndpoint(probed(endpoint, true, 0))
 	a.reportEndpoint(probed(endpoint, false, 0))
 	step := probed(endpoint, false, 0)
 	step.Kubeconfigs = "10.0.0.2:6443"
 	a.reportEndpoint(step)
-	g.Expect(h.host(a.name).Status.Endpoint.Kubeconfigs).To(Equal("10.0.0.2:6443"), "a step of a move does not wait")
-	g.Expect(result()).To(Equal(infrav1.ProbeUnreachable), "and brings the evidence along")
-	h.clock.Step(time.Second)
-	g.Expect(h.settle()).To(HaveLen(2))
+	g.Expect(h.host(a.name).Status.Endpoint.Kubeconfigs).To(Equal("10.0.0.2:6443"), "an address is written at once")
+	g.Expect(result()).To(Equal(infrav1.ProbeUnreachable), "the evidence is written with it")
+	h.step(time.Second)
+	g.Expect(h.settledWrites()).To(HaveLen(2))
 
 	a.reportEndpoint(probed(endpoint, true, 0))
 	h.writes.take()
 	a.reportEndpoint(probed(endpoint, false, 0))
 	h.cachedSoon(h.patch(a.name, func(host *infrav1.ElementalHost) { host.Spec.Fence = &infrav1.HostFence{Reason: "dead"} }))
-	h.clock.Step(time.Second)
-	g.Expect(h.settle()).To(BeEmpty(), "what waits is judged when it is written")
+	h.step(time.Second)
+	g.Expect(h.settledWrites()).To(BeEmpty(), "deferred evidence is checked when it is due")
 }
 
-func TestEndpointsThatAreNone(t *testing.T) {
+func TestInvalidEndpointReports(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
 	token := h.fleet()
@@ -319,7 +325,7 @@ func TestEndpointsThatAreNone(t *testing.T) {
 		got := a.call(http.MethodPost, protocol.PathReport, `{"endpoint":`+body+`}`)
 		g.Expect(got.status).To(Equal(http.StatusBadRequest), "%.80s", body)
 		g.Expect(got.problem().Status).To(Equal(http.StatusBadRequest))
-		h.clock.Step(time.Second) // or it reports too often
+		h.step(time.Second) // below the rate limit
 	}
 	g.Expect(h.writes.take()).To(BeEmpty())
 
@@ -335,7 +341,7 @@ func TestEndpointsThatAreNone(t *testing.T) {
 	}
 	a.reportEndpoint(long)
 	is := h.host(a.name).Status.Endpoint
-	g.Expect(len(is.Message)).To(BeNumerically("<=", protocol.MaxMessageBytes), "texts are cut, as all are")
+	g.Expect(len(is.Message)).To(BeNumerically("<=", protocol.MaxMessageBytes), "texts are cut")
 	g.Expect(is.Probe.Message).To(HaveLen(protocol.MaxProbeMessageBytes))
 	g.Expect(is.Probe.Since.Time).To(BeTemporally("==", h.clock.Now().Truncate(time.Second)))
 	g.Expect(is.APIServer.CertificateNames).To(HaveLen(protocol.MaxDevices))

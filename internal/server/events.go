@@ -10,11 +10,30 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/audit"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/hoststore"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/listener"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/planinput"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/session"
 )
 
-// watch has the API follow hosts, their clusters, Machines and registrations. Hosts
-// that are there already come as additions. It returns what ends it.
-func (s *Server) watch(ctx context.Context) (stop func(), err error) {
+// Informers is the part of cache.Cache that the server needs.
+type Informers interface {
+	GetInformer(ctx context.Context, object client.Object, opts ...cache.InformerGetOption) (cache.Informer, error)
+}
+
+// eventHandler passes events of the cache to the packages that depend on them.
+type eventHandler struct {
+	hosts        *hoststore.Store
+	sessions     *session.Tracker
+	audit        *audit.Log
+	certificates *listener.Certificates
+	plans        *planinput.Notifier
+}
+
+// watch registers handlers for hosts, clusters, machines and registrations, and waits until
+// they have received all existing objects. stop removes them.
+func (h *eventHandler) watch(ctx context.Context, informers Informers) (stop func(), err error) {
 	var stops []func()
 	stop = func() {
 		for _, f := range stops {
@@ -26,25 +45,34 @@ func (s *Server) watch(ctx context.Context) (stop func(), err error) {
 		handler toolscache.ResourceEventHandler
 	}{
 		{&infrav1.ElementalHost{}, toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { s.hostEvent(o, false) },
-			UpdateFunc: func(before, o any) { s.hostChanged(ctx, before, o) },
-			DeleteFunc: func(o any) { s.hostGone(ctx, o) },
+			AddFunc:    func(o any) { h.hostSeen(o) },
+			UpdateFunc: func(before, after any) { h.hostChanged(ctx, before, after) },
+			DeleteFunc: func(o any) { h.hostDeleted(ctx, o) },
 		}},
 		{&infrav1.ElementalCluster{}, toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { s.clusterEvent(ctx, nil, o) },
-			UpdateFunc: func(before, o any) { s.clusterEvent(ctx, before, o) },
-			DeleteFunc: func(o any) { s.clusterEvent(ctx, nil, o) },
+			AddFunc:    func(o any) { h.infraClusterChanged(ctx, nil, o) },
+			UpdateFunc: func(before, after any) { h.infraClusterChanged(ctx, before, after) },
+			DeleteFunc: func(o any) { h.infraClusterChanged(ctx, nil, o) },
+		}},
+		{&clusterv1.Cluster{}, toolscache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { h.clusterChanged(ctx, nil, o) },
+			UpdateFunc: func(before, after any) { h.clusterChanged(ctx, before, after) },
+			DeleteFunc: func(o any) { h.clusterDeleted(ctx, o) },
 		}},
 		{&clusterv1.Machine{}, toolscache.ResourceEventHandlerFuncs{
-			AddFunc: func(o any) { s.machineAdded(ctx, o) },
+			AddFunc: func(o any) { h.machineAdded(ctx, o) },
+		}},
+		{&infrav1.ElementalMachine{}, toolscache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { h.elementalMachineChanged(nil, o) },
+			UpdateFunc: h.elementalMachineChanged,
 		}},
 		{&infrav1.ElementalRegistration{}, toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { s.registrationEvent(nil, o) },
-			UpdateFunc: s.registrationEvent,
-			DeleteFunc: func(o any) { s.registrationEvent(nil, o) },
+			AddFunc:    func(o any) { h.registrationChanged(nil, o) },
+			UpdateFunc: h.registrationChanged,
+			DeleteFunc: func(o any) { h.registrationChanged(nil, o) },
 		}},
 	} {
-		informer, err := s.informers.GetInformer(ctx, w.object)
+		informer, err := informers.GetInformer(ctx, w.object)
 		if err != nil {
 			stop()
 			return nil, fmt.Errorf("getting informer: %w", err)
@@ -63,51 +91,82 @@ func (s *Server) watch(ctx context.Context) (stop func(), err error) {
 	return stop, nil
 }
 
-// Informers is the part of cache.Cache that the API needs.
-type Informers interface {
-	GetInformer(ctx context.Context, object client.Object, opts ...cache.InformerGetOption) (cache.Informer, error)
-}
-
-func (s *Server) hostChanged(ctx context.Context, before, after any) {
-	was, isHost := before.(*infrav1.ElementalHost)
-	is, areHosts := after.(*infrav1.ElementalHost)
-	if isHost && areHosts && was.UID == is.UID {
-		s.watched(ctx, was, is)
-		s.membersChanged(ctx, was, is)
+func (h *eventHandler) hostChanged(ctx context.Context, before, after any) {
+	old, oldOK := before.(*infrav1.ElementalHost)
+	changed, newOK := after.(*infrav1.ElementalHost)
+	if oldOK && newOK && old.UID == changed.UID {
+		h.audit.RecordSpecChange(ctx, old, changed)
+		h.plans.HostChanged(ctx, old, changed)
 	}
-	s.hostEvent(after, false)
+	h.hostSeen(after)
 }
 
-func (s *Server) hostGone(ctx context.Context, object any) {
-	s.hostEvent(object, true)
-	if was, ok := unwrap(object).(*infrav1.ElementalHost); ok {
-		s.membersChanged(ctx, was, &infrav1.ElementalHost{ObjectMeta: was.ObjectMeta})
-	}
-}
-
-func (s *Server) hostEvent(object any, deleted bool) {
+func (h *eventHandler) hostDeleted(ctx context.Context, object any) {
 	host, ok := unwrap(object).(*infrav1.ElementalHost)
 	if !ok {
 		return
 	}
-	key := client.ObjectKeyFromObject(host)
-	s.hosts.seen(host, deleted)
-	if deleted {
-		s.presence.forget(key)
-		return
-	}
-	if host.Spec.Lock != nil {
-		// Whoever is let in again is not judged by what led to the lock.
-		s.presence.forgetBoots(key)
-	}
-	if c := host.Status.Connection; c != nil && c.State == infrav1.ConnectionConnected {
-		s.presence.seen(key)
-	}
-	s.presence.wake(key)
+	h.hosts.ObserveCache(host, true)
+	h.sessions.Forget(client.ObjectKeyFromObject(host))
+	h.plans.HostChanged(ctx, host, &infrav1.ElementalHost{ObjectMeta: host.ObjectMeta})
 }
 
-// registrationEvent follows the URLs that hosts use.
-func (s *Server) registrationEvent(before, after any) {
+// hostSeen handles a host that was created or changed.
+func (h *eventHandler) hostSeen(object any) {
+	host, ok := object.(*infrav1.ElementalHost)
+	if !ok {
+		return
+	}
+	key := client.ObjectKeyFromObject(host)
+	h.hosts.ObserveCache(host, false)
+	if host.Spec.Lock != nil {
+		// The boots that led to the lock must not lock the host again once it is unlocked.
+		h.sessions.ForgetBoots(key)
+	}
+	if c := host.Status.Connection; c != nil && c.State == infrav1.ConnectionConnected {
+		h.sessions.Expect(key)
+	}
+	h.sessions.Wake(key)
+}
+
+func (h *eventHandler) infraClusterChanged(ctx context.Context, before, after any) {
+	changed, ok := unwrap(after).(*infrav1.ElementalCluster)
+	if !ok {
+		return
+	}
+	old, _ := before.(*infrav1.ElementalCluster)
+	h.plans.InfraClusterChanged(ctx, old, changed)
+}
+
+func (h *eventHandler) clusterChanged(ctx context.Context, before, after any) {
+	if changed, ok := after.(*clusterv1.Cluster); ok {
+		old, _ := before.(*clusterv1.Cluster)
+		h.plans.ClusterChanged(ctx, old, changed)
+	}
+}
+
+func (h *eventHandler) clusterDeleted(ctx context.Context, object any) {
+	if cluster, ok := unwrap(object).(*clusterv1.Cluster); ok {
+		h.plans.ClusterDeleted(ctx, cluster)
+	}
+}
+
+func (h *eventHandler) elementalMachineChanged(before, after any) {
+	if changed, ok := after.(*infrav1.ElementalMachine); ok {
+		old, _ := before.(*infrav1.ElementalMachine)
+		h.plans.MachineChanged(old, changed)
+	}
+}
+
+func (h *eventHandler) machineAdded(ctx context.Context, object any) {
+	if machine, ok := object.(*clusterv1.Machine); ok {
+		h.plans.MachineAdded(ctx, machine)
+	}
+}
+
+// registrationChanged handles a registration that was created or deleted, or whose spec
+// changed.
+func (h *eventHandler) registrationChanged(before, after any) {
 	registration, ok := unwrap(after).(*infrav1.ElementalRegistration)
 	if !ok {
 		return
@@ -115,14 +174,14 @@ func (s *Server) registrationEvent(before, after any) {
 	if old, ok := before.(*infrav1.ElementalRegistration); ok && old.Generation == registration.Generation {
 		return
 	}
-	s.certificates.invalidate()
-	s.presence.wakeNamespace(registration.Namespace)
+	h.certificates.RegistrationsChanged()
+	h.sessions.WakeNamespace(registration.Namespace)
 }
 
-// unwrap returns the object of an event that may have come too late.
+// unwrap returns the object of a deletion, which may have been missed by the watch.
 func unwrap(object any) any {
-	if late, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
-		return late.Obj
+	if missed, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+		return missed.Obj
 	}
 	return object
 }

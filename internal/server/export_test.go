@@ -1,17 +1,15 @@
 package server
 
-// Scheduled is how many calls are still to be made.
-func (s *Server) Scheduled() int {
-	s.schedule.mu.Lock()
-	defer s.schedule.mu.Unlock()
-	return len(s.schedule.entries)
-}
+import infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 
-// Routes lists the routes, for comparison with the document.
-func Routes() []string {
-	var out []string
-	for _, r := range (&Server{}).routeTable() {
-		out = append(out, r.method+" "+r.path)
-	}
-	return out
+// ScheduledCalls returns the number of timed calls that are still to be made.
+func (s *Server) ScheduledCalls() int { return s.timers.Len() }
+
+// OwnWrites returns the hosts that the server remembers to have written.
+func (s *Server) OwnWrites() []*infrav1.ElementalHost { return s.hosts.OwnWrites() }
+
+// Idle reports whether no timed call is due and no status is being written.
+func (s *Server) Idle() bool {
+	// A status that has been written may have scheduled a call.
+	return s.timers.Waits() && s.statusQueue.Unfinished() == 0 && s.timers.Waits()
 }

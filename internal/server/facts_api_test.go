@@ -16,17 +16,17 @@ func TestReportedClockAndErasure(t *testing.T) {
 	h := start(t)
 	a := h.ready()
 	hello := enrolRequest().Hello
-	tell := func(ahead time.Duration) {
+	reportSkew := func(ahead time.Duration) {
 		t.Helper()
 		at := h.clock.Now().Add(ahead)
 		hello.Time = &at
 		g.Expect(a.report(protocol.Report{Hello: &hello}).status).To(Equal(http.StatusNoContent))
 	}
-	tell(10 * time.Second)
+	reportSkew(10 * time.Second)
 	g.Expect(h.writes.take()).To(BeEmpty())
-	tell(125 * time.Second)
-	tell(150 * time.Second)
-	g.Expect(h.writes.take()).To(HaveLen(1), "seconds are not worth a write")
+	reportSkew(125 * time.Second)
+	reportSkew(150 * time.Second)
+	g.Expect(h.writes.take()).To(HaveLen(1), "seconds cause no write")
 	g.Expect(h.host(a.name).Status.Agent.ClockSkewSeconds).To(BeEquivalentTo(120))
 
 	h.cachedSoon(h.patch(a.name, bound("c1")))

@@ -29,26 +29,26 @@ import (
 )
 
 const (
-	// idleHosts is enough to have what does not grow with hosts lost among them.
+	// idleHosts is large enough to make costs negligible that do not grow with hosts.
 	idleHosts = 2000
-	// pollersVariable has this program be the hosts rather than run tests.
+	// pollersVariable makes this program act as the hosts instead of running tests.
 	pollersVariable = "ELEMENTAL_TEST_POLLERS"
 	idleTimeout     = 3 * time.Minute
 )
 
-// BenchmarkIdleHost measures what a connected host costs the manager's process: the
-// bytes that are live after a collection, in the heap and in goroutines' stacks,
-// of its object in the cache and its waiting poll, and as a ratio to a poll that
-// waits in a handler that does nothing else. The hosts are another process.
+// BenchmarkIdleHost measures the memory that a connected host costs the manager: the live
+// bytes after a garbage collection, in heap and stacks, of its cached object and its waiting
+// poll. It also reports their ratio to a poll that waits in an empty handler. The hosts are
+// in another process.
 func BenchmarkIdleHost(b *testing.B) {
 	for b.Loop() {
 		p := startPollers(b)
 		start := live()
 		stop, target := bare(b)
-		p.tell(b, target)
+		p.send(b, target)
 		NewWithT(b).Eventually(target.waiting.Load).WithTimeout(idleTimeout).Should(BeEquivalentTo(idleHosts))
 		plain := live().since(start)
-		p.tell(b, pollTarget{})
+		p.send(b, pollTarget{})
 		stop()
 
 		m := newBench(b)
@@ -63,10 +63,10 @@ func BenchmarkIdleHost(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		p.tell(b, pollTarget{URL: m.url + protocol.PathPlan + "?boot=b&after=", Roots: bundle})
+		p.send(b, pollTarget{URL: m.url + protocol.PathPlan + "?boot=b&after=", Roots: bundle})
 		NewWithT(b).Eventually(m.waits).WithTimeout(idleTimeout).Should(BeEquivalentTo(idleHosts))
 		poll := live().since(settled)
-		p.tell(b, pollTarget{})
+		p.send(b, pollTarget{})
 
 		b.ReportMetric(plain.total(), "bare-B/host")
 		b.ReportMetric(plain.stack, "bare-stack-B/host")
@@ -76,14 +76,13 @@ func BenchmarkIdleHost(b *testing.B) {
 		b.ReportMetric(object.total(), "cache-B/host")
 		b.ReportMetric((poll.total()+object.total())/plain.total(), "x-bare")
 	}
-	b.ReportMetric(0, "ns/op") // the time says nothing
+	b.ReportMetric(0, "ns/op") // the time has no meaning
 }
 
-// memory is what is in use.
+// memory is the memory in use.
 type memory struct{ heap, stack, objects float64 }
 
-// live collects garbage, also of stacks that have become too large, until that
-// changes little any more.
+// live collects garbage, which also shrinks stacks, until the memory in use is stable.
 func live() memory {
 	var s runtime.MemStats
 	const rounds = 6
@@ -101,7 +100,7 @@ func (m memory) since(before memory) memory {
 
 func (m memory) total() float64 { return m.heap + m.stack }
 
-// pollTarget is where hosts poll; blank: nowhere any more.
+// pollTarget is the URL that the hosts poll. Empty: they stop.
 type pollTarget struct {
 	URL, Roots string
 
@@ -145,7 +144,7 @@ func bare(b *testing.B) (stop func(), _ pollTarget) {
 	}, target
 }
 
-// pollers are the hosts, in a process of their own.
+// pollers is the process of the hosts.
 type pollers struct {
 	fingerprints []string
 	in           io.Writer
@@ -184,9 +183,8 @@ func startPollers(b *testing.B) *pollers {
 	return p
 }
 
-// tell sends the hosts somewhere. It returns when they have all got there, or have
-// all left.
-func (p *pollers) tell(b *testing.B, target pollTarget) {
+// send makes the hosts poll a target, or stop. It returns when all hosts do.
+func (p *pollers) send(b *testing.B, target pollTarget) {
 	b.Helper()
 	if err := json.NewEncoder(p.in).Encode(target); err != nil {
 		b.Fatal(err)
@@ -198,7 +196,7 @@ func (p *pollers) tell(b *testing.B, target pollTarget) {
 	}
 }
 
-// pollForever is what the other process does, until its input ends.
+// pollForever runs in the process of the hosts, until its input ends.
 func pollForever(in io.Reader, out io.Writer) error {
 	keys := make([]*ecdsa.PrivateKey, idleHosts)
 	for i := range keys {
@@ -216,7 +214,7 @@ func pollForever(in io.Reader, out io.Writer) error {
 	for {
 		var target, end pollTarget
 		if err := targets.Decode(&target); err != nil {
-			return nil //nolint:nilerr // the other side has ended
+			return nil //nolint:nilerr // the parent process has ended
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		var polls sync.WaitGroup
@@ -227,7 +225,7 @@ func pollForever(in io.Reader, out io.Writer) error {
 		cancel()
 		polls.Wait()
 		if err != nil {
-			return nil //nolint:nilerr // the other side has ended
+			return nil //nolint:nilerr // the parent process has ended
 		}
 		fmt.Fprintln(out, "left")
 	}
@@ -267,7 +265,7 @@ func pollAs(ctx context.Context, key *ecdsa.PrivateKey, target pollTarget) {
 	}
 }
 
-// waits counts the hosts whose polls wait: each has asked for its plan before.
+// waits counts the hosts whose polls wait: each has received its plan before.
 func (m *bench) waits() (int, error) {
 	families, err := m.metrics.Gather()
 	if err != nil {

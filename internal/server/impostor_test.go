@@ -25,28 +25,28 @@ func previously(a *agent) *protocol.Previous {
 	return &protocol.Previous{HostID: a.id, Namespace: a.h.namespace, Name: a.name}
 }
 
-// Another key that says it is a host, in every way there is, is another host.
+// Another key that claims to be a host, in every field that it can send, is another host.
 func TestThreat04_AssertedIdentity(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
-	h.registration("edge")
+	h.registration("edge", readopting)
 	token, _ := h.token("edge", func(t *enrolment.Token) { t.MaxUses = 10 })
 	victim := h.enrolled(token)
 	before := h.host(victim.name)
 	request := enrolRequest()
 	request.Previous = previously(victim)
 	for _, credential := range []string{"", token} {
-		thief := h.agent()
-		g.Expect(thief.enrolAs(credential, request).status).To(Equal(http.StatusOK))
-		g.Expect(thief.name).NotTo(Equal(victim.name))
-		g.Expect(thief.id).NotTo(Equal(victim.id))
-		g.Expect(h.host(thief.name).Spec.Approval).To(Equal(infrav1.ApprovalPending))
+		attacker := h.agent()
+		g.Expect(attacker.enrolAs(credential, request).status).To(Equal(http.StatusOK))
+		g.Expect(attacker.name).NotTo(Equal(victim.name))
+		g.Expect(attacker.id).NotTo(Equal(victim.id))
+		g.Expect(h.host(attacker.name).Spec.Approval).To(Equal(infrav1.ApprovalPending))
 	}
 	g.Expect(h.host(victim.name).Spec).To(Equal(before.Spec))
 	g.Expect(h.host(victim.name).Status).To(Equal(before.Status))
 }
 
-// Labels decide where workloads go. A host has no say in them.
+// Labels decide where workloads run. A host can't influence them.
 func TestThreat07_LabelsFromHost(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
@@ -78,7 +78,7 @@ func TestThreat07_LabelsFromHost(t *testing.T) {
 	g.Expect(h.host(hosts[0].Name).Labels).To(Equal(want))
 }
 
-// named returns an agent whose certificate claims what it can.
+// named returns an agent whose certificate has forged names.
 func (h *harness) named(victim *agent, template *x509.Certificate) *agent {
 	h.tb.Helper()
 	a := h.agent()
@@ -93,57 +93,56 @@ func (h *harness) named(victim *agent, template *x509.Certificate) *agent {
 	return a
 }
 
-// There is no certificate request to smuggle names in by, and names in the
-// client's own certificate mean nothing.
+// Hosts send no certificate requests, and names in a client certificate are ignored.
 func TestThreat08_NamesInCertificate(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
 	victim := h.ready()
-	thief := h.named(victim, &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature})
-	g.Expect(thief.plan404().problem().Type).To(Equal(protocol.ProblemUnknownHost))
-	g.Expect(thief.report(protocol.Report{}).problem().Type).To(Equal(protocol.ProblemUnknownHost))
-	g.Expect(thief.enrol("").problem().Type).To(Equal(protocol.ProblemTokenRefused))
-	// Nor does a certificate count that follows the one whose key is proven.
+	attacker := h.named(victim, &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature})
+	g.Expect(attacker.plan404().problem().Type).To(Equal(protocol.ProblemUnknownHost))
+	g.Expect(attacker.report(protocol.Report{}).problem().Type).To(Equal(protocol.ProblemUnknownHost))
+	g.Expect(attacker.enrol("").problem().Type).To(Equal(protocol.ProblemTokenRefused))
+	// Further certificates after the one whose key is proven are ignored.
 	stolen, err := identity.ClientCertificate(victim.key)
 	g.Expect(err).NotTo(HaveOccurred())
-	own, err := identity.ClientCertificate(thief.key)
+	own, err := identity.ClientCertificate(attacker.key)
 	g.Expect(err).NotTo(HaveOccurred())
 	own.Certificate = append(own.Certificate, stolen.Certificate...)
-	chained := h.agentWith(thief.key)
+	chained := h.agentWith(attacker.key)
 	chained.http.Transport.(*http.Transport).TLSClientConfig.Certificates = []tls.Certificate{own}
 	g.Expect(chained.plan404().problem().Type).To(Equal(protocol.ProblemUnknownHost))
 }
 
-// A host gets nothing, and changes nothing, of another one.
+// A host can read and change nothing of another host.
 func TestThreat09_ForeignPlan(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
 	h.registration("edge")
 	token, _ := h.token("edge", func(t *enrolment.Token) { t.MaxUses = 2 })
-	victim, curious := h.enrolled(token), h.enrolled(token)
+	victim, attacker := h.enrolled(token), h.enrolled(token)
 	h.chain(victim.name, "victim").create(h)
 	p := victim.plan("")
 	g.Expect(p.Operation.ID).To(Equal("claim-victim"))
 	for _, query := range []string{"?host=" + victim.name, "?hostID=" + victim.id, "?after=" + p.Revision, "?name=" + victim.name + "&namespace=" + h.namespace} {
-		got := curious.call(http.MethodGet, protocol.PathPlan+query, nil)
+		got := attacker.call(http.MethodGet, protocol.PathPlan+query, nil)
 		g.Expect(got.status).To(Equal(http.StatusOK))
 		g.Expect(got.body).NotTo(ContainSubstring("victim"))
 	}
-	g.Expect(curious.bootstrap("claim-victim").status).To(Equal(http.StatusNotFound))
+	g.Expect(attacker.bootstrap("claim-victim").status).To(Equal(http.StatusNotFound))
 	before := h.host(victim.name)
-	g.Expect(curious.reportOperation(protocol.OperationBootstrap, "claim-victim", protocol.StateFailed).problem().Type).To(Equal(protocol.ProblemNoOperation))
-	g.Expect(curious.rotate(victim, 1).status).To(Equal(http.StatusBadRequest))
-	g.Expect(curious.enrolAs("", withSerial("SN 1")).status).To(Equal(http.StatusOK), "with its own key it is itself")
+	g.Expect(attacker.reportOperation(protocol.OperationBootstrap, "claim-victim", protocol.StateFailed).problem().Type).To(Equal(protocol.ProblemNoOperation))
+	g.Expect(attacker.rotate(victim, 1).status).To(Equal(http.StatusBadRequest))
+	g.Expect(attacker.enrolAs("", withSerial("SN 1")).status).To(Equal(http.StatusOK), "its own key identifies it")
 	g.Expect(h.host(victim.name)).To(Equal(before))
 	g.Expect(h.logs.text()).NotTo(ContainSubstring(`"decision":"BootstrapServed"`))
 }
 
-// No header says who calls, whatever a proxy would write into it.
+// Headers that a proxy may set are ignored.
 func TestThreat23_ForgedHeaders(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
 	victim := h.ready()
-	thief := h.agent()
+	attacker := h.agent()
 	send := func(a *agent, path string) answer {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.url+path, bytes.NewReader(nil))
@@ -160,16 +159,16 @@ func TestThreat23_ForgedHeaders(t *testing.T) {
 		g.Expect(resp.Body.Close()).To(Succeed())
 		return answer{status: resp.StatusCode}
 	}
-	g.Expect(send(thief, protocol.PathPlan).status).To(Equal(http.StatusUnauthorized))
-	g.Expect(send(thief, protocol.PathBootstrap+"?operation=c1").status).To(Equal(http.StatusUnauthorized))
+	g.Expect(send(attacker, protocol.PathPlan).status).To(Equal(http.StatusUnauthorized))
+	g.Expect(send(attacker, protocol.PathBootstrap+"?operation=c1").status).To(Equal(http.StatusUnauthorized))
 	g.Expect(send(victim, protocol.PathPlan).status).To(Equal(http.StatusOK))
 }
 
-// A host that was deleted comes back: nothing but an administrator lets it in.
+// A deleted host enrols again: only an administrator can approve it.
 func TestThreat31_DeletedHostRejoins(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
-	h.registration("edge")
+	h.registration("edge", readopting)
 	token, _ := h.token("edge", func(t *enrolment.Token) { t.MaxUses = 10 })
 	for _, credential := range []string{"", "expired", token} {
 		a := h.enrolled(token)
@@ -194,25 +193,30 @@ func TestThreat31_DeletedHostRejoins(t *testing.T) {
 		}
 	}
 	g.Expect(h.logs.text()).To(ContainSubstring(`"decision":"Readopted"`))
+
+	// A host of another manager says so, and has a token of this one.
+	request := enrolRequest()
+	request.Previous = &protocol.Previous{HostID: "x", Namespace: h.namespace, Name: "x"}
+	g.Expect(h.agent().enrolAs(token, request).body).To(ContainSubstring(`"approved":false`))
 }
 
 func TestReadoption(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
-	h.registration("denying", func(r *infrav1.ElementalRegistration) { r.Spec.Readoption = infrav1.ReadoptionDenied })
+	h.registration("denying")
 	request := enrolRequest()
 	request.Previous = &protocol.Previous{HostID: "old", Namespace: h.namespace, Name: "Box 1!"}
 	a := h.agent()
 	g.Expect(a.enrolAs("", request).problem().Type).To(Equal(protocol.ProblemTokenRefused))
-	h.registration("south")
+	h.registration("south", readopting)
 	h.writes.take()
 	g.Expect(a.enrolAs("", request).status).To(Equal(http.StatusOK))
 	g.Expect(h.writes.take()).To(Equal([]string{"create ElementalHost", "patch ElementalHost/status"}))
 	g.Expect(a.name).To(Equal("box-1"))
 	g.Expect(h.host("box-1").Spec.RegistrationRef.Name).To(Equal("south"))
-	h.registration("north")
+	h.registration("north", readopting)
 	second := h.agent()
 	g.Expect(second.enrolAs("", request).status).To(Equal(http.StatusOK))
 	g.Expect(second.name).To(Equal("box-1-" + second.id))
-	g.Expect(h.host(second.name).Spec.RegistrationRef).To(BeNil(), "it could have come by either")
+	g.Expect(h.host(second.name).Spec.RegistrationRef).To(BeNil(), "both registrations allow it")
 }

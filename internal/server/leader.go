@@ -14,14 +14,15 @@ import (
 // +kubebuilder:rbac:groups="",namespace=system,resources=pods,verbs=patch
 
 const (
-	// LeaderLabel is on the Pod that serves the agent API; the Service selects it.
+	// ServiceName is the name of the Service of the agent API.
+	ServiceName = "elemental-agent-api"
+	// LeaderLabel is set on the Pod that serves the agent API. The Service selects it.
 	LeaderLabel = "infrastructure.cluster.x-k8s.io/elemental-agent-api"
 	leaderValue = "leader"
 )
 
-// podLabel marks the own Pod as the one that serves. A container that restarts
-// finds the mark of its former life and must take it away before another leader
-// sets its own.
+// podLabel sets and removes LeaderLabel on the manager's own Pod. A restarted container
+// must remove the label that it set before, because another Pod may lead now.
 type podLabel struct {
 	writer client.Writer
 	pod    types.NamespacedName
@@ -30,13 +31,13 @@ type podLabel struct {
 	err  error
 }
 
-// clear takes the mark away, once in a process.
+// clear removes the label, once in a process.
 func (l *podLabel) clear(ctx context.Context) error {
 	l.once.Do(func() { l.err = l.patch(ctx, "null") })
 	return l.err
 }
 
-// set marks the Pod, after a stale mark was cleared.
+// set sets the label, after clear has succeeded.
 func (l *podLabel) set(ctx context.Context) error {
 	if err := l.clear(ctx); err != nil {
 		return err
@@ -56,13 +57,13 @@ func (l *podLabel) patch(ctx context.Context, value string) error {
 	return nil
 }
 
-// follower clears the mark at the start of every replica.
-type follower struct {
+// labelCleaner removes the label at the start of every replica, leader or not.
+type labelCleaner struct {
 	label *podLabel
 }
 
 // Start implements manager.Runnable.
-func (f follower) Start(ctx context.Context) error { return f.label.clear(ctx) }
+func (c labelCleaner) Start(ctx context.Context) error { return c.label.clear(ctx) }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
-func (follower) NeedLeaderElection() bool { return false }
+func (labelCleaner) NeedLeaderElection() bool { return false }

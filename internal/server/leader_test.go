@@ -14,7 +14,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
 )
 
-func TestLeaderMarksItsPod(t *testing.T) {
+func TestLeaderLabelsItsPod(t *testing.T) {
 	g := NewWithT(t)
 	var pod *corev1.Pod
 	h := start(t, func(o *server.Options) {
@@ -29,7 +29,7 @@ func TestLeaderMarksItsPod(t *testing.T) {
 		h.must(h.admin.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
 		return pod.Labels
 	}, eventually, often).Should(Equal(map[string]string{"app": "x", server.LeaderLabel: "leader"}))
-	g.Expect(h.writes.take()).To(Equal([]string{"patch Pod", "patch Pod"}), "a stale mark is taken away first")
+	g.Expect(h.writes.take()).To(Equal([]string{"patch Pod", "patch Pod"}), "a stale label is removed first")
 }
 
 func TestThreat29_SourceThatGuesses(t *testing.T) {
@@ -42,5 +42,5 @@ func TestThreat29_SourceThatGuesses(t *testing.T) {
 	got := a.enrol("x")
 	g.Expect(got.status).To(Equal(http.StatusTooManyRequests))
 	g.Expect(got.header.Get("Retry-After")).To(Equal("1"))
-	g.Expect(a.call(http.MethodGet, protocol.PathPlan, nil).status).To(Equal(http.StatusTooManyRequests), "unknown keys count as well")
+	g.Expect(a.call(http.MethodGet, protocol.PathPlan, nil).status).To(Equal(http.StatusTooManyRequests), "requests with unknown keys count too")
 }

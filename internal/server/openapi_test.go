@@ -12,7 +12,7 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/api"
 )
 
 func rotation(tb testing.TB, from, to *agent, generation int64) protocol.RotateRequest {
@@ -28,7 +28,7 @@ func rotation(tb testing.TB, from, to *agent, generation int64) protocol.RotateR
 	return protocol.RotateRequest{PublicKey: spki, Signature: signature, Generation: generation}
 }
 
-// document is the part of OpenAPI that is compared with the code.
+// document is the part of the OpenAPI document that is compared with the code.
 type document struct {
 	Paths map[string]map[string]struct {
 		Responses map[string]any `json:"responses"`
@@ -43,11 +43,11 @@ type document struct {
 	} `json:"components"`
 }
 
-func TestDocumentIsTrue(t *testing.T) {
+func TestOpenAPIDocument(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
 	a := h.ready()
-	got := a.call(http.MethodGet, server.PathOpenAPI, nil)
+	got := a.call(http.MethodGet, api.PathOpenAPI, nil)
 	g.Expect(got.status).To(Equal(http.StatusOK))
 	var doc document
 	g.Expect(json.Unmarshal([]byte(got.body), &doc)).To(Succeed())
@@ -66,7 +66,7 @@ func TestDocumentIsTrue(t *testing.T) {
 			}
 		}
 	}
-	g.Expect(documented).To(ConsistOf(server.Routes()), "each route is in the document")
+	g.Expect(documented).To(ConsistOf(api.Routes()), "each route is in the document")
 
 	for _, value := range []any{
 		protocol.Hello{}, protocol.EnrolRequest{}, protocol.EnrolResponse{}, protocol.Inventory{}, protocol.SMBIOS{}, protocol.CPU{},
@@ -96,5 +96,5 @@ func TestDocumentIsTrue(t *testing.T) {
 		g.Expect(schema.Required).To(Equal(required), kind.Name())
 		delete(doc.Components.Schemas, kind.Name())
 	}
-	g.Expect(doc.Components.Schemas).To(BeEmpty(), "the document has no more kinds than the protocol")
+	g.Expect(doc.Components.Schemas).To(BeEmpty(), "the document has no other kinds than the protocol")
 }

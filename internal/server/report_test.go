@@ -28,7 +28,7 @@ func (a *agent) reportOperation(kind protocol.OperationType, id string, state pr
 	return a.report(protocol.Report{Operations: []protocol.OperationReport{op}})
 }
 
-// ready returns an agent of an approved host, after the writes of its enrolment.
+// ready returns an agent of an approved host, and drops the writes of its enrolment.
 func (h *harness) ready() *agent {
 	h.tb.Helper()
 	h.registration("edge")
@@ -57,7 +57,7 @@ func TestReportIsWrittenOnceWithItsConditions(t *testing.T) {
 	g.Expect(condition.Message).To(ContainSubstring("exit status 1"))
 	g.Expect(h.writes.take()).To(Equal([]string{"patch ElementalHost/status"}))
 
-	// A repeated report, and one that comes too late, change nothing.
+	// Repeated and late reports change nothing.
 	g.Expect(a.reportOperation(protocol.OperationBootstrap, "c1", protocol.StateFailed, failed).status).To(Equal(http.StatusNoContent))
 	g.Expect(a.reportOperation(protocol.OperationBootstrap, "c1", protocol.StateSucceeded).status).To(Equal(http.StatusNoContent))
 	g.Expect(a.reportOperation(protocol.OperationBootstrap, "c1", protocol.StateRunning).status).To(Equal(http.StatusNoContent))
@@ -65,7 +65,7 @@ func TestReportIsWrittenOnceWithItsConditions(t *testing.T) {
 	g.Expect(h.host(a.name).Operation(infrav1.OperationBootstrap, "c1").State).To(Equal(infrav1.OperationFailed))
 }
 
-func TestReportOfWhatWasNeverAskedFor(t *testing.T) {
+func TestReportOfUnrequestedOperation(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
 	a := h.ready()
@@ -82,7 +82,7 @@ func TestReportOfWhatWasNeverAskedFor(t *testing.T) {
 	g.Expect(h.writes.take()).To(BeEmpty())
 
 	h.cachedSoon(h.patch(a.name, releasing))
-	// A reset that failed is tried again; one that succeeded is done.
+	// A failed reset is retried; a successful one is final.
 	for _, state := range []protocol.OperationState{protocol.StateFailed, protocol.StateSucceeded} {
 		g.Expect(a.reportOperation(protocol.OperationReset, "c1", state).status).To(Equal(http.StatusNoContent))
 		g.Expect(h.host(a.name).Operation(infrav1.OperationReset, "c1").State).To(BeEquivalentTo(state))
@@ -128,6 +128,9 @@ func TestThreat30_InventoryIsBounded(t *testing.T) {
 	message := status.Operations[0].Message
 	g.Expect(len(message)).To(BeNumerically("<=", protocol.MaxMessageBytes))
 	g.Expect(utf8.ValidString(message)).To(BeTrue())
+
+	large := `{"inventory":{"machineID":"` + strings.Repeat("x", protocol.MaxRequestBytes) + `"}}`
+	g.Expect(a.call(http.MethodPost, protocol.PathReport, large).status).To(Equal(http.StatusRequestEntityTooLarge))
 }
 
 func TestBadRequests(t *testing.T) {
@@ -172,13 +175,13 @@ func TestBadRequests(t *testing.T) {
 		}
 	}
 	g.Expect(a.call(http.MethodPost, protocol.PathReport, nil).status).To(Equal(http.StatusUnsupportedMediaType))
-	// What a newer agent sends is not held against it.
+	// Unknown fields of a newer agent are ignored.
 	g.Expect(a.call(http.MethodPost, protocol.PathReport, `{"future":{"a":[1]},"hello":{"mood":"good","protocol":1,"agentVersion":"v9"}}`).status).
 		To(Equal(http.StatusNoContent))
 	g.Expect(h.host(a.name).Status.Agent.Version).To(Equal("v9"))
 }
 
-func TestProgressIsWrittenNowAndThen(t *testing.T) {
+func TestProgressIsWrittenAtIntervals(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
 	a := h.ready()
@@ -197,26 +200,26 @@ func TestProgressIsWrittenNowAndThen(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		step(name)
 	}
-	h.clock.Step(9 * time.Second)
+	h.step(9 * time.Second)
 	step("d")
-	g.Expect(h.writes.take()).To(BeEmpty(), "nothing within the first ten seconds")
-	h.clock.Step(2 * time.Second)
+	g.Expect(h.writes.take()).To(BeEmpty(), "progress is deferred for ten seconds")
+	h.step(2 * time.Second)
 	g.Eventually(recorded, eventually, often).Should(Equal("d"))
 	for _, name := range []string{"e", "f"} {
 		step(name)
 	}
 	g.Expect(h.writes.take()).To(Equal([]string{"patch ElementalHost/status"}))
-	h.clock.Step(11 * time.Second)
+	h.step(11 * time.Second)
 	g.Eventually(recorded, eventually, often).Should(Equal("f"))
 	step("g")
 	g.Expect(a.reportOperation(protocol.OperationBootstrap, "c1", protocol.StateSucceeded).status).To(Equal(http.StatusNoContent), "the end is written at once")
 	g.Expect(h.host(a.name).Operation(infrav1.OperationBootstrap, "c1").State).To(Equal(infrav1.OperationSucceeded))
-	h.clock.Step(11 * time.Second)
-	g.Consistently(func() int { return len(h.writes.take()) + 2 }, 100*time.Millisecond, often).Should(BeNumerically("<=", 4))
+	h.step(11 * time.Second)
+	g.Expect(h.settledWrites()).To(HaveLen(2), "the progress before the end is not written after it")
 	g.Expect(h.host(a.name).Operation(infrav1.OperationBootstrap, "c1").State).To(Equal(infrav1.OperationSucceeded))
 }
 
-func TestHostThatReportsTooOften(t *testing.T) {
+func TestRateOfReportsIsLimited(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
 	a := h.ready()
@@ -228,7 +231,7 @@ func TestHostThatReportsTooOften(t *testing.T) {
 	}
 	g.Expect(last.status).To(Equal(http.StatusTooManyRequests))
 	g.Expect(last.header.Get("Retry-After")).To(Equal("1"))
-	h.clock.Step(time.Second)
+	h.step(time.Second)
 	g.Expect(a.report(protocol.Report{}).status).To(Equal(http.StatusNoContent))
 	g.Expect(h.writes.take()).To(BeEmpty())
 }

@@ -17,12 +17,12 @@ func (a *agent) rotate(to *agent, generation int64) answer {
 	return a.call(http.MethodPost, protocol.PathRotate, rotation(a.h.tb, a, to, generation))
 }
 
-// afterGrace lets the time pass in which a former key is not held against a host,
-// once the cache shows that it is the former one.
+// afterGrace waits until the cache shows the former key, and advances the clock beyond the
+// time in which it is only refused.
 func (h *harness) afterGrace(name string) {
 	h.tb.Helper()
 	h.cachedSoon(h.host(name))
-	h.clock.Step(61 * time.Second)
+	h.step(61 * time.Second)
 }
 
 func (h *harness) expectLocked(name string) {
@@ -50,7 +50,7 @@ func TestKeyRotation(t *testing.T) {
 	forged.Signature[8] ^= 1
 	g.Expect(a.call(http.MethodPost, protocol.PathRotate, forged).status).To(Equal(http.StatusBadRequest))
 	g.Expect(a.rotate(other, 1).status).To(Equal(http.StatusBadRequest), "another host's key can't be taken")
-	g.Expect(a.rotate(a, 1).status).To(Equal(http.StatusBadRequest), "a key does not follow itself")
+	g.Expect(a.rotate(a, 1).status).To(Equal(http.StatusBadRequest), "the next key must differ")
 	g.Expect(h.writes.take()).To(BeEmpty())
 
 	for range 2 { // the answer was lost
@@ -60,11 +60,11 @@ func TestKeyRotation(t *testing.T) {
 	g.Expect(h.host(a.name).Spec.Identity).To(Equal(&infrav1.HostIdentity{
 		KeyFingerprint: a.fingerprint, NextKeyFingerprint: next.fingerprint, Generation: 1,
 	}))
-	g.Expect(h.writes.take()).To(HaveLen(1))
-	g.Consistently(answers, 50*time.Millisecond).ShouldNot(Receive(), "the key in use stays good")
+	g.Expect(h.writes.take()).To(Equal([]string{"patch Secret", "patch ElementalHost"}), "the token remembers the key")
+	g.Consistently(answers, 50*time.Millisecond).ShouldNot(Receive(), "the current key stays accepted")
 	g.Expect(a.report(protocol.Report{}).status).To(Equal(http.StatusNoContent))
-	// A host that doesn't know which key is good asks by a report, which commits
-	// it to nothing: the power may fail before it remembers the answer.
+	// A host that does not know which key is accepted sends a report. A report does not
+	// promote the key, as the host may lose power before it stores the answer.
 	g.Expect(next.report(protocol.Report{}).status).To(Equal(http.StatusNoContent))
 	g.Expect(a.plan("").Revision).NotTo(BeEmpty())
 	g.Expect(h.writes.take()).To(BeEmpty())
@@ -72,29 +72,28 @@ func TestKeyRotation(t *testing.T) {
 	for range 2 {
 		g.Expect(next.plan("").Revision).NotTo(BeEmpty())
 	}
-	g.Expect(h.writes.take()).To(HaveLen(1))
+	g.Expect(h.writes.take()).To(Equal([]string{"patch ElementalHost", "patch ElementalHost/status"}), "the new key, and that the machine has proved to have it")
 	g.Expect(h.host(a.name).Spec.Identity).To(Equal(&infrav1.HostIdentity{
 		KeyFingerprint: next.fingerprint, FormerKeyFingerprint: a.fingerprint, Generation: 2,
 	}))
 	g.Expect(receive(t, answers).problem().Type).To(Equal(protocol.ProblemStaleGeneration), "the old key's poll ends")
-	// What the agent had begun with the old key is refused, and no more.
+	// A request that the agent sent with the old key is only refused.
 	g.Expect(a.report(protocol.Report{}).problem().Type).To(Equal(protocol.ProblemStaleGeneration))
 	g.Expect(a.enrol("").problem().Type).To(Equal(protocol.ProblemStaleGeneration))
 	g.Expect(h.host(a.name).Spec.Lock).To(BeNil())
 	h.afterGrace(a.name)
 	g.Expect(next.plan("").Revision).NotTo(BeEmpty())
 
-	// And so on.
+	// A second rotation.
 	third := h.agent()
-	g.Expect(next.rotate(a, 2).status).To(Equal(http.StatusBadRequest), "no way back")
+	g.Expect(next.rotate(a, 2).status).To(Equal(http.StatusBadRequest), "the former key can't be used again")
 	g.Expect(next.rotate(third, 2).status).To(Equal(http.StatusNoContent))
 	third.plan("")
 	g.Expect(h.host(a.name).Spec.Identity.Generation).To(BeEquivalentTo(3))
 }
 
-// A host that never heard how often a manager thinks it changed its key is not
-// held to it before both have counted alike.
-func TestGenerationOfAnotherLifeLocksNobody(t *testing.T) {
+// A host that missed a new generation is not locked before its first rotation here.
+func TestUnexpectedGenerationBeforeARotationDoesNotLock(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
 	a := h.ready()
@@ -103,8 +102,8 @@ func TestGenerationOfAnotherLifeLocksNobody(t *testing.T) {
 	g.Expect(a.plan("").Revision).NotTo(BeEmpty())
 }
 
-// The manager restarts while requests with the former key are under way.
-func TestFormerKeyRightAfterARestart(t *testing.T) {
+// The manager restarts while it receives requests with the former key.
+func TestFormerKeyIsOnlyRefusedAfterARestart(t *testing.T) {
 	g := NewWithT(t)
 	h := start(t)
 	a := h.ready()
@@ -112,7 +111,7 @@ func TestFormerKeyRightAfterARestart(t *testing.T) {
 	g.Expect(a.rotate(next, 1).status).To(Equal(http.StatusNoContent))
 	next.plan("")
 	h.stop()
-	h.clock.Step(time.Hour)
+	h.step(time.Hour)
 	again := startIn(t, h.namespace, h.clock)
 	late := again.agentWith(a.key)
 	again.cachedSoon(again.host(a.name))

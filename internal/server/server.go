@@ -8,153 +8,67 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"net/netip"
-	"runtime"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/failover"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/api"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/audit"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/bootstrapsecret"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/enrol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/hoststore"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/listener"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/planinput"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/ratelimit"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/session"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/status"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/timer"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/trust"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tcp"
 )
 
-// Defaults of Options.
-const (
-	DefaultDisconnectGrace = 120 * time.Second
-	// The kernels ask far sooner; this is for proxies in between, whose own
-	// connections live while the ones behind them are dead.
-	DefaultPingAfter   = 3 * time.Minute
-	DefaultPingTimeout = 15 * time.Second
-	DefaultEnrolRate   = 200
-	DefaultEnrolBurst  = 1000
-	// More at once only wait for each other at the API server.
-	DefaultMaxEnrolments = 16
-	// 10,000 hosts behind one NAT may connect at once.
-	DefaultConnectionRate   = 1000
-	DefaultConnectionBurst  = 12000
-	DefaultMaxHandshakes    = 1024
-	DefaultHandshakeTimeout = 10 * time.Second
-)
-
-// Limits of a connection.
+// Limits of connections.
 const (
 	writeByteTimeout = 30 * time.Second
-	// shutdownTimeout is below what the manager leaves its parts.
+	// shutdownTimeout is shorter than the manager's own graceful shutdown.
 	shutdownTimeout = 6 * time.Second
-	// idleTimeout ends connections without a request. Hosts are without one for a
-	// moment.
+	// idleTimeout closes connections without an open HTTP request. A connected host polls
+	// again at once.
 	idleTimeout    = 3 * time.Minute
 	maxHeaderBytes = 16 << 10
 	maxStreams     = 16
-	// noHeaderTable is the smallest size that means itself: nothing fits in.
-	noHeaderTable  = 1
-	workers        = 8
-	retryAuthority = 2 * time.Second
+	// noHeaderTable disables header compression tables: 0 would mean the default size, and
+	// no header fits into 1 byte.
+	noHeaderTable = 1
+	// statusWorkers write connection changes, deferred progress and evidence.
+	statusWorkers = 8
+	// authorityRetry is the interval of attempts to read the CA at the start.
+	authorityRetry = 2 * time.Second
 )
 
-// Options of a Server.
-type Options struct {
-	// Client reads from a cache that has the indexes of package index, and writes.
-	Client client.Client
-	// APIReader reads past the cache.
-	APIReader client.Reader
-	// Informers is the cache of Client.
-	Informers Informers
-	// Authority issues the serving certificates.
-	Authority Authority
-	// Recorder records Events on ElementalHosts.
-	Recorder events.EventRecorder
-	// Metrics takes the API's metrics.
-	Metrics prometheus.Registerer
-	// Clock is the time source.
-	Clock clock.Clock
-
-	// Address to listen on, host:port. Listener, if set, is used instead.
-	Address  string
-	Listener net.Listener
-	// URL that hosts are told unless their registration says otherwise; may be
-	// blank.
-	URL string
-	// Namespace of the manager, which names the Service.
-	Namespace string
-	// Pod is the manager's own; blank outside of a cluster.
-	Pod types.NamespacedName
-
-	// DisconnectGrace is how long a host without an open poll still counts as
-	// connected.
-	DisconnectGrace time.Duration
-	// PingAfter is how long a connection is silent before the host at its other end is
-	// asked whether it is there, PingTimeout how long the answer may take.
-	PingAfter, PingTimeout time.Duration
-	// Agents has the agents' binaries; without it hosts are not updated.
-	Agents AgentFiles
-	// AgentDownloads is how many hosts may fetch an agent at once. AgentStall is
-	// how long a piece of it may take to leave.
-	AgentDownloads int
-	AgentStall     time.Duration
-	// EnrolRate and EnrolBurst limit requests of one source that need no known
-	// key, and those that fail for want of one.
-	EnrolRate  float64
-	EnrolBurst int
-	// MaxEnrolments bounds the enrolments under way; further hosts wait, and are
-	// asked to come back when that takes long.
-	MaxEnrolments int
-	// ConnectionRate and ConnectionBurst limit new connections of one source,
-	// before anything is computed for them.
-	ConnectionRate  float64
-	ConnectionBurst int
-	// MaxHandshakes bounds the TLS handshakes under way; further connections wait,
-	// and those of a source that has half of them are closed.
-	// HandshakeTimeout is how long one may take, and then a request's header.
-	MaxHandshakes    int
-	HandshakeTimeout time.Duration
-}
-
-// Server is the agent API. It implements manager.Runnable and can be started
-// once.
+// Server runs the agent API. It implements manager.Runnable and can be started once.
 type Server struct {
-	client           client.Client
-	live             client.Reader
-	informers        Informers
-	authority        Authority
-	clock            clock.Clock
-	url              string
-	address          string
-	listener         net.Listener
-	pingAfter        time.Duration
-	pingTimeout      time.Duration
-	handshakes       int
-	handshakeTimeout time.Duration
-	routes           map[string]map[string]route
-	schedule         *schedule
-	hosts            *hosts
-	presence         *presence
-	ledger           *ledger
-	limiter          *limiter
-	connections      *limiter
-	rotated          *rotations
-	spared           *sparing
-	pending          *pendingHosts
-	certificates     *certificates
-	downloads        *downloads
-	metrics          *metrics
-	label            *podLabel
-	enrolling        locks
-	attempts         *attempts
-	turns            *turns
-	queue            workqueue.TypedRateLimitingInterface[types.NamespacedName]
-	// draining is closed when the server is about to end.
+	options      Options
+	timers       *timer.Queue
+	hosts        *hoststore.Store
+	sessions     *session.Tracker
+	statusQueue  *status.Queue
+	status       *status.Recorder
+	trust        *trust.Authenticator
+	enroller     *enrol.Enroller
+	handler      *api.Handler
+	certificates *listener.Certificates
+	connections  *listener.Connections
+	events       *eventHandler
+	label        *podLabel
+	// draining is closed when the server stops.
 	draining chan struct{}
 }
 
@@ -163,59 +77,73 @@ var (
 	_ manager.LeaderElectionRunnable = &Server{}
 )
 
-// New makes a Server from Options, of which the durations and rates have
-// defaults.
+// New returns a Server whose metrics are registered.
 func New(o Options) (*Server, error) {
+	o = o.withDefaults()
 	s := &Server{
-		client: o.Client, live: o.APIReader, informers: o.Informers, authority: o.Authority, clock: o.Clock,
-		url: o.URL, address: o.Address, listener: o.Listener,
-		pingAfter:        withDefault(o.PingAfter, DefaultPingAfter),
-		pingTimeout:      withDefault(o.PingTimeout, DefaultPingTimeout),
-		schedule:         newSchedule(o.Clock),
-		ledger:           newLedger(o.Client, o.APIReader, o.Clock),
-		handshakes:       withDefault(o.MaxHandshakes, DefaultMaxHandshakes),
-		handshakeTimeout: withDefault(o.HandshakeTimeout, DefaultHandshakeTimeout),
-		spared:           &sparing{clock: o.Clock, said: map[decision]*said{}},
-		connections:      newLimiter(o.Clock, withDefault(o.ConnectionRate, DefaultConnectionRate), withDefault(o.ConnectionBurst, DefaultConnectionBurst)),
-		limiter:          newLimiter(o.Clock, withDefault(o.EnrolRate, DefaultEnrolRate), withDefault(o.EnrolBurst, DefaultEnrolBurst)),
-		label:            &podLabel{writer: o.Client, pod: o.Pod},
-		queue: workqueue.NewTypedRateLimitingQueue(
-			workqueue.DefaultTypedControllerRateLimiter[types.NamespacedName]()),
-		draining: make(chan struct{}),
+		options: o, timers: timer.NewQueue(o.Clock), statusQueue: status.NewQueue(),
+		label: &podLabel{writer: o.Client, pod: o.Pod}, draining: make(chan struct{}),
+		certificates: listener.NewCertificates(o.Authority, o.Client, o.Clock, o.URL, ServiceName+"."+o.Namespace+".svc"),
 	}
-	s.hosts = &hosts{
-		client: o.Client, live: o.APIReader, clock: o.Clock, schedule: s.schedule, recorder: o.Recorder,
-		own: newOwnWrites(),
-	}
-	s.turns = newTurns(o.Clock, withDefault(o.MaxEnrolments, DefaultMaxEnrolments), s.draining)
-	s.attempts = &attempts{clock: o.Clock, schedule: s.schedule, hosts: map[string]*infrav1.ElementalHost{}}
-	s.pending = &pendingHosts{hosts: s.hosts, underway: map[pendingKey]int{}}
-	s.rotated = &rotations{clock: o.Clock, schedule: s.schedule, at: map[types.NamespacedName]time.Time{}}
-	s.presence = newPresence(o.Clock, withDefault(o.DisconnectGrace, DefaultDisconnectGrace), s.schedule, s.queue.Add)
-	s.certificates = &certificates{
-		authority: o.Authority, reader: o.Client, clock: o.Clock, url: o.URL,
-		serviceDNS: ServiceName + "." + o.Namespace + ".svc",
-	}
-	s.downloads = newDownloads(o)
-	var err error
-	if s.metrics, err = newMetrics(o.Metrics, func() float64 { return float64(s.presence.polling.Load()) }); err != nil {
+	decisions, err := audit.New(o.Clock, o.Metrics)
+	if err != nil {
 		return nil, err
 	}
-	s.routes = map[string]map[string]route{}
-	for _, r := range s.routeTable() {
-		if s.routes[r.path] == nil {
-			s.routes[r.path] = map[string]route{}
-		}
-		s.routes[r.path][r.method] = r
+	connectionMetrics, err := listener.NewMetrics(o.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	s.connections = listener.NewConnections(listener.ConnectionsOptions{
+		Clock: o.Clock, Timers: s.timers, MaxHandshakes: o.MaxHandshakes, MaxUnauthenticated: o.MaxUnauthenticated, Metrics: connectionMetrics,
+	})
+	s.sessions, err = session.New(session.Options{
+		Clock: o.Clock, Grace: o.DisconnectGrace, Timers: s.timers, Enqueue: s.statusQueue.Add, Metrics: o.Metrics,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.hosts = hoststore.New(hoststore.Options{Client: o.Client, APIReader: o.APIReader, Clock: o.Clock, Timers: s.timers, Recorder: o.Recorder})
+	inputs := planinput.NewReader(o.Client, o.Authority, o.URL, o.Images)
+	s.events = &eventHandler{
+		hosts: s.hosts, sessions: s.sessions, audit: decisions, certificates: s.certificates,
+		plans: planinput.NewNotifier(inputs, s.sessions),
+	}
+	budget := session.NewWriteBudget(o.Clock)
+	s.status, err = status.NewRecorder(status.Options{
+		Hosts: s.hosts, Sessions: s.sessions, Budget: budget, Clusters: inputs, Queue: s.statusQueue, Clock: o.Clock, Metrics: o.Metrics,
+	})
+	if err != nil {
+		return nil, err
+	}
+	keys := enrol.NewKeyHistory(o.Client, o.APIReader)
+	s.trust = trust.New(trust.Options{
+		Hosts: s.hosts, Keys: keys, Audit: decisions, Polls: s.sessions, Recorder: o.Recorder, Clock: o.Clock, Timers: s.timers,
+	})
+	s.enroller, err = enrol.New(enrol.Options{
+		Client: o.Client, APIReader: o.APIReader, Hosts: s.hosts, Keys: keys, Trust: s.trust, Status: s.status, Sessions: s.sessions, Audit: decisions,
+		Recorder: o.Recorder, Metrics: o.Metrics, Clock: o.Clock, Timers: s.timers, MaxConcurrent: o.MaxEnrolments, Draining: s.draining,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.handler, err = api.New(api.Options{
+		Clock: o.Clock, Timers: s.timers, Hosts: s.hosts, Sessions: s.sessions, Budget: budget, Enroller: s.enroller, Trust: s.trust, Reports: s.status,
+		PlanInputs: inputs, Bootstrap: bootstrapsecret.NewFinder(o.Client, o.APIReader), Audit: decisions,
+		Limiter: ratelimit.New(o.Clock, o.EnrolRate, o.EnrolBurst), Connections: s.connections,
+		Downloads: api.Downloads{Files: o.Agents, Limit: o.AgentDownloads, Stall: o.AgentStall},
+		Metrics:   o.Metrics, Draining: s.draining,
+	})
+	if err != nil {
+		return nil, err
 	}
 	return s, nil
 }
 
-// SetupWithManager adds the server to the leader's duties, and to every replica's
-// that it takes a stale mark off its Pod.
+// SetupWithManager adds the server to the manager. Only the leader starts it; every replica
+// removes a stale leader label from its Pod.
 func (s *Server) SetupWithManager(mgr manager.Manager) error {
-	if err := mgr.Add(follower{s.label}); err != nil {
-		return fmt.Errorf("adding follower: %w", err)
+	if err := mgr.Add(labelCleaner{s.label}); err != nil {
+		return fmt.Errorf("adding label cleaner: %w", err)
 	}
 	if err := mgr.Add(s); err != nil {
 		return fmt.Errorf("adding agent API: %w", err)
@@ -223,51 +151,68 @@ func (s *Server) SetupWithManager(mgr manager.Manager) error {
 	return nil
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: there is one
-// process to know who is connected.
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (s *Server) NeedLeaderElection() bool { return true }
 
-// Start serves until the context ends, then lets go of all hosts in good order.
+// Ask asks a host for a new report of its control plane endpoint: see session.Tracker.
+func (s *Server) Ask(host types.NamespacedName) failover.Contact { return s.sessions.Ask(host) }
+
+// RecordRequest records in the audit log who requests a change of a host. It also works
+// before Start, and on a replica that is not the leader.
+func (s *Server) RecordRequest(ctx context.Context, user, source string, before, after *infrav1.ElementalHost) {
+	s.events.audit.RecordRequest(ctx, user, source, before, after)
+}
+
+// ServeHTTP implements http.Handler, for tests without a listener.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// Start serves until the context ends. Then it ends all polls and finishes HTTP requests
+// that are in progress.
 func (s *Server) Start(ctx context.Context) error {
 	logger := ctrl.LoggerFrom(ctx).WithName("agent-api")
 	ctx = ctrl.LoggerInto(ctx, logger)
-	defer s.queue.ShutDown()
-	if err := s.loadAuthority(ctx); err != nil {
-		return nil // it only gives up when the process ends
+	defer s.statusQueue.ShutDown()
+	if err := s.waitForAuthority(ctx); err != nil {
+		return nil // the context has ended
 	}
-	s.rotated.started = s.clock.Now()
-	stopWatching, err := s.watch(ctx)
+	s.trust.Start()
+	stopWatching, err := s.events.watch(ctx, s.options.Informers)
 	if err != nil {
 		return err
 	}
 	defer stopWatching()
-	defer s.authority.Subscribe(s.rootsChanged)()
-	listener := s.listener
-	if listener == nil {
-		if listener, err = tcp.Listen(ctx, s.address); err != nil {
+	defer s.options.Authority.Subscribe(s.authorityChanged)()
+	inner := s.options.Listener
+	if inner == nil {
+		if inner, err = tcp.Listen(ctx, s.options.Address); err != nil {
 			return fmt.Errorf("listening for agents: %w", err)
 		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// Requests under way are finished when the process is about to end, so they
-	// and their writes don't end with its context.
+	// HTTP requests in progress are finished after the context has ended, and so are
+	// their writes.
 	lasting := context.WithoutCancel(ctx)
-	httpServer := s.httpServer(lasting, logger)
-	gate := s.newGate(listener, logger)
+	tlsConfig := listener.TLSConfig(s.certificates)
+	httpServer := s.httpServer(lasting, tlsConfig, logger)
+	connections := listener.New(listener.Options{
+		Inner: inner, TLS: tlsConfig, Limiter: ratelimit.New(s.options.Clock, s.options.ConnectionRate, s.options.ConnectionBurst),
+		Connections: s.connections, Known: s.knownKey, Proxies: s.options.Proxies, MaxProxied: s.options.MaxHandshakes,
+		HandshakeTimeout: s.options.HandshakeTimeout, Logger: logger,
+	})
 	var group sync.WaitGroup
-	group.Go(func() { gate.run(lasting) })
-	group.Go(func() { s.schedule.run(ctx) })
-	for range workers {
-		group.Go(func() { s.work(lasting) })
+	group.Go(func() { connections.Run(lasting) })
+	group.Go(func() { s.timers.Run(ctx) })
+	for range statusWorkers {
+		group.Go(func() { s.status.Work(lasting) })
 	}
 	failed := make(chan error, 1)
 	group.Go(func() {
-		if err := httpServer.Serve(gate); !errors.Is(err, http.ErrServerClosed) {
+		if err := httpServer.Serve(connections); !errors.Is(err, http.ErrServerClosed) {
 			failed <- fmt.Errorf("serving agents: %w", err)
 		}
 	})
-	logger.Info("Serving agents", "address", listener.Addr().String())
+	logger.Info("Serving agents", "address", inner.Addr().String())
 	err = s.label.set(ctx)
 	if err == nil {
 		select {
@@ -276,16 +221,25 @@ func (s *Server) Start(ctx context.Context) error {
 		}
 	}
 	cancel()
-	s.drain(lasting, httpServer, gate)
+	s.drain(lasting, httpServer, connections)
 	group.Wait()
-	s.ledger.running.Wait()
+	s.enroller.Wait()
 	return err
 }
 
-// loadAuthority waits until there is an authority.
-func (s *Server) loadAuthority(ctx context.Context) error {
-	return wait.PollUntilContextCancel(ctx, retryAuthority, true, func(ctx context.Context) (bool, error) {
-		_, err := s.authority.Bundle(ctx)
+// knownKey reports whether a host may call with the key. It reads the cache only. The
+// namespace of the host is not known before its first request, so a key of several hosts
+// counts as known: otherwise naming a key elsewhere would slow its host down.
+func (s *Server) knownKey(ctx context.Context, fingerprint string) bool {
+	host, _, err := s.hosts.ByKey(ctx, fingerprint, types.NamespacedName{})
+	return errors.Is(err, hoststore.ErrAmbiguousKey) || err == nil && host != nil && hoststore.AcceptsKey(host, fingerprint)
+}
+
+// waitForAuthority waits until the CA can be read. It returns an error only if the context
+// ends.
+func (s *Server) waitForAuthority(ctx context.Context) error {
+	return wait.PollUntilContextCancel(ctx, authorityRetry, true, func(ctx context.Context) (bool, error) {
+		_, err := s.options.Authority.Bundle(ctx)
 		if err != nil && ctx.Err() == nil {
 			ctrl.LoggerFrom(ctx).Error(err, "Agents can't be served yet")
 		}
@@ -293,87 +247,63 @@ func (s *Server) loadAuthority(ctx context.Context) error {
 	})
 }
 
-// drain ends all polls, so that agents look for the next leader, and waits for
-// what is under way.
-func (s *Server) drain(ctx context.Context, httpServer *http.Server, gate *gate) {
+// authorityChanged makes the next handshake use the CA's current key, and sends the CA
+// certificates to all waiting hosts.
+func (s *Server) authorityChanged() {
+	s.certificates.AuthorityChanged()
+	s.sessions.WakeAll()
+}
+
+// drain ends all polls, so that agents connect to the next leader, and waits for other HTTP
+// requests.
+func (s *Server) drain(ctx context.Context, httpServer *http.Server, connections *listener.Listener) {
 	close(s.draining)
-	_ = gate.Close()
+	_ = connections.Close()
 	ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
 	defer cancel()
 	if err := httpServer.Shutdown(ctx); err != nil {
 		_ = httpServer.Close()
 	}
-	s.queue.ShutDown()
+	s.statusQueue.ShutDown()
 }
 
-func (s *Server) newGate(listener net.Listener, logger logr.Logger) *gate {
-	return &gate{
-		Listener: listener, sources: s.connections, timeout: s.handshakeTimeout, refused: s.metrics.refused.Inc, logger: logger,
-		config: s.tlsConfig(), slots: make(chan struct{}, s.handshakes), share: max(1, s.handshakes/2),
-		computing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), ready: make(chan net.Conn), closed: make(chan struct{}),
-		shaking: map[net.Conn]struct{}{}, shares: map[netip.Prefix]int{},
-	}
-}
-
-func (s *Server) tlsConfig() *tls.Config {
-	return &tls.Config{
-		MinVersion:     tls.VersionTLS13,
-		NextProtos:     []string{"h2", "http/1.1"},
-		ClientAuth:     tls.RequireAnyClientCert,
-		GetCertificate: s.certificates.get,
-		// Every connection proves the key afresh.
-		SessionTicketsDisabled: true,
-		VerifyConnection: func(state tls.ConnectionState) error {
-			_, err := identity.PeerFingerprint(&state)
-			return err
-		},
-	}
-}
-
-// httpServer serves connections whose handshake is made.
-func (s *Server) httpServer(ctx context.Context, logger logr.Logger) *http.Server {
+// httpServer returns the HTTP server. The listener makes the TLS handshakes; the server uses
+// the TLS configuration for its protocols only.
+func (s *Server) httpServer(ctx context.Context, tlsConfig *tls.Config, logger logr.Logger) *http.Server {
 	protocols := &http.Protocols{}
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	return &http.Server{
-		Handler:           s,
+		Handler:           s.handler,
 		Protocols:         protocols,
-		TLSConfig:         s.tlsConfig(), // tells the server which protocols there are
-		ReadHeaderTimeout: s.handshakeTimeout,
+		TLSConfig:         tlsConfig.Clone(),
+		ReadHeaderTimeout: s.options.HandshakeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams,
-			SendPingTimeout:      s.pingAfter,
-			PingTimeout:          s.pingTimeout,
+			SendPingTimeout:      s.options.PingAfter,
+			PingTimeout:          s.options.PingTimeout,
 			WriteByteTimeout:     writeByteTimeout,
-			// Headers are not worth being remembered for compression at both ends, as
-			// agents' are not either.
+			// Agents disable their table too: the memory of two tables for each
+			// connection is worth more than a few compressed headers.
 			MaxEncoderHeaderTableSize: noHeaderTable,
 		},
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
-			return context.WithValue(ctx, sourceKey{}, conn)
+			return s.connections.WithConnection(audit.WithConnection(ctx, conn), conn)
 		},
-		ErrorLog: log.New(verbose{logger}, "", 0),
+		ErrorLog: log.New(debugWriter{logger}, "", 0),
 	}
 }
 
-// verbose writes the HTTP server's own messages for those who ask for details.
-type verbose struct {
+// debugWriter logs the HTTP server's own messages at a debug level.
+type debugWriter struct {
 	logger logr.Logger
 }
 
 // Write implements io.Writer.
-func (v verbose) Write(message []byte) (int, error) {
-	v.logger.V(4).Info("HTTP server", "message", string(message))
+func (d debugWriter) Write(message []byte) (int, error) {
+	d.logger.V(4).Info("HTTP server", "message", string(message))
 	return len(message), nil
-}
-
-func withDefault[T comparable](value, fallback T) T {
-	var zero T
-	if value == zero {
-		return fallback
-	}
-	return value
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
-	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
@@ -38,7 +37,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/authority"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/envtest"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/envtest"
 )
 
 var env *envtest.Environment
@@ -54,30 +53,32 @@ func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
 	flag.Parse()
 	if flag.Lookup("test.fuzz").Value.String() != "" || flag.Lookup("test.fuzzworker").Value.String() == "true" {
-		os.Exit(m.Run()) // what is fuzzed needs no API server
+		os.Exit(m.Run()) // fuzzed functions need no API server
 	}
 	os.Exit(envtest.Main(m, func(e *envtest.Environment) { env = e }))
 }
 
 const (
-	eventually = 20 * time.Second
+	eventually = time.Minute
 	often      = 5 * time.Millisecond
 )
 
-// harness is a manager that runs nothing but the agent API, on a real listener
-// and a real API server, with a clock of its own.
+// harness is a manager with only the agent API, on a real listener and a real API server,
+// with a fake clock.
 type harness struct {
 	tb        testing.TB
 	namespace string
-	// admin reads and writes past everything.
+	// admin reads and writes the API server directly, as an administrator.
 	admin client.Client
-	// cached is what the API reads.
+	// cached reads the cache of the API.
 	cached client.Client
 	server *server.Server
-	url    string
-	clock  *clocktesting.FakeClock
-	writes *record
-	logs   *buffer
+	// handled knows which states of objects the server has handled.
+	handled *handledEvents
+	url     string
+	clock   *clocktesting.FakeClock
+	writes  *writeRecorder
+	logs    *logBuffer
 	// metrics has the API's metrics.
 	metrics  *prometheus.Registry
 	recorder *events.FakeRecorder
@@ -94,10 +95,20 @@ func start(tb testing.TB, change ...func(*server.Options)) *harness {
 
 func startIn(tb testing.TB, namespace string, clock *clocktesting.FakeClock, change ...func(*server.Options)) *harness {
 	tb.Helper()
+	return startAcross(tb, []string{namespace}, clock, change...)
+}
+
+// startAcross starts the API for several namespaces. The harness works in the first one.
+func startAcross(tb testing.TB, namespaces []string, clock *clocktesting.FakeClock, change ...func(*server.Options)) *harness {
+	tb.Helper()
+	namespace, watched := namespaces[0], map[string]cache.Config{}
+	for _, name := range namespaces {
+		watched[name] = cache.Config{}
+	}
 	leaks := goleak.IgnoreCurrent()
 	h := &harness{
 		tb: tb, namespace: namespace, admin: env.Client(tb), clock: clock,
-		writes: &record{}, logs: &buffer{}, metrics: prometheus.NewRegistry(), recorder: events.NewFakeRecorder(10000),
+		writes: &writeRecorder{}, logs: &logBuffer{}, metrics: prometheus.NewRegistry(), recorder: events.NewFakeRecorder(10000),
 	}
 	tokens, err := labels.NewRequirement(infrav1.RegistrationLabel, selection.Exists, nil)
 	h.must(err)
@@ -110,7 +121,7 @@ func startIn(tb testing.TB, namespace string, clock *clocktesting.FakeClock, cha
 		},
 		Metrics: metricsserver.Options{BindAddress: "0"},
 		Cache: cache.Options{
-			DefaultNamespaces: map[string]cache.Config{namespace: {}},
+			DefaultNamespaces: watched,
 			ByObject:          map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: labels.NewSelector().Add(*tokens)}},
 		},
 		Controller: config.Controller{SkipNameValidation: &skip, UsePriorityQueue: &off},
@@ -137,6 +148,8 @@ func startIn(tb testing.TB, namespace string, clock *clocktesting.FakeClock, cha
 	for _, f := range change {
 		f(&options)
 	}
+	h.handled = newHandledEvents(options.Informers)
+	options.Informers = h.handled
 	h.server, err = server.New(options)
 	h.must(err)
 	h.must(h.server.SetupWithManager(mgr))
@@ -169,6 +182,7 @@ func startIn(tb testing.TB, namespace string, clock *clocktesting.FakeClock, cha
 	h.must(err)
 	h.roots = x509.NewCertPool()
 	h.roots.AppendCertsFromPEM([]byte(bundle))
+	h.cluster("c") // a missing Cluster counts as paused
 	return h
 }
 
@@ -191,7 +205,7 @@ func (h *harness) must(err error) {
 	}
 }
 
-// registration creates an ElementalRegistration and waits until the API knows it.
+// registration creates an ElementalRegistration and waits until it is in the cache.
 func (h *harness) registration(name string, change ...func(*infrav1.ElementalRegistration)) *infrav1.ElementalRegistration {
 	h.tb.Helper()
 	r := &infrav1.ElementalRegistration{ObjectMeta: metav1.ObjectMeta{Namespace: h.namespace, Name: name}}
@@ -203,7 +217,7 @@ func (h *harness) registration(name string, change ...func(*infrav1.ElementalReg
 	return r
 }
 
-// token creates a token Secret of the registration and waits until the API knows it.
+// token creates a token Secret of the registration and waits until it is in the cache.
 func (h *harness) token(registration string, change ...func(*enrolment.Token)) (plain string, secret *corev1.Secret) {
 	h.tb.Helper()
 	plain = identity.NewToken()
@@ -224,18 +238,7 @@ func (h *harness) token(registration string, change ...func(*enrolment.Token)) (
 	return plain, secret
 }
 
-// cachedSoon waits until the cache has the object in this state or a newer one.
-func (h *harness) cachedSoon(o client.Object) {
-	h.tb.Helper()
-	want := o.GetResourceVersion()
-	NewWithT(h.tb).Eventually(func() bool {
-		got := o.DeepCopyObject().(client.Object)
-		err := h.cached.Get(context.Background(), client.ObjectKeyFromObject(o), got)
-		return err == nil && len(got.GetResourceVersion()) >= len(want) && got.GetResourceVersion() >= want
-	}, eventually, often).Should(BeTrue())
-}
-
-// host reads a host past the cache.
+// host reads a host from the API server.
 func (h *harness) host(name string) *infrav1.ElementalHost {
 	h.tb.Helper()
 	host := &infrav1.ElementalHost{}
@@ -243,7 +246,7 @@ func (h *harness) host(name string) *infrav1.ElementalHost {
 	return host
 }
 
-// patch changes a host as somebody else would.
+// patch changes a host as an administrator or a controller would.
 func (h *harness) patch(name string, change func(*infrav1.ElementalHost)) *infrav1.ElementalHost {
 	h.tb.Helper()
 	host := h.host(name)
@@ -253,13 +256,22 @@ func (h *harness) patch(name string, change func(*infrav1.ElementalHost)) *infra
 	return host
 }
 
-// record counts writes to the API server.
-type record struct {
+// writeRecorder records writes to the API server.
+type writeRecorder struct {
 	mu     sync.Mutex
 	writes []string
+	// looked counts look-ups of hosts and tokens.
+	looked int
 }
 
-func (r *record) add(verb string, o client.Object, sub string) {
+// lookUps returns how often hosts and tokens were looked up.
+func (r *writeRecorder) lookUps() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.looked
+}
+
+func (r *writeRecorder) add(verb string, o client.Object, sub string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	kind := strings.TrimPrefix(fmt.Sprintf("%T", o), "*v1beta2.")
@@ -267,7 +279,7 @@ func (r *record) add(verb string, o client.Object, sub string) {
 }
 
 // take returns the writes since the last call.
-func (r *record) take() []string {
+func (r *writeRecorder) take() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := slices.Clone(r.writes)
@@ -275,8 +287,17 @@ func (r *record) take() []string {
 	return out
 }
 
-func (r *record) funcs() interceptor.Funcs {
+func (r *writeRecorder) funcs() interceptor.Funcs {
 	return interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			switch l.(type) {
+			case *infrav1.ElementalHostList, *corev1.SecretList:
+				r.mu.Lock()
+				r.looked++
+				r.mu.Unlock()
+			}
+			return c.List(ctx, l, opts...)
+		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			r.add("create", o, "")
 			return c.Create(ctx, o, opts...)
@@ -300,19 +321,19 @@ func (r *record) funcs() interceptor.Funcs {
 	}
 }
 
-// buffer keeps log lines.
-type buffer struct {
+// logBuffer keeps log lines.
+type logBuffer struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (b *buffer) line(line string) {
+func (b *logBuffer) line(line string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.lines = append(b.lines, line)
 }
 
-func (b *buffer) text() string {
+func (b *logBuffer) text() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return strings.Join(b.lines, "\n")

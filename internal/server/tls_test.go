@@ -15,7 +15,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/authority"
 )
 
-// handshake connects as a client that asks for that name.
+// handshake connects with a server name.
 func (h *harness) handshake(name string) (*x509.Certificate, error) {
 	key, err := identity.NewKey()
 	h.must(err)
@@ -43,15 +43,15 @@ func TestThreat17_ConnectionsThatAreRefused(t *testing.T) {
 	good, err := identity.ClientCertificate(key)
 	g.Expect(err).NotTo(HaveOccurred())
 	stolen := good
-	thief, err := identity.NewKey()
+	otherKey, err := identity.NewKey()
 	g.Expect(err).NotTo(HaveOccurred())
-	stolen.PrivateKey = thief
+	stolen.PrivateKey = otherKey
 
 	for name, config := range map[string]*tls.Config{
-		"no certificate":       {RootCAs: h.roots},
-		"another kind of key":  {RootCAs: h.roots, Certificates: []tls.Certificate{other}},
-		"old TLS":              {RootCAs: h.roots, Certificates: []tls.Certificate{good}, MaxVersion: tls.VersionTLS12},
-		"somebody else's cert": {RootCAs: h.roots, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &stolen, nil }},
+		"no certificate":             {RootCAs: h.roots},
+		"another kind of key":        {RootCAs: h.roots, Certificates: []tls.Certificate{other}},
+		"old TLS":                    {RootCAs: h.roots, Certificates: []tls.Certificate{good}, MaxVersion: tls.VersionTLS12},
+		"certificate of another key": {RootCAs: h.roots, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &stolen, nil }},
 	} {
 		c := &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}
 		resp, err := c.Get(h.url + protocol.PathPlan)
@@ -69,12 +69,12 @@ func TestCertificateIsRenewedWithoutRestart(t *testing.T) {
 	first, err := h.handshake("127.0.0.1")
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(first.IPAddresses).To(HaveLen(1))
-	g.Expect(first.NotBefore).To(BeTemporally("<", h.clock.Now().AddDate(-1, 0, 0)), "a host may live in the past")
-	h.clock.Step(authority.LeafLifetime / 2)
+	g.Expect(first.NotBefore).To(BeTemporally("<", h.clock.Now().AddDate(-1, 0, 0)), "the clock of a host may be years behind")
+	h.step(authority.LeafLifetime / 2)
 	second, err := h.handshake("127.0.0.1")
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(second.SerialNumber).To(Equal(first.SerialNumber))
-	h.clock.Step(authority.LeafLifetime / 4)
+	h.step(authority.LeafLifetime / 4)
 	third, err := h.handshake("127.0.0.1")
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(third.SerialNumber).NotTo(Equal(first.SerialNumber))

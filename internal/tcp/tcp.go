@@ -1,6 +1,5 @@
-// Package tcp makes the connections between agents and the manager. Their kernels
-// find out whether the other end is still there, which costs neither program
-// anything.
+// Package tcp makes the connections between agents and the manager. The kernels of
+// both detect dead connections, which costs the programs nothing.
 package tcp
 
 import (
@@ -13,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Patience is how long the other end may say nothing, once it has been asked or sent
-// something, before a connection is dead. The kernel tries to deliver what was sent
-// for as long, also after the connection was closed or the process died.
-const Patience = time.Minute
+// DeadAfter is how long the peer may leave data or probes unacknowledged before the
+// kernel closes the connection. The kernel retransmits for as long, also after the
+// program has closed the connection or ended.
+const DeadAfter = time.Minute
 
-// Keep-alive probes (RFC 9293, section 3.8.4): the first after idle, and then until
-// Patience is over. They keep entries of NAT alive too.
+// Keep-alive probes (RFC 9293, section 3.8.4) start after idle and end after
+// DeadAfter. They also keep NAT entries alive.
 const (
 	idle     = 45 * time.Second
 	interval = 5 * time.Second
@@ -30,23 +29,23 @@ func keepAlive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: idle, Interval: interval, Count: probes}
 }
 
-// Listen listens at an address, host:port.
+// Listen listens at an address, host:port, for connections with these limits.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
-	config := net.ListenConfig{KeepAliveConfig: keepAlive(), Control: bound}
-	return config.Listen(ctx, "tcp", address) //nolint:wrapcheck // says what and where
+	config := net.ListenConfig{KeepAliveConfig: keepAlive(), Control: setUserTimeout}
+	return config.Listen(ctx, "tcp", address) // says what and where
 }
 
-// Dialer connects within a time.
+// Dialer returns a dialer with a connect timeout, for connections with these limits.
 func Dialer(timeout time.Duration) *net.Dialer {
-	return &net.Dialer{Timeout: timeout, KeepAliveConfig: keepAlive(), Control: bound}
+	return &net.Dialer{Timeout: timeout, KeepAliveConfig: keepAlive(), Control: setUserTimeout}
 }
 
-// bound has the kernel give up what it could not deliver in Patience:
-// TCP_USER_TIMEOUT, RFC 5482. Accepted connections have it from their listener.
-func bound(_, _ string, connection syscall.RawConn) error {
+// setUserTimeout sets TCP_USER_TIMEOUT (RFC 5482) to DeadAfter. Accepted connections
+// inherit it from their listener.
+func setUserTimeout(_, _ string, connection syscall.RawConn) error {
 	var failure error
 	err := connection.Control(func(fd uintptr) {
-		failure = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(Patience.Milliseconds()))
+		failure = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(DeadAfter.Milliseconds()))
 	})
 	if err == nil {
 		err = failure

@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Both ends of a connection notice the death of the other: what the kernel has been
-// told is read back from it.
-func TestKernelIsToldAtBothEnds(t *testing.T) {
+// The options are read back from the kernel at both ends of a connection.
+func TestSocketOptionsOfBothEnds(t *testing.T) {
 	listener, err := Listen(t.Context(), "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -1,8 +1,8 @@
-// Package webhook holds the admission checks that CEL rules in the CRDs can't
-// express: the immutability of templates, which has to make an exception for
-// Cluster API's dry runs, name patterns, which are Go templates, and expressions
-// over hosts, which are CEL themselves.
+// Package webhook contains the admission checks that CEL rules in the CRDs can't express:
+// the immutability of templates, with an exception for Cluster API's dry runs; name
+// patterns, which are Go templates; and expressions of host selectors, which are CEL. It
+// also records who requests changes of hosts, which only admission knows.
 //
-// Objects that are being deleted are never refused: finalizers have to go, and
-// `clusterctl move` patches what it deletes.
+// Webhooks never deny updates of objects that are being deleted: finalizers must be
+// removable, and `clusterctl move` patches objects that it deletes.
 package webhook

@@ -13,8 +13,8 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 )
 
-// immutable refuses an update of a template whose spec is not the same, unless
-// Cluster API's topology controller only asks what the change would amount to.
+// immutable denies an update that changes the template's spec, except for dry runs of
+// Cluster API's topology controller.
 func immutable(ctx context.Context, kind string, template client.Object, same bool) error {
 	req, err := admission.RequestFromContext(ctx)
 	if err != nil {

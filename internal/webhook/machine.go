@@ -13,7 +13,7 @@ import (
 
 // +kubebuilder:webhook:verbs=create;update,path=/validate-infrastructure-cluster-x-k8s-io-v1beta2-elementalmachine,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=elementalmachines,versions=v1beta2,name=validation.elementalmachine.infrastructure.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
 
-// machineValidator refuses expressions that can't be evaluated.
+// machineValidator denies invalid expressions.
 type machineValidator struct{ selectors *selector.Compiler }
 
 var _ admission.Validator[*infrav1.ElementalMachine] = machineValidator{}
@@ -22,8 +22,8 @@ func (v machineValidator) ValidateCreate(_ context.Context, machine *infrav1.Ele
 	return nil, v.validate(machine)
 }
 
-// ValidateUpdate looks at changed expressions only, so that one that a newer
-// version refuses does not keep the rest of the object from being changed.
+// ValidateUpdate checks only a changed expression. If a newer version of the provider
+// denies an existing expression, the object can still be changed.
 func (v machineValidator) ValidateUpdate(_ context.Context, oldMachine, newMachine *infrav1.ElementalMachine) (admission.Warnings, error) {
 	if !newMachine.DeletionTimestamp.IsZero() ||
 		expression(oldMachine.Spec.HostSelector) == expression(newMachine.Spec.HostSelector) {
@@ -40,8 +40,8 @@ func (v machineValidator) validate(machine *infrav1.ElementalMachine) error {
 	return validateSelector(v.selectors, "ElementalMachine", machine.Name, field.NewPath("spec"), machine.Spec.HostSelector)
 }
 
-// validateSelector refuses a host selector at path.hostSelector whose expression
-// can't be evaluated, saying where it is wrong.
+// validateSelector returns an error with line and column if the expression of the host
+// selector at path.hostSelector is invalid.
 func validateSelector(selectors *selector.Compiler, kind, name string, path *field.Path, s *infrav1.HostSelector) error {
 	text := expression(s)
 	if text == "" {

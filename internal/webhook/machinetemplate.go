@@ -13,10 +13,9 @@ import (
 
 // +kubebuilder:webhook:verbs=create;update,path=/validate-infrastructure-cluster-x-k8s-io-v1beta2-elementalmachinetemplate,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=elementalmachinetemplates,versions=v1beta2,name=validation.elementalmachinetemplate.infrastructure.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
 
-// machineTemplateValidator keeps the spec of templates as it is: machines are
-// compared with the template they name, so a changed template would claim that
-// old machines are what they aren't. It refuses expressions that can't be
-// evaluated before any machine is made from them.
+// machineTemplateValidator makes the spec of templates immutable: Cluster API compares
+// machines with their template, so old machines would seem to match a changed template.
+// It also denies invalid expressions, before a machine is created from the template.
 type machineTemplateValidator struct{ selectors *selector.Compiler }
 
 var _ admission.Validator[*infrav1.ElementalMachineTemplate] = machineTemplateValidator{}
@@ -25,7 +24,7 @@ func (v machineTemplateValidator) ValidateCreate(_ context.Context, template *in
 	return nil, v.validate(template)
 }
 
-// ValidateUpdate refuses a changed spec, but for dry runs of Cluster API.
+// ValidateUpdate denies changes of spec, except in dry runs of Cluster API.
 func (v machineTemplateValidator) ValidateUpdate(ctx context.Context, oldTemplate, newTemplate *infrav1.ElementalMachineTemplate) (admission.Warnings, error) {
 	if newTemplate.DeletionTimestamp.IsZero() && expressionOf(oldTemplate) != expressionOf(newTemplate) {
 		if err := v.validate(newTemplate); err != nil {

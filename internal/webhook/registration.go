@@ -13,7 +13,7 @@ import (
 
 // +kubebuilder:webhook:verbs=create;update,path=/validate-infrastructure-cluster-x-k8s-io-v1beta2-elementalregistration,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=elementalregistrations,versions=v1beta2,name=validation.elementalregistration.infrastructure.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
 
-// registrationValidator refuses name patterns that no host could be named by.
+// registrationValidator denies invalid name patterns.
 type registrationValidator struct{}
 
 var _ admission.Validator[*infrav1.ElementalRegistration] = registrationValidator{}
@@ -22,8 +22,8 @@ func (registrationValidator) ValidateCreate(_ context.Context, registration *inf
 	return nil, validateNamePattern(registration)
 }
 
-// ValidateUpdate looks at changed patterns only, so that a pattern that a newer
-// version refuses does not keep the rest of the object from being changed.
+// ValidateUpdate checks only a changed pattern. If a newer version of the provider denies
+// an existing pattern, the object can still be changed.
 func (registrationValidator) ValidateUpdate(_ context.Context, oldRegistration, newRegistration *infrav1.ElementalRegistration) (admission.Warnings, error) {
 	if !newRegistration.DeletionTimestamp.IsZero() ||
 		oldRegistration.Spec.HostTemplate.NamePattern == newRegistration.Spec.HostTemplate.NamePattern {

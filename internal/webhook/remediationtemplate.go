@@ -11,8 +11,8 @@ import (
 
 // +kubebuilder:webhook:verbs=update,path=/validate-infrastructure-cluster-x-k8s-io-v1beta2-elementalremediationtemplate,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=elementalremediationtemplates,versions=v1beta2,name=validation.elementalremediationtemplate.infrastructure.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
 
-// remediationTemplateValidator keeps the spec of templates as it is, as Cluster
-// API expects of every template that a ClusterClass may refer to.
+// remediationTemplateValidator makes the spec of templates immutable. Cluster API requires
+// that of all templates that a ClusterClass can refer to.
 type remediationTemplateValidator struct{}
 
 var _ admission.Validator[*infrav1.ElementalRemediationTemplate] = remediationTemplateValidator{}
@@ -21,7 +21,7 @@ func (remediationTemplateValidator) ValidateCreate(context.Context, *infrav1.Ele
 	return nil, nil
 }
 
-// ValidateUpdate refuses a changed spec.
+// ValidateUpdate denies changes of spec.
 func (remediationTemplateValidator) ValidateUpdate(ctx context.Context, oldTemplate, newTemplate *infrav1.ElementalRemediationTemplate) (admission.Warnings, error) {
 	return nil, immutable(ctx, "ElementalRemediationTemplate", newTemplate, equality.Semantic.DeepEqual(oldTemplate.Spec, newTemplate.Spec))
 }

@@ -2,11 +2,15 @@ package webhook_test
 
 import (
 	"context"
+	"io"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2/textlogger"
+	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -14,22 +18,27 @@ import (
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/audit"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/webhook"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/envtest"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/envtest"
 )
 
-// start serves the webhooks the way the manager does, to a real API server.
-func start(t *testing.T) *envtest.Environment {
+// start serves the webhooks the way the manager does, to a real API server. The manager
+// logs to out.
+func start(t *testing.T, out io.Writer) *envtest.Environment {
 	t.Helper()
 	g := NewWithT(t)
 	env := envtest.Start(t, envtest.WithWebhooks())
 	mgr, err := ctrl.NewManager(env.Config, ctrl.Options{
 		Scheme: env.Scheme, WebhookServer: env.WebhookServer(), Metrics: server.Options{BindAddress: "0"},
+		Logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(out))),
 	})
 	g.Expect(err).NotTo(HaveOccurred())
 	selectors, err := selector.NewCompiler()
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(webhook.Setup(mgr, selectors)).To(Succeed())
+	requests, err := audit.New(clock.RealClock{}, prometheus.NewRegistry())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(webhook.Setup(mgr, selectors, requests)).To(Succeed())
 
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)
@@ -46,7 +55,7 @@ func start(t *testing.T) *envtest.Environment {
 }
 
 func TestWebhooks(t *testing.T) {
-	env := start(t)
+	env := start(t, io.Discard)
 	t.Run("template is immutable", func(t *testing.T) { testTemplateIsImmutable(t, env) })
 	t.Run("remediation template is immutable", func(t *testing.T) { testRemediationTemplateIsImmutable(t, env) })
 	t.Run("template in a dry run of the topology", func(t *testing.T) { testTopologyDryRun(t, env) })

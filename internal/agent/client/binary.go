@@ -21,14 +21,14 @@ const (
 	stallTimeout    = time.Minute
 )
 
-// errStalled ends a download from which nothing comes any more.
+// errStalled ends a download without progress.
 var errStalled = fmt.Errorf("nothing came for %s", stallTimeout)
 
-// AgentBinary fetches the agent's binary that has the SHA-256 digest, in hex,
-// from offset on. save is called with what comes and where in the binary it
-// begins, which is 0 or offset, and with the binary's size, -1 where the server
-// doesn't tell; once for each server that is tried. What is read is bounded by
-// protocol.MaxAgentBytes, and verified by nobody: the caller compares digests.
+// AgentBinary downloads the agent's binary with the given SHA-256 digest, in hex, from
+// offset on. It calls save once for each server that it tries: from is the position of
+// the body in the binary, 0 or offset, and size is the binary's size, -1 if unknown. The
+// body is limited to protocol.MaxAgentBytes. AgentBinary does not verify the digest; the
+// caller must.
 func (c *Client) AgentBinary(ctx context.Context, digest string, offset int64, save func(from, size int64, body io.Reader) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -55,12 +55,12 @@ func (c *Client) AgentBinary(ctx context.Context, digest string, offset int64, s
 	return err
 }
 
-// part tells where an answer's body belongs.
+// part returns the position of an answer's body in the binary, and the binary's size.
 func part(r *http.Response, offset int64) (from, size int64, err error) {
 	size = r.ContentLength
 	switch r.StatusCode {
 	case http.StatusRequestedRangeNotSatisfiable:
-		// What was fetched before is no beginning of the binary.
+		// The first part does not belong to this binary.
 		return 0, 0, ErrNoSuchPart
 	case http.StatusPartialContent:
 		// RFC 9110 section 14.4: "bytes FIRST-LAST/SIZE".
@@ -83,17 +83,17 @@ func part(r *http.Response, offset int64) (from, size int64, err error) {
 // ErrTooBig is a binary of more than protocol.MaxAgentBytes.
 var ErrTooBig = fmt.Errorf("the agent's binary has more than %d bytes", protocol.MaxAgentBytes)
 
-// ErrNoSuchPart is a server that has nothing from the offset on.
+// ErrNoSuchPart means that the server has no content from the offset on.
 var ErrNoSuchPart = errors.New("the agent's binary is shorter than what was fetched of it")
 
-// body is a bounded body from which something has to come.
+// body limits the size of a body and the time without progress.
 type body struct {
 	reader   io.Reader
 	left     int64
 	watchdog *time.Timer
 }
 
-// newBody calls stalled when nothing has come for stallTimeout.
+// newBody returns a body, which calls stalled after stallTimeout without progress.
 func newBody(reader io.Reader, most int64, stalled func()) *body {
 	return &body{reader: reader, left: most, watchdog: time.AfterFunc(stallTimeout, stalled)}
 }

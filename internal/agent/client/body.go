@@ -32,8 +32,8 @@ func readAll(response *http.Response, limit int64) ([]byte, error) {
 	return body, nil
 }
 
-// explain says what a person can do about a server that cannot be reached.
-func explain(server *url.URL, err error) error {
+// withAdvice adds to err what a person can do about it.
+func withAdvice(server *url.URL, err error) error {
 	// The URL in a url.Error repeats what the caller knows.
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err

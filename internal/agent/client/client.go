@@ -23,73 +23,77 @@ const CallTimeout = 30 * time.Second
 
 // Limits of a call.
 const (
-	// connectTimeout is short, because a packet that asks for a connection is
-	// repeated ever more rarely: a new attempt finds a network that came back
-	// sooner.
+	// connectTimeout is short because the kernel repeats SYN packets ever more rarely. A
+	// new attempt reaches a network that has returned sooner.
 	connectTimeout   = 4 * time.Second
 	handshakeTimeout = 10 * time.Second
-	// settleTime is how long a request that was given up may be on its way.
-	settleTime = 2 * tcp.Patience
-	pollSlack  = 15 * time.Second
+	// quietTime is how long an abandoned request may still reach a server.
+	quietTime = 2 * tcp.DeadAfter
+	pollSlack = 15 * time.Second
 	// idleTimeout ends connections without a request.
 	idleTimeout = 2 * time.Minute
-	// pingAfter is longer than a server waits before it asks: each hears from the other
-	// by one exchange.
+	// pingAfter is longer than the server's ping interval, so that only the server pings.
 	pingAfter        = 200 * time.Second
 	pingTimeout      = 15 * time.Second
 	maxResponseBytes = 1 << 20
-	// noHeaderTable is the smallest size that means itself: nothing fits in.
+	// noHeaderTable turns the table off: 0 would mean the default size.
 	noHeaderTable  = 1
 	maxHeaderBytes = 32 << 10
 )
 
-// Options say where the manager is and who the host is.
+// Options are what a Client is made from.
 type Options struct {
-	// Servers are base URLs, in the order of preference.
+	// Servers are server URLs, in the order of preference.
 	Servers []string
-	// TrustBundle is PEM: the only roots that a server may chain to.
+	// TrustBundle has, as PEM, the only CA certificates that are trusted.
 	TrustBundle string
 	// Certificate carries the host's key.
 	Certificate tls.Certificate
 	// Built is a time that has certainly passed.
 	Built time.Time
-	// ServerTime is the latest time that an authenticated server told, in this
-	// run or an earlier one.
+	// ServerTime is the latest time that an authenticated server reported, in this run
+	// or an earlier one.
 	ServerTime time.Time
 	// Agreed is what Client.Agreed returned last.
 	Agreed time.Time
-	// Now is the host's clock; nil means time.Now.
+	// Now reads the host's clock; nil means time.Now.
 	Now func() time.Time
-	// UserAgent names the agent's version.
+	// UserAgent contains the agent's version.
 	UserAgent string
-	// Dial connects; nil means the system's.
+	// Home returns the namespace and name that the host was last enrolled as, both blank
+	// before; nil means blank.
+	Home func() (namespace, name string)
+	// Dial connects; nil means the system's dialler.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Client calls the manager. It is safe for concurrent use.
 type Client struct {
-	http      *http.Client
-	transport *http.Transport
 	servers   []*url.URL
 	userAgent string
-	clock     *reckoning
-	gate      gate
+	home      func() (namespace, name string)
+	clock     *clockEstimate
+	barrier   callBarrier
+	newHTTP   func() *http.Client
 
 	mu      sync.Mutex
+	http    *http.Client
 	current int
+	// polledOver is the connection of the last poll that was answered, nil before the first.
+	polledOver net.Conn
 }
 
-// New checks the options; it connects to nothing.
+// New returns a Client, which connects to nothing yet.
 func New(o Options) (*Client, error) {
 	if len(o.Servers) == 0 {
 		return nil, errors.New("no server is configured")
 	}
-	c := &Client{userAgent: o.UserAgent, clock: &reckoning{now: o.Now, built: o.Built, told: o.ServerTime, agreed: o.Agreed}}
+	c := &Client{userAgent: o.UserAgent, home: o.Home, clock: &clockEstimate{now: o.Now, built: o.Built, serverTime: o.ServerTime, agreed: o.Agreed}}
 	if o.Now == nil {
 		c.clock.now = time.Now
 	}
-	// An earlier process may have been ended in the middle of a request.
-	c.gate.unanswered = c.clock.now()
+	// An earlier process may have ended during a request.
+	c.barrier.abandonedAt = c.clock.now()
 	for _, server := range o.Servers {
 		u, err := ParseServer(server)
 		if err != nil {
@@ -101,83 +105,72 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	protocols := &http.Protocols{}
-	protocols.SetHTTP2(true)
-	c.transport = &http.Transport{
-		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            o.dial(),
-		TLSClientConfig:        c.clock.tlsConfig(roots, o.Certificate),
-		TLSHandshakeTimeout:    handshakeTimeout,
-		MaxResponseHeaderBytes: maxHeaderBytes,
-		Protocols:              protocols,
-		HTTP2: &http.HTTP2Config{
-			SendPingTimeout: pingAfter, PingTimeout: pingTimeout,
-			// Each end would remember headers for compression: some KiB for each of the
-			// manager's hosts, for a few requests an hour.
-			MaxEncoderHeaderTableSize: noHeaderTable,
-		},
-		// A new server on a kept connection would never be noticed otherwise.
-		IdleConnTimeout: idleTimeout,
+	tlsConfig := c.clock.tlsConfig(roots, o.Certificate)
+	c.newHTTP = func() *http.Client {
+		return &http.Client{
+			Transport: o.transport(tlsConfig),
+			// A redirect could send the host's reports to another server.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}
 	}
-	c.http = &http.Client{
-		Transport: c.transport,
-		// A redirect would take the host's reports elsewhere.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	c.http = c.newHTTP()
 	return c, nil
 }
 
-func (o Options) dial() func(ctx context.Context, network, address string) (net.Conn, error) {
-	if o.Dial == nil {
-		return tcp.Dialer(connectTimeout).DialContext
-	}
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
-		defer cancel()
-		return o.Dial(ctx, network, address)
-	}
+// Close closes idle connections.
+func (c *Client) Close() { c.httpClient().CloseIdleConnections() }
+
+// Reconnect makes calls that begin from now on use a new connection. Calls under way
+// continue.
+func (c *Client) Reconnect() {
+	c.mu.Lock()
+	former := c.http
+	c.http, c.polledOver = c.newHTTP(), nil
+	c.mu.Unlock()
+	former.CloseIdleConnections()
 }
 
-// Close drops the connections that nobody uses.
-func (c *Client) Close() { c.transport.CloseIdleConnections() }
+func (c *Client) httpClient() *http.Client {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.http
+}
 
-// Now is the time as far as the client knows.
+// Now estimates the time from the host's clock and the servers' time.
 func (c *Client) Now() time.Time { return c.clock.time() }
 
-// ServerNow is the server's time now, whatever the host's clock says; before
-// the first answer it is the host's.
+// ServerNow estimates the server's time without the host's clock. Before the first answer
+// it is the host's time.
 func (c *Client) ServerNow() time.Time {
 	c.clock.mu.Lock()
 	defer c.clock.mu.Unlock()
 	now := c.clock.now()
-	if c.clock.heard.IsZero() {
+	if c.clock.heardAt.IsZero() {
 		return now
 	}
 	return c.clock.servers(now)
 }
 
-// ServerTime is the latest time that a server told, and what the host's clock
-// said then. Both are zero before the first answer. It becomes earlier only where
-// a server turned out to have been ahead.
+// ServerTime is the latest time that a server reported, and the host's time then. Both
+// are zero before the first answer. It goes back only if a server's clock was ahead.
 func (c *Client) ServerTime() (server, local time.Time) {
 	c.clock.mu.Lock()
 	defer c.clock.mu.Unlock()
-	if c.clock.heard.IsZero() {
+	if c.clock.heardAt.IsZero() {
 		return time.Time{}, time.Time{}
 	}
-	return c.clock.told, c.clock.heard
+	return c.clock.serverTime, c.clock.heardAt
 }
 
-// Agreed is the latest time that had passed by the host's clock and by a server's
-// alike, in this run or an earlier one.
+// Agreed is the latest time that had passed by both the host's clock and a server's, in
+// this run or an earlier one.
 func (c *Client) Agreed() time.Time {
 	c.clock.mu.Lock()
 	defer c.clock.mu.Unlock()
 	return c.clock.agreed
 }
 
-// Enrol asks for a place in the fleet. The token may be blank where the
-// manager lets hosts in without one.
+// Enrol enrols the host. The token may be blank if the manager enrols hosts without one.
 func (c *Client) Enrol(ctx context.Context, token string, request protocol.EnrolRequest) (protocol.EnrolResponse, error) {
 	var response protocol.EnrolResponse
 	err := c.call(ctx, call{
@@ -187,35 +180,10 @@ func (c *Client) Enrol(ctx context.Context, token string, request protocol.Enrol
 		if err := decode(r, &response); err != nil {
 			return err
 		}
-		c.clock.sawServerTime(response.ServerTime, r)
+		c.clock.recordServerTime(response.ServerTime, r)
 		return nil
 	})
 	return response, err
-}
-
-// Plan waits for a plan whose revision is not the given one. boot names the
-// host's boot. It returns nil when the server had no other plan in, at most,
-// protocol.PollTimeout.
-func (c *Client) Plan(ctx context.Context, after, boot string) (*protocol.Plan, error) {
-	var plan *protocol.Plan
-	err := c.call(ctx, call{
-		name: "fetching the plan", method: http.MethodGet, path: protocol.PathPlan, query: url.Values{"after": {after}, "boot": {boot}},
-		timeout: protocol.PollTimeout + pollSlack, accept: []int{http.StatusOK, http.StatusNoContent},
-	}, func(r *http.Response) error {
-		if r.StatusCode == http.StatusNoContent {
-			return nil
-		}
-		plan = &protocol.Plan{}
-		if err := decode(r, plan); err != nil {
-			return err
-		}
-		c.clock.sawServerTime(plan.ServerTime, r)
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return plan, nil
 }
 
 // Bootstrap fetches the bootstrap data of an operation, and its format.
@@ -232,7 +200,7 @@ func (c *Client) Bootstrap(ctx context.Context, operation string) (data []byte, 
 	return data, format, err
 }
 
-// Report records facts; they are durable at the manager when it returns nil.
+// Report sends facts and results. They are durable at the manager if it returns nil.
 func (c *Client) Report(ctx context.Context, report protocol.Report) error {
 	return c.call(ctx, call{
 		name: "reporting", method: http.MethodPost, path: protocol.PathReport, body: report,
@@ -256,35 +224,37 @@ type call struct {
 	body                      any
 	timeout                   time.Duration
 	accept                    []int
+	// isPoll ties the call to its connection; see pollTie.
+	isPoll bool
 }
 
-// call makes a call, unless this client has handed over to another.
-func (c *Client) call(ctx context.Context, what call, read func(*http.Response) error) error {
+// call makes a call with this client or the one that it has handed over to.
+func (c *Client) call(ctx context.Context, request call, read func(*http.Response) error) error {
 	for {
-		next, err := c.gate.enter(ctx)
+		next, err := c.barrier.enter(ctx)
 		if err != nil {
-			return fmt.Errorf("%s: %w", what.name, err)
+			return fmt.Errorf("%s: %w", request.name, err)
 		}
 		if next == nil {
-			err = c.try(ctx, what, read)
-			c.gate.leave()
+			err = c.try(ctx, request, read)
+			c.barrier.leave()
 			return err
 		}
 		c = next
 	}
 }
 
-// try asks the servers in turn, beginning with the one that answered last.
-func (c *Client) try(ctx context.Context, what call, read func(*http.Response) error) error {
+// try calls the servers one after the other, beginning with the one that answered last.
+func (c *Client) try(ctx context.Context, request call, read func(*http.Response) error) error {
 	var body []byte
-	if what.body != nil {
+	if request.body != nil {
 		var err error
-		if body, err = json.Marshal(what.body); err != nil {
-			return fmt.Errorf("%s: encoding the request: %w", what.name, err)
+		if body, err = json.Marshal(request.body); err != nil {
+			return fmt.Errorf("%s: encoding the request: %w", request.name, err)
 		}
 		if len(body) > protocol.MaxRequestBytes {
 			return fmt.Errorf("%s: the request has %d bytes, more than the %d that a server takes",
-				what.name, len(body), protocol.MaxRequestBytes)
+				request.name, len(body), protocol.MaxRequestBytes)
 		}
 	}
 	c.mu.Lock()
@@ -293,55 +263,70 @@ func (c *Client) try(ctx context.Context, what call, read func(*http.Response) e
 	var failures []error
 	for i := range c.servers {
 		at := (first + i) % len(c.servers)
-		err := c.ask(ctx, c.servers[at], what, body, read)
-		if c.clock.doubt(err) {
-			err = c.ask(ctx, c.servers[at], what, body, read)
-			c.clock.settle()
+		err := c.ask(ctx, c.servers[at], request, body, read)
+		if c.clock.distrustClock(err) {
+			err = c.ask(ctx, c.servers[at], request, body, read)
+			c.clock.revertUnconfirmed()
 		}
-		if err == nil {
+		isReplaced := errors.Is(err, ErrConnectionReplaced)
+		if err == nil || isReplaced {
 			c.mu.Lock()
 			c.current = at
 			c.mu.Unlock()
+		}
+		if err == nil {
 			return nil
 		}
 		failures = append(failures, err)
 		var refusal *ProblemError
-		if ctx.Err() != nil || errors.As(err, &refusal) && !refusal.elsewhere() {
+		if ctx.Err() != nil || isReplaced || errors.As(err, &refusal) && !refusal.isWorthRetryingElsewhere() {
 			break
 		}
 	}
-	return fmt.Errorf("%s: %w", what.name, joined(failures))
+	return fmt.Errorf("%s: %w", request.name, joined(failures))
 }
 
-func (c *Client) ask(ctx context.Context, server *url.URL, what call, body []byte, read func(*http.Response) error) error {
-	ctx, cancel := context.WithTimeout(ctx, what.timeout)
+func (c *Client) ask(ctx context.Context, server *url.URL, call call, body []byte, read func(*http.Response) error) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, call.timeout)
 	defer cancel()
-	target := server.JoinPath(what.path)
-	target.RawQuery = what.query.Encode()
-	request, err := http.NewRequestWithContext(ctx, what.method, target.String(), bytes.NewReader(body))
+	if call.isPoll {
+		var tie *pollTie
+		if ctx, tie = c.tiePoll(ctx, call); tie == nil {
+			return ErrConnectionReplaced
+		}
+		defer func() { err = tie.end(c, err) }()
+	}
+	target := server.JoinPath(call.path)
+	target.RawQuery = call.query.Encode()
+	request, err := http.NewRequestWithContext(ctx, call.method, target.String(), bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("making a request: %w", err)
 	}
-	maps.Copy(request.Header, what.header)
+	maps.Copy(request.Header, call.header)
 	request.Header.Set("User-Agent", c.userAgent)
+	if c.home != nil {
+		if namespace, name := c.home(); name != "" {
+			request.Header.Set(protocol.HeaderHome, namespace+"/"+name)
+		}
+	}
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
-	if what.token != "" {
-		request.Header.Set("Authorization", "Bearer "+what.token)
+	if call.token != "" {
+		request.Header.Set("Authorization", "Bearer "+call.token)
 	}
-	response, err := c.http.Do(request)
+	response, err := c.httpClient().Do(request)
 	if err != nil {
 		if !isUnreachable(err) {
-			c.gate.noAnswer(c.clock.now())
+			c.barrier.recordAbandoned(c.clock.now())
 		}
-		return explain(server, err)
+		return withAdvice(server, err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
-		c.clock.sawServerTime(date, response)
+		c.clock.recordServerTime(date, response)
 	}
-	for _, status := range what.accept {
+	for _, status := range call.accept {
 		if response.StatusCode == status {
 			if read == nil {
 				return nil

@@ -34,8 +34,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// server is an agent API that answers with a handler, with a certificate for a
-// span of time.
+// server starts an agent API with a certificate that is valid between two times.
 func server(t *testing.T, from, to time.Time, handler http.HandlerFunc) (*httptest.Server, string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -66,7 +65,8 @@ func server(t *testing.T, from, to time.Time, handler http.HandlerFunc) (*httpte
 	return s, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-// now is around the present: valid for an hour either way.
+// serving starts a server with a certificate that is valid from an hour ago until in an
+// hour.
 func serving(t *testing.T, handler http.HandlerFunc) (*httptest.Server, string) {
 	t.Helper()
 	return server(t, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), handler)
@@ -100,13 +100,16 @@ func reply(status int, contentType, body string) http.HandlerFunc {
 	}
 }
 
-func TestConnectionIsAsPromised(t *testing.T) {
+func TestUsesTLS13AndHTTP2(t *testing.T) {
 	var seen atomic.Pointer[http.Request]
 	s, bundle := serving(t, func(w http.ResponseWriter, r *http.Request) {
 		seen.Store(r)
 		w.WriteHeader(http.StatusNoContent)
 	})
 	c := connect(t, func(o *client.Options) { o.Servers, o.TrustBundle = []string{s.URL + "/base"}, bundle })
+	if _, err := c.Plan(t.Context(), "", "boot 1"); err != nil {
+		t.Fatal(err)
+	}
 	plan, err := c.Plan(t.Context(), "r 1", "boot 1")
 	if plan != nil || err != nil {
 		t.Fatalf("got %v: %v", plan, err)
@@ -118,8 +121,8 @@ func TestConnectionIsAsPromised(t *testing.T) {
 	if r.URL.Path != "/base/v1/plan" || r.URL.Query().Get("after") != "r 1" || r.URL.Query().Get("boot") != "boot 1" || r.UserAgent() != "test/1" {
 		t.Errorf("asked for %s as %s", r.URL, r.UserAgent())
 	}
-	if told, _ := c.ServerTime(); time.Since(told).Abs() > time.Minute {
-		t.Errorf("the server's time is %s", told)
+	if serverTime, _ := c.ServerTime(); time.Since(serverTime).Abs() > time.Minute {
+		t.Errorf("the server's time is %s", serverTime)
 	}
 }
 
@@ -143,7 +146,7 @@ func TestThreat17_RefusesOldTLS(t *testing.T) {
 	}
 }
 
-// There is nothing that switches verification off, and nothing but TLS.
+// No option disables verification, and every server URL uses TLS.
 func TestThreat17_NoInsecureWayIn(t *testing.T) {
 	for field := range reflect.TypeFor[client.Options]().Fields() {
 		if name := strings.ToLower(field.Name); strings.Contains(name, "insecure") || strings.Contains(name, "skip") {
@@ -153,16 +156,16 @@ func TestThreat17_NoInsecureWayIn(t *testing.T) {
 	_, bundle := serving(t, reply(http.StatusNoContent, "", ""))
 	for _, server := range []string{"http://127.0.0.1:1", "127.0.0.1:1", "//127.0.0.1:1"} {
 		if _, err := client.New(client.Options{Servers: []string{server}, TrustBundle: bundle}); err == nil {
-			t.Errorf("took %s for a server", server)
+			t.Errorf("accepted %s as a server URL", server)
 		}
 	}
 	if _, err := client.New(client.Options{Servers: []string{"https://127.0.0.1:1"}}); err == nil {
-		t.Error("does without a trust bundle")
+		t.Error("accepted an empty trust bundle")
 	}
 }
 
-// The system's roots count for nothing, wherever they are configured. They are
-// read once, when they are first needed: hence a process of its own.
+// The client ignores the CA certificates of the system. crypto/x509 reads them once per
+// process, so the test runs in its own process.
 func TestThreat18_SystemRootsDoNotCount(t *testing.T) {
 	const alone = "ELEMENTAL_TEST_ALONE"
 	if os.Getenv(alone) == "" {
@@ -183,11 +186,11 @@ func TestThreat18_SystemRootsDoNotCount(t *testing.T) {
 	if err := os.WriteFile(file, []byte(system), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Of crypto/x509.
+	// crypto/x509 reads this variable.
 	t.Setenv("SSL_CERT_FILE", file)
 	c := connect(t, func(o *client.Options) { o.Servers, o.TrustBundle = []string{s.URL}, other })
 	if _, err := c.Plan(t.Context(), "", ""); err == nil {
-		t.Error("trusted a root of the system")
+		t.Error("trusted a CA certificate of the system")
 	}
 }
 
@@ -210,7 +213,7 @@ func TestServersInTurn(t *testing.T) {
 		}
 	}
 	if first.Load() != 1 || second.Load() != 3 {
-		t.Errorf("asked %d and %d times; the one that works is to be asked first", first.Load(), second.Load())
+		t.Errorf("asked %d and %d times; want the working server first", first.Load(), second.Load())
 	}
 }
 
@@ -280,7 +283,7 @@ func TestUnknownEverywhere(t *testing.T) {
 	})
 	_, err := c.Plan(t.Context(), "", "boot")
 	if !client.IsProblem(err, protocol.ProblemUnknownHost) || client.IsProblemEverywhere(err, protocol.ProblemUnknownHost) {
-		t.Errorf("a server that is out of reach has denied nothing: %v", err)
+		t.Errorf("an unreachable server counts as a server that does not know the host: %v", err)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
 )
 
-// A host's clock may be anywhere. The server's certificate is valid for an
-// hour around the present.
+// The host's clock may show any time. The server's certificate is valid from an hour
+// ago until in an hour.
 func TestThreat28_Clocks(t *testing.T) {
 	const month = 30 * 24 * time.Hour
 	present := time.Now()
@@ -61,11 +61,11 @@ func TestThreat28_Clocks(t *testing.T) {
 				t.Fatalf("distrusts the clock: %t: %v", c.ClockDistrusted(), err)
 			}
 			if err != nil && !strings.Contains(err.Error(), "clock") {
-				t.Errorf("doesn't mention the clock: %v", err)
+				t.Errorf("error does not mention the clock: %v", err)
 			}
 			if test.connects {
 				if test.clock.Sub(present).Abs() > 24*time.Hour && !c.Agreed().Equal(test.agreed) {
-					t.Errorf("says that its clock was right at %s", c.Agreed())
+					t.Errorf("both clocks agreed at %s, want never", c.Agreed())
 				}
 				if off := c.ServerNow().Sub(present).Abs(); off > time.Hour {
 					t.Errorf("believes the server's time to be off by %s", off)
@@ -78,8 +78,8 @@ func TestThreat28_Clocks(t *testing.T) {
 	}
 }
 
-// A clock that is set back while the client runs changes nothing it knows, and
-// an answer with an earlier date neither.
+// Neither a host clock that is set back nor an answer with an earlier date changes the
+// known server time.
 func TestThreat28_TimeNeverRunsBackwards(t *testing.T) {
 	present := time.Now()
 	var behind atomic.Bool
@@ -99,15 +99,15 @@ func TestThreat28_TimeNeverRunsBackwards(t *testing.T) {
 			t.Errorf("after a jump by %s: %v", jump, err)
 		}
 		behind.Store(true)
-		if told, _ := c.ServerTime(); told.Before(present.Add(-time.Minute)) {
-			t.Errorf("after a jump by %s the server's time is %s", jump, told)
+		if serverTime, _ := c.ServerTime(); serverTime.Before(present.Add(-time.Minute)) {
+			t.Errorf("after a jump by %s the server's time is %s", jump, serverTime)
 		}
 		c.Close() // the next one verifies the certificate again
 	}
 }
 
-// A manager's clock is ahead until somebody sets it. Certificates that it made
-// before or since are good all the while, those that it makes then as well.
+// A manager's clock is ahead and is corrected later. The client accepts certificates
+// from before, during and after that time.
 func TestThreat28_AServerThatWasAhead(t *testing.T) {
 	present := time.Now()
 	ahead := present.AddDate(0, 6, 0)
@@ -119,18 +119,18 @@ func TestThreat28_AServerThatWasAhead(t *testing.T) {
 	before, earlier := server(t, present.Add(-time.Hour), present.AddDate(0, 1, 0), answer)
 	during, wrong := server(t, present.Add(-time.Hour), ahead.Add(time.Hour), answer)
 	since, later := server(t, present.Add(-time.Hour), present.AddDate(0, 1, 0), answer)
-	var told, agreed time.Time
-	visit := func(url string, says time.Time) *client.Client {
+	var serverTime, agreed time.Time
+	visit := func(url string, at time.Time) *client.Client {
 		t.Helper()
-		shown.Store(&says)
+		shown.Store(&at)
 		c := connect(t, func(o *client.Options) {
-			o.Servers, o.TrustBundle, o.ServerTime, o.Agreed = []string{url}, earlier+wrong+later, told, agreed
+			o.Servers, o.TrustBundle, o.ServerTime, o.Agreed = []string{url}, earlier+wrong+later, serverTime, agreed
 		})
 		if _, err := c.Plan(t.Context(), "", ""); err != nil {
 			t.Fatal(err)
 		}
-		if at, _ := c.ServerTime(); !at.IsZero() {
-			told = at
+		if received, _ := c.ServerTime(); !received.IsZero() {
+			serverTime = received
 		}
 		agreed = c.Agreed()
 		return c
@@ -142,35 +142,35 @@ func TestThreat28_AServerThatWasAhead(t *testing.T) {
 		}
 	}
 	visit(before.URL, present)
-	near("the time told", told, present)
+	near("the server time", serverTime, present)
 	visit(before.URL, ahead)
-	near("the time told with a certificate that has expired by then", told, present)
+	near("the server time with an expired certificate", serverTime, present)
 	visit(during.URL, ahead)
-	near("the time told", told, ahead)
-	near("the time that both clocks said", agreed, present)
+	near("the server time", serverTime, ahead)
+	near("the time at which both clocks agreed", agreed, present)
 	c := visit(since.URL, present)
-	near("the time told", told, present)
+	near("the server time", serverTime, present)
 	near("the time", c.Now(), present)
 	if c.ClockDistrusted() {
 		t.Error("distrusts the host's clock")
 	}
 }
 
-// A stranger in between shows a certificate of its own that is good by what the
-// server last told and not by the host's clock. It has no say in which is right.
+// A man in the middle presents its own certificate, valid at the last server time but
+// not by the host's clock. The client must not distrust the host's clock for it.
 func TestThreat28_AStrangersCertificateDecidesNothing(t *testing.T) {
 	present := time.Now()
-	told := present.Add(-30 * 24 * time.Hour)
+	serverTime := present.Add(-30 * 24 * time.Hour)
 	answer := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
 	_, bundle := serving(t, answer)
-	stranger, own := server(t, told.Add(-time.Hour), told.Add(time.Hour), answer)
+	stranger, own := server(t, serverTime.Add(-time.Hour), serverTime.Add(time.Hour), answer)
 	for name, test := range map[string]struct {
 		bundle string
 		trusts bool
 	}{"a stranger's": {bundle, false}, "the server's": {own, true}} {
 		t.Run(name, func(t *testing.T) {
 			c := connect(t, func(o *client.Options) {
-				o.Servers, o.TrustBundle, o.ServerTime = []string{stranger.URL}, test.bundle, told
+				o.Servers, o.TrustBundle, o.ServerTime = []string{stranger.URL}, test.bundle, serverTime
 			})
 			for range 2 {
 				if _, err := c.Plan(t.Context(), "", ""); (err == nil) != test.trusts || c.ClockDistrusted() != test.trusts {

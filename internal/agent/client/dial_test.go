@@ -23,13 +23,13 @@ func TestConnectsByAnotherDialer(t *testing.T) {
 			return (&net.Dialer{}).DialContext(ctx, network, s.Listener.Addr().String())
 		}
 	})
-	_ = c.Report(t.Context(), protocol.Report{}) // its certificate is for another address
+	_ = c.Report(t.Context(), protocol.Report{}) // fails: the certificate is for another address
 	if dialled != "tcp 192.0.2.1:1" {
 		t.Errorf("dialled %q", dialled)
 	}
 }
 
-// A network that swallows packets is given up as soon as the system's would be.
+// A custom dialer has the same connect timeout as the default dialer.
 func TestAnotherDialerIsBounded(t *testing.T) {
 	_, bundle := serving(t, nil)
 	synctest.Test(t, func(t *testing.T) {

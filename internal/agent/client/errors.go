@@ -18,14 +18,14 @@ import (
 // maxProblemBytes bounds an error's body.
 const maxProblemBytes = 16 << 10
 
-// maxRetryAfter bounds how long a server may send the agent away.
+// maxRetryAfter limits a server's Retry-After.
 const maxRetryAfter = 10 * time.Minute
 
 // ProblemError is a refusal by a server that was reached and authenticated.
 type ProblemError struct {
 	Server  string
 	Problem protocol.Problem
-	// RetryAfter is how long the server wants to be left alone, or 0.
+	// RetryAfter is the server's Retry-After, or 0.
 	RetryAfter time.Duration
 }
 
@@ -45,7 +45,7 @@ func advice(problem string) string {
 	case protocol.ProblemUnknownHost:
 		return "the manager doesn't know this host's key; the host keeps it, changes nothing and tries again"
 	case protocol.ProblemRevoked:
-		return "an administrator has shut this host out; to let it in again, enrol it with a new token"
+		return "an administrator has rejected this host; to use it again, enrol it with a new token"
 	case protocol.ProblemTokenRefused:
 		return "put a valid registration token into the agent's configuration"
 	case protocol.ProblemStaleGeneration, protocol.ProblemLocked:
@@ -60,7 +60,7 @@ func IsProblem(err error, problem string) bool {
 	return errors.As(err, &refusal) && refusal.Problem.Type == problem
 }
 
-// RetryAfter is how long a server wants to be left alone, or 0.
+// RetryAfter is the Retry-After of a server's refusal, or 0.
 func RetryAfter(err error) time.Duration {
 	if refusal, ok := errors.AsType[*ProblemError](err); ok {
 		return refusal.RetryAfter
@@ -68,9 +68,8 @@ func RetryAfter(err error) time.Duration {
 	return 0
 }
 
-// Unreachable reports whether no connection to any server came about: the host
-// has no network, or nothing listens. A server that was reached but could not be
-// trusted is something else.
+// Unreachable reports whether no connection to any server was made: the host has no
+// network, or no server listens. It is false for a server that is not trusted.
 func Unreachable(err error) bool {
 	var several serverErrors
 	if !errors.As(err, &several) {
@@ -92,16 +91,16 @@ func isUnreachable(err error) bool {
 	return operation.Op == "dial" || operation.Op == "proxyconnect" && isUnreachable(operation.Err)
 }
 
-// Unavailable reports whether err is a server's answer that it cannot serve anybody
-// now (RFC 9110, section 15.6.4): what RetryAfter says then is the server's own
-// reckoning, not a limit that the caller has exceeded.
+// Unavailable reports whether a server answered that it is unavailable (RFC 9110, section
+// 15.6.4). RetryAfter is then an estimate of the server, not a limit that the caller has
+// exceeded.
 func Unavailable(err error) bool {
 	refusal, ok := errors.AsType[*ProblemError](err)
 	return ok && refusal.Problem.Status == http.StatusServiceUnavailable
 }
 
-// elsewhere reports whether another server may answer better.
-func (e *ProblemError) elsewhere() bool {
+// isWorthRetryingElsewhere reports whether another server may answer better.
+func (e *ProblemError) isWorthRetryingElsewhere() bool {
 	status := e.Problem.Status
 	return status >= http.StatusInternalServerError || status == http.StatusTooManyRequests ||
 		e.Problem.Type == protocol.ProblemUnknownHost
@@ -165,8 +164,7 @@ func (e serverErrors) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// Unwrap puts refusals first: a server that answered says more than one that
-// was out of reach.
+// Unwrap returns refusals first: they say more than failures to connect.
 func (e serverErrors) Unwrap() []error {
 	var refusals, others []error
 	for _, err := range e {
@@ -179,8 +177,8 @@ func (e serverErrors) Unwrap() []error {
 	return append(refusals, others...)
 }
 
-// IsProblemEverywhere reports whether every server refused with the given
-// type; one that was out of reach may think otherwise.
+// IsProblemEverywhere reports whether every server refused with the given type. It is
+// false if a server could not be reached, as that server might answer otherwise.
 func IsProblemEverywhere(err error, problem string) bool {
 	var several serverErrors
 	if !errors.As(err, &several) {

@@ -1,9 +1,9 @@
 package client
 
-// ClockDistrusted reports whether the host's clock turned out to be so far
-// ahead that it is left out of account.
+// ClockDistrusted reports whether the client ignores the host's clock because it is
+// too far ahead.
 func (c *Client) ClockDistrusted() bool {
 	c.clock.mu.Lock()
 	defer c.clock.mu.Unlock()
-	return c.clock.distrusted == theHost
+	return c.clock.distrusted == hostClock
 }

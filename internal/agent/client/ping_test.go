@@ -19,7 +19,7 @@ type pipes struct {
 	conns chan net.Conn
 	ended chan struct{}
 	once  sync.Once
-	// writes are the client's.
+	// writes counts the client's writes.
 	writes atomic.Int64
 }
 
@@ -56,9 +56,9 @@ func (c *counted) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// A server asks whether a connection is alive. A host answers that, and asks only a
-// server that has not asked by then: a fleet at rest exchanges half as many packets.
-func TestLeavesPingsToAServerThatLives(t *testing.T) {
+// The server pings idle connections. The client sends its own ping only if the server's
+// ping is late, which halves the packets of an idle fleet.
+func TestSendsNoPingsWhileTheServerDoes(t *testing.T) {
 	s, bundle := serving(t, nil)
 	certificates := s.TLS.Certificates
 	synctest.Test(t, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestLeavesPingsToAServerThatLives(t *testing.T) {
 		before := network.writes.Load()
 		time.Sleep(320 * time.Second)
 		if writes := network.writes.Load() - before; writes != 1 {
-			t.Errorf("wrote %d times while nothing happened but one ping of the server's", writes)
+			t.Errorf("wrote %d times, want one answer to the server's ping", writes)
 		}
 		if err := <-polled; err != nil {
 			t.Error(err)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A slow line is not a stalled one.
+// A slow download does not count as stalled.
 func TestStalledDownload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := io.Pipe()

@@ -20,7 +20,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 )
 
-// DefaultPath is where the configuration is looked for.
+// DefaultPath is the default path of the configuration.
 const DefaultPath = "/etc/elemental/agent/config.yaml"
 
 // Defaults of the settings that are rarely changed.
@@ -31,9 +31,9 @@ const (
 
 // Config is the content of the configuration file.
 type Config struct {
-	// Servers are base URLs of the agent API, all tried in turn.
+	// Servers are the server URLs, tried one after the other.
 	Servers []string `yaml:"servers"`
-	// TrustBundle is PEM: the roots that the servers' certificates chain to.
+	// TrustBundle has, as PEM, the CA certificates of the servers.
 	TrustBundle string `yaml:"trustBundle"`
 	// Token is the registration token; the agent removes it from the file once
 	// the host is enrolled and approved.
@@ -42,49 +42,49 @@ type Config struct {
 	StateDir string `yaml:"stateDir"`
 	// RotateAfter is the age at which the host's key is replaced.
 	RotateAfter time.Duration `yaml:"rotateAfter"`
-	// Key says where new host keys are made.
+	// Key configures new host keys.
 	Key Key `yaml:"key"`
-	// ReadoptAfter is how long every manager must have denied knowing the host
-	// before it asks to be adopted, as after the loss of a management cluster.
+	// ReadoptAfter is how long every manager must not have known the host before the host
+	// asks to be re-adopted, as after the loss of a management cluster.
 	ReadoptAfter time.Duration `yaml:"readoptAfter"`
-	// Backend is what the operating system is driven by.
+	// Backend selects the platform.
 	Backend Backend `yaml:"backend"`
 	// OS is what "elemental-agent install" installs.
 	OS OS `yaml:"os"`
 }
 
-// Backend is what the operating system is driven by.
+// Backend is a platform.
 type Backend string
 
-// Back ends. BackendAuto finds out; it is what a blank one means.
+// Back ends. BackendAuto detects the platform and is the default.
 const (
 	BackendAuto      Backend = "Auto"
 	BackendLinux     Backend = "Linux"
 	BackendElemental Backend = "Elemental"
 )
 
-// OS is the operating system that live media install.
+// OS configures the operating system that live media install.
 type OS struct {
 	Install Install `yaml:"install"`
 }
 
-// Install is how the operating system is installed.
+// Install configures the installation of the operating system.
 type Install struct {
-	// Device is the disk. All that is on it is lost.
+	// Device is the disk, whose content is lost.
 	Device string `yaml:"device"`
-	// Image is a source of the elemental CLI; blank installs that of the live media.
+	// Image is an image source of the elemental CLI; blank means that of the live media.
 	Image string `yaml:"image"`
 	// CloudInit are further files or URLs for the OEM partition.
 	CloudInit []string `yaml:"cloudInit"`
-	// ConfigDir is the elemental CLI's configuration, its own if blank.
+	// ConfigDir is the configuration directory of the elemental CLI; blank means its default.
 	ConfigDir string `yaml:"configDir"`
 	// Force installs over an installed system.
 	Force bool `yaml:"force"`
-	// Then is Reboot, which a blank one means, or PowerOff.
+	// Then is Reboot, the default, or PowerOff.
 	Then string `yaml:"then"`
 }
 
-// What Install.Then can be.
+// Values of Install.Then.
 const (
 	ThenReboot   = "Reboot"
 	ThenPowerOff = "PowerOff"
@@ -109,7 +109,7 @@ func (c Config) checkSystem() error {
 	return nil
 }
 
-// Key is where host keys are made.
+// Key configures new host keys.
 type Key struct {
 	// TPM is Auto, Required or Off.
 	TPM hostkey.Policy `yaml:"tpm"`
@@ -188,15 +188,15 @@ func (c Config) check() error {
 	return c.checkSystem()
 }
 
-// Source names what the configuration says about managers. It changes when a
-// person points the host at another one.
+// Source identifies the servers and the trust bundle of the configuration. It changes when
+// a person edits them.
 func (c Config) Source() string {
 	sum := sha256.Sum256([]byte(strings.Join(c.Servers, "\n") + "\n" + c.TrustBundle))
 	return hex.EncodeToString(sum[:8])
 }
 
-// withoutValues drops the quoted values from YAML's type errors: one of them
-// could be the token.
+// withoutValues removes the quoted values from YAML's type errors, as one of them could be
+// the token.
 func withoutValues(err error) error {
 	var types *yaml.TypeError
 	if !errors.As(err, &types) {

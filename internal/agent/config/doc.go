@@ -1,4 +1,3 @@
-// Package config reads the agent's configuration. It is strict: an unknown key
-// or a value that makes no sense is an error, so that a typing error doesn't
-// turn up as a host that stays away.
+// Package config reads the agent's configuration. Unknown keys and invalid values are
+// errors: a typing error would otherwise show only as a host that never connects.
 package config

@@ -10,19 +10,17 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap/durable"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 )
 
 const tokenKey = "token"
 
-// ErrByHand is a configuration from which the token has to be removed by a
-// person.
+// ErrByHand is the error of a configuration from which a person must remove the token.
 var ErrByHand = errors.New("remove the token there yourself")
 
-// ForgetToken removes the token from the configuration at path and changes
-// nothing else in it. It does nothing to a file without one. The file is
-// replaced as a whole, so a power cut leaves one or the other; a link, which
-// somebody else manages, is left alone.
+// ForgetToken removes the token from the configuration at path, and changes nothing else.
+// It replaces the file atomically. It does not change a symbolic link, as the target is
+// managed by something else.
 func ForgetToken(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -52,7 +50,7 @@ func ForgetToken(path string) error {
 	return nil
 }
 
-// withoutToken drops the lines of the token.
+// withoutToken removes the lines of the token.
 func withoutToken(data []byte, before Config) ([]byte, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(data, &document); err != nil {
@@ -64,7 +62,7 @@ func withoutToken(data []byte, before Config) ([]byte, error) {
 		return nil, ErrByHand
 	}
 	text := append(bytes.Join(lines[:first-1], nil), bytes.Join(lines[last:], nil)...)
-	// What is left has to say the same about everything else.
+	// All other settings must be unchanged.
 	after, err := Parse(text)
 	before.Token = ""
 	if err != nil || !reflect.DeepEqual(after, before) {
@@ -73,8 +71,8 @@ func withoutToken(data []byte, before Config) ([]byte, error) {
 	return text, nil
 }
 
-// tokenLines are the first and the last line of the token, counted from 1; zero
-// where they hold something else as well.
+// tokenLines returns the first and the last line of the token, counted from 1; zero if the
+// lines contain anything else.
 func tokenLines(document *yaml.Node) (first, last int) {
 	if len(document.Content) != 1 || document.Content[0].Style&yaml.FlowStyle != 0 {
 		return 0, 0

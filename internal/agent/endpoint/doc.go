@@ -1,16 +1,19 @@
-// Package endpoint does on a host what the control plane endpoint of its
-// cluster asks for, as often as need be:
+// Package endpoint applies the control plane endpoint of a cluster to a host of
+// that cluster. The agent calls an Applier whenever its plan or the host may
+// have changed, and the reset calls it to remove what it created:
 //
-//   - follow: the kubeconfigs of the host that name a former endpoint name the
-//     endpoint, and the kubelet runs with it
-//   - publish: so do the objects of the workload cluster that new nodes, kubeadm
-//     and kube-proxy read, on the host whose API server is the endpoint
-//   - reject: the host refuses connections to the former endpoint that was its
-//     own, so that clients let go of it
-//   - files: static Pods such as kube-vip's are there, and go again
-//   - VIP: an address that kube-vip left on an interface is taken off
+//   - kubeconfigs of the host that name a former endpoint name the current one,
+//     and the kubelet uses it (package nodeconfig)
+//   - on the host whose API server is the endpoint, the objects of the workload
+//     cluster that new nodes, kubeadm and kube-proxy read name the current
+//     endpoint too (package publish)
+//   - the host rejects connections to a former endpoint that was its own, so
+//     that clients reconnect to the current one (package reject)
+//   - static Pods such as kube-vip's are written and removed
+//   - a virtual address that kube-vip left on an interface is removed
 //
-// Only what names a former endpoint is ever changed. What is to be taken back
-// one day, and a restart of the kubelet that is due, is on disk before anything
-// is done: a pass after a kill or a power cut finishes what was begun.
+// The package changes only what names a former endpoint. Before it creates
+// anything that must be removed later, or makes a restart of the kubelet
+// necessary, it records that on disk. After a kill or a power cut, the next call
+// finishes what was begun. It must not probe endpoints or talk to the manager.
 package endpoint

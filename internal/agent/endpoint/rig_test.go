@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -14,9 +13,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap/durable"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/host"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
@@ -29,17 +28,18 @@ const (
 	table   = "inet elemental_endpoint"
 )
 
-// box is a host in a directory, with a kubelet, a packet filter and interfaces.
+// box is a host in a directory, with a kubelet, a packet filter and network
+// interfaces.
 type box struct {
 	t    *testing.T
 	root string
 	disk *disk
-	// runs is the server of kubelet.conf that the kubelet has read.
-	runs     string
-	restarts int
-	filter   string
-	nics     map[string][]string
-	// broken are programs that fail.
+	// kubeletConfig is the kubelet.conf that the kubelet read at its start.
+	kubeletConfig string
+	restarts      int
+	filter        string
+	nics          map[string][]string
+	// broken contains the errors of programs that fail.
 	broken map[string]error
 	ran    []string
 }
@@ -55,18 +55,19 @@ func newBox(t *testing.T) *box {
 	return b
 }
 
-// keeper is that of an agent that has just been started.
-func (b *box) keeper() *endpoint.Keeper {
+// applier returns the Applier of an agent that has just started.
+func (b *box) applier() *endpoint.Applier {
 	b.t.Helper()
-	k := b.restarted()
-	if k == nil {
-		b.t.Fatal("the agent has died")
+	a := b.restartAgent()
+	if a == nil {
+		b.t.Fatal("the agent died during its start")
 	}
-	return k
+	return a
 }
 
-// restarted is keeper, or nil if the agent dies as it starts.
-func (b *box) restarted() *endpoint.Keeper {
+// restartAgent returns the Applier of an agent that has just started, or nil if
+// the agent dies during its start.
+func (b *box) restartAgent() *endpoint.Applier {
 	b.t.Helper()
 	documents, err := state.OpenDir(filepath.Join(b.root, "var/lib/elemental"), b.disk)
 	if errors.Is(err, errDead) {
@@ -80,23 +81,23 @@ func (b *box) restarted() *endpoint.Keeper {
 	})
 }
 
-func (b *box) interfaces() ([]host.Interface, error) {
-	var list []host.Interface
+func (b *box) interfaces() ([]platform.NetworkInterface, error) {
+	var list []platform.NetworkInterface
 	for name, addresses := range b.nics {
-		one := host.Interface{Name: name}
+		nic := platform.NetworkInterface{Name: name}
 		for _, text := range addresses {
 			ip, network, err := net.ParseCIDR(text)
 			if err != nil {
 				return nil, err
 			}
-			one.Addresses = append(one.Addresses, &net.IPNet{IP: ip, Mask: network.Mask})
+			nic.Addresses = append(nic.Addresses, &net.IPNet{IP: ip, Mask: network.Mask})
 		}
-		list = append(list, one)
+		list = append(list, nic)
 	}
 	return list, nil
 }
 
-// Run plays systemctl, nft and ip, as far as the process that asks is alive.
+// Run imitates systemctl, nft and ip as long as the agent is alive.
 func (b *box) Run(_ context.Context, stdin string, args ...string) (out string, err error) {
 	line := strings.Join(args, " ")
 	if args[0] == "nft" && args[1] == "list" {
@@ -112,7 +113,7 @@ func (b *box) Run(_ context.Context, stdin string, args ...string) (out string, 
 			return b.broken[args[0]]
 		case line == "systemctl try-restart kubelet.service":
 			b.restarts++
-			b.runs = b.read("/etc/kubernetes/kubelet.conf")
+			b.kubeletConfig = b.read("/etc/kubernetes/kubelet.conf")
 		case line == "nft -f -":
 			_, b.filter, _ = strings.Cut(stdin, "delete table "+table+"\n")
 		case len(args) == 6 && strings.HasPrefix(line, "ip address delete ") && args[4] == "dev":
@@ -149,7 +150,7 @@ func (b *box) exists(name string) bool {
 	return err == nil
 }
 
-// kubeconfig is one as kubeadm writes it.
+// kubeconfig returns a kubeconfig as kubeadm writes it.
 func kubeconfig(server string) string {
 	return `apiVersion: v1
 clusters:
@@ -172,14 +173,15 @@ users:
 `
 }
 
-// worker makes the box a node whose kubelet runs with a server.
+// worker makes the box a worker node whose kubelet uses a server.
 func (b *box) worker(server string) {
 	b.write("/etc/kubernetes/kubelet.conf", kubeconfig(server))
-	b.runs = kubeconfig(server)
+	b.kubeletConfig = kubeconfig(server)
 }
 
-// controlPlane makes the box one whose kubeconfigs name a server, but those that
-// kubeadm has name the host's own API server.
+// controlPlane makes the box a control-plane node whose kubeconfigs name a
+// server. Those of the controller manager and the scheduler name the host's own
+// API server.
 func (b *box) controlPlane(server, own string) {
 	b.worker(server)
 	for _, name := range []string{"admin.conf", "super-admin.conf"} {
@@ -191,8 +193,8 @@ func (b *box) controlPlane(server, own string) {
 	b.write("/etc/kubernetes/manifests/kube-apiserver.yaml", "spec: {containers: [{command: [kube-apiserver]}]}\n")
 }
 
-// servers are the kubeconfigs that name a server.
-func (b *box) servers(server string) string {
+// kubeconfigsOf lists the kubeconfigs that name a server.
+func (b *box) kubeconfigsOf(server string) string {
 	var names []string
 	for _, name := range []string{"admin", "bootstrap-kubelet", "controller-manager", "kubelet", "scheduler", "super-admin"} {
 		if b.read("/etc/kubernetes/"+name+".conf") == kubeconfig(server) {
@@ -206,159 +208,20 @@ func to(host string, formers ...string) *protocol.Endpoint {
 	return &protocol.Endpoint{Host: host, Port: 6443, Former: formers}
 }
 
-// apply applies twice, and the second time must have nothing to write.
+// apply applies twice and checks that the second call writes nothing.
 func (b *box) apply(e *protocol.Endpoint, files []protocol.File) protocol.EndpointReport {
 	b.t.Helper()
-	report, err := b.keeper().Apply(b.t.Context(), e, files)
+	report, err := b.applier().Apply(b.t.Context(), e, files)
 	if err != nil {
 		b.t.Fatalf("applying: %v", err)
 	}
 	writes, ran := b.disk.writes, len(b.ran)
-	again, err := b.keeper().Apply(b.t.Context(), e, files)
+	again, err := b.applier().Apply(b.t.Context(), e, files)
 	if err != nil || again != report {
 		b.t.Errorf("first %+v, then %+v: %v", report, again, err)
 	}
 	if b.disk.writes != writes || len(b.ran) != ran {
-		b.t.Errorf("a second pass writes %d times and runs %v", b.disk.writes-writes, b.ran[ran:])
+		b.t.Errorf("a second call wrote %d times and ran %v", b.disk.writes-writes, b.ran[ran:])
 	}
 	return report
-}
-
-var errDead = errors.New("the process is dead")
-
-// disk is a disk that a process dies on, at the operation numbered dieAt, before
-// or after that took effect. A power cut besides takes back the names that were
-// not synced.
-type disk struct {
-	durable.System
-
-	dieAt, done  int
-	after, power bool
-	dead         bool
-	writes       int
-	// full is the folder that can hold no more.
-	full     string
-	unsynced []undo
-	// owners are those that files were given, user:group.
-	owners map[string]string
-	opened map[string]*handle
-	// beforeAttributes is called with the temporary file of a write.
-	beforeAttributes func(path string)
-}
-
-type undo struct {
-	dir  string
-	back func()
-}
-
-func (d *disk) do(f func() error) error {
-	if d.dead {
-		return errDead
-	}
-	if d.done++; d.done == d.dieAt {
-		if d.after {
-			_ = f()
-		}
-		d.dead = true
-		if d.power {
-			for len(d.unsynced) > 0 {
-				last := len(d.unsynced) - 1
-				d.unsynced[last].back()
-				d.unsynced = d.unsynced[:last]
-			}
-		}
-		return errDead
-	}
-	return f()
-}
-
-// live starts the next process.
-func (d *disk) live(dieAt int) { d.dieAt, d.done, d.dead, d.unsynced = dieAt, 0, false, nil }
-
-func (d *disk) Create(path string) (durable.File, error) {
-	var file durable.File
-	err := d.do(func() error {
-		d.writes++
-		if d.full != "" && strings.HasPrefix(path, d.full) {
-			return errors.New("no space left on device")
-		}
-		made, err := d.System.Create(path)
-		if err != nil {
-			return err
-		}
-		d.unsynced = append(d.unsynced, undo{filepath.Dir(path), func() { _ = os.Remove(path) }})
-		h := &handle{File: made.(*os.File), disk: d, path: path}
-		file, d.opened[path] = h, h
-		return nil
-	})
-	return file, err
-}
-
-// handle is an open file.
-type handle struct {
-	*os.File
-
-	disk        *disk
-	path, owner string
-}
-
-func (h *handle) Chmod(mode fs.FileMode) error {
-	if h.disk.beforeAttributes != nil {
-		h.disk.beforeAttributes(h.path)
-	}
-	return h.File.Chmod(mode)
-}
-
-// Chown gives a file the owner that it has: only root could give it another.
-func (h *handle) Chown(uid, gid int) error {
-	h.owner = fmt.Sprintf("%d:%d", uid, gid)
-	return h.File.Chown(uid, gid)
-}
-
-// Sync only counts: the machine that runs the tests keeps its power.
-func (h *handle) Sync() error { return h.disk.do(func() error { return nil }) }
-
-func (d *disk) Rename(from, to string) error {
-	return d.do(func() error {
-		d.writes++
-		if h := d.opened[from]; h != nil {
-			d.owners[filepath.Base(to)] = h.owner
-		}
-		before, err := os.ReadFile(to)
-		existed := err == nil
-		d.unsynced = append(d.unsynced, undo{filepath.Dir(to), func() {
-			_ = os.Remove(to)
-			if existed {
-				_ = os.WriteFile(to, before, 0o600)
-			}
-		}})
-		return d.System.Rename(from, to)
-	})
-}
-
-func (d *disk) Remove(path string) error {
-	return d.do(func() error {
-		before, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		d.writes++
-		d.unsynced = append(d.unsynced, undo{filepath.Dir(path), func() { _ = os.WriteFile(path, before, 0o600) }})
-		return d.System.Remove(path)
-	})
-}
-
-func (d *disk) Mkdir(path string) error { return d.do(func() error { return d.System.Mkdir(path) }) }
-
-func (d *disk) SyncDir(path string) error {
-	return d.do(func() error {
-		kept := d.unsynced[:0]
-		for _, one := range d.unsynced {
-			if one.dir != path {
-				kept = append(kept, one)
-			}
-		}
-		d.unsynced = kept
-		return nil
-	})
 }

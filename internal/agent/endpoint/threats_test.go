@@ -12,8 +12,8 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// A manager that was taken over has other ways into a host, but what a plan has as
-// a file gets nowhere else than static Pods of others' than Kubernetes' own.
+// A compromised manager has other ways into a host, but it can use the files of a
+// plan only as static Pods, and cannot replace those of the distribution.
 func TestThreat38_FilesElsewhere(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
@@ -25,28 +25,28 @@ func TestThreat38_FilesElsewhere(t *testing.T) {
 		"/var/lib/rancher/rke2/agent/pod-manifests/kube-apiserver.yaml",
 	} {
 		b := newBox(t)
-		err := b.keeper().Prepare(t.Context(), nil, []protocol.File{{Path: name, Mode: 0o600, Content: "x"}})
+		err := b.applier().Prepare(t.Context(), nil, []protocol.File{{Path: name, Mode: 0o600, Content: "x"}})
 		if err == nil || !strings.Contains(err.Error(), "not writing") {
 			t.Errorf("%q: got %v", name, err)
 		}
 		if found := files(b.root); len(found) > 0 {
-			t.Errorf("%q: there is %v", name, found)
+			t.Errorf("%q: wrote %v", name, found)
 		}
 	}
 	for _, file := range []protocol.File{
 		{Path: "/etc/kubernetes/manifests/x.yaml", Mode: 0o4755},
 		{Path: "/etc/kubernetes/manifests/x.yaml", Mode: 0o600, Content: strings.Repeat("x", protocol.MaxFileBytes+1)},
 	} {
-		if err := newBox(t).keeper().Prepare(t.Context(), nil, []protocol.File{file}); err == nil {
+		if err := newBox(t).applier().Prepare(t.Context(), nil, []protocol.File{file}); err == nil {
 			t.Errorf("mode %o with %d bytes was written", file.Mode, len(file.Content))
 		}
 	}
-	if err := newBox(t).keeper().Prepare(t.Context(), nil, make([]protocol.File, protocol.MaxFiles+1)); err == nil {
+	if err := newBox(t).applier().Prepare(t.Context(), nil, make([]protocol.File, protocol.MaxFiles+1)); err == nil {
 		t.Error("too many files were written")
 	}
 }
 
-// files are those in a folder, apart from the agent's own.
+// files lists the files in a folder without those of the agent.
 func files(root string) []string {
 	var found []string
 	_ = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -58,8 +58,8 @@ func files(root string) []string {
 	return found
 }
 
-// A kubeconfig that can't be understood is named in logs and reports, but not
-// quoted: wherever something is wrong, there may be a key beside it.
+// Logs and reports name an invalid kubeconfig but never quote it: the text near
+// an error may contain a key.
 func TestThreat39_KubeconfigsAreNotQuoted(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cr3tkey"
@@ -83,16 +83,16 @@ func TestThreat39_KubeconfigsAreNotQuoted(t *testing.T) {
 			t.Fatal(err)
 		}
 		var log strings.Builder
-		k := endpoint.New(endpoint.Options{
+		applier := endpoint.New(endpoint.Options{
 			Documents: documents, Root: b.root, System: b.disk, Commands: b, Interfaces: b.interfaces,
 			Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		})
-		report, err := k.Apply(t.Context(), &protocol.Endpoint{Host: "10.0.0.2", Port: 6443, Former: []string{former}, Publish: true}, nil)
+		report, err := applier.Apply(t.Context(), &protocol.Endpoint{Host: "10.0.0.2", Port: 6443, Former: []string{former}, Publish: true}, nil)
 		if err == nil {
-			t.Fatalf("%q was understood", text)
+			t.Fatalf("%q was accepted", text)
 		}
-		if told := log.String() + report.Message + err.Error(); strings.Contains(told, secret) {
-			t.Errorf("%q is quoted: %s", text, told)
+		if output := log.String() + report.Message + err.Error(); strings.Contains(output, secret) {
+			t.Errorf("%q is quoted: %s", text, output)
 		}
 	}
 }

@@ -8,129 +8,132 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/host"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// servicesInterface is where kube-proxy in its IPVS mode has the addresses of
-// all Services, none of which the host connects from.
+// servicesInterface holds the addresses of all Services if kube-proxy runs in
+// IPVS mode. The host opens no connections from these addresses.
 const servicesInterface = "kube-ipvs0"
 
-// allInterfaces are those of this machine.
-func allInterfaces() ([]host.Interface, error) {
+// allInterfaces lists this machine's interfaces, including loopback.
+func allInterfaces() ([]platform.NetworkInterface, error) {
 	found, err := net.Interfaces()
 	if err != nil {
 		return nil, err
 	}
-	list := make([]host.Interface, 0, len(found))
+	list := make([]platform.NetworkInterface, 0, len(found))
 	for _, nic := range found {
 		addresses, err := nic.Addrs()
 		if err != nil {
-			continue // it vanished meanwhile, as a Pod's does
+			continue // the interface was deleted in between, as those of Pods often are
 		}
-		one := host.Interface{Name: nic.Name}
+		listed := platform.NetworkInterface{Name: nic.Name}
 		for _, address := range addresses {
 			if network, ok := address.(*net.IPNet); ok {
-				one.Addresses = append(one.Addresses, network)
+				listed.Addresses = append(listed.Addresses, network)
 			}
 		}
-		list = append(list, one)
+		list = append(list, listed)
 	}
 	return list, nil
 }
 
-// own are the host's addresses: what kube-vip put on is not.
-func (k *Keeper) own(at record) ([]netip.Addr, error) {
-	interfaces, err := k.o.Interfaces()
+// localAddresses returns the host's addresses without those that kube-vip added.
+func (a *Applier) localAddresses(current record) ([]netip.Addr, error) {
+	interfaces, err := a.o.Interfaces()
 	if err != nil {
 		return nil, fmt.Errorf("listing the host's addresses: %w", err)
 	}
-	var own []netip.Addr
+	var local []netip.Addr
 	for _, nic := range interfaces {
 		for _, network := range nic.Addresses {
 			address, ok := netip.AddrFromSlice(network.IP)
-			if address = address.Unmap(); ok && nic.Name != servicesInterface && !slices.Contains(at.VIPs, address.String()) {
-				own = append(own, address)
+			if address = address.Unmap(); ok && nic.Name != servicesInterface && !slices.Contains(current.VIPs, address.String()) {
+				local = append(local, address)
 			}
 		}
 	}
-	return own, nil
+	return local, nil
 }
 
-// keepVIP remembers the endpoint's VIP, and takes those off that are no
-// endpoint any more. A kube-vip that is ending may put one on again, so that one
-// is forgotten only when a later pass finds it gone. While files are kept and
-// nobody knows of an endpoint, kube-vip is at work, and its address stays.
-func (k *Keeper) keepVIP(ctx context.Context, at *record, endpoint *protocol.Endpoint) error {
-	if endpoint == nil && len(at.Files) > 0 {
+// applyVIP records the endpoint's virtual address, and removes former ones from
+// the interfaces. A kube-vip that is about to end may add an address again, so
+// the record keeps it until a later call finds it on no interface. If files
+// exist and the endpoint is unknown, kube-vip is running, and its address
+// stays.
+func (a *Applier) applyVIP(ctx context.Context, current *record, endpoint *protocol.Endpoint) error {
+	if endpoint == nil && len(current.Files) > 0 {
 		return nil
 	}
-	var current string
+	var desired string
 	if endpoint != nil && endpoint.VIP {
 		if address, err := netip.ParseAddr(endpoint.Host); err == nil {
-			current = address.Unmap().String()
+			desired = address.Unmap().String()
 		}
 	}
-	vips := slices.DeleteFunc(slices.Clone(at.VIPs), func(vip string) bool { return vip == current })
+	vips := slices.DeleteFunc(slices.Clone(current.VIPs), func(vip string) bool { return vip == desired })
 	var failures []error
 	if len(vips) > 0 {
-		on, err := k.addresses(vips)
+		found, err := a.findVIPs(vips)
 		if err != nil {
 			return err
 		}
 		vips = slices.DeleteFunc(vips, func(vip string) bool {
-			return !slices.ContainsFunc(on, func(one virtual) bool { return one.address.String() == vip })
+			return !slices.ContainsFunc(found, func(v assignedVIP) bool { return v.address.String() == vip })
 		})
-		for _, one := range on {
-			failures = append(failures, k.takeOff(ctx, one))
+		for _, vip := range found {
+			failures = append(failures, a.removeVIP(ctx, vip))
 		}
 	}
-	if current != "" {
-		vips = append(vips, current)
+	if desired != "" {
+		vips = append(vips, desired)
 	}
-	if !slices.Equal(vips, at.VIPs) {
-		at.VIPs = vips
-		failures = append(failures, k.document().Save(*at))
+	if !slices.Equal(vips, current.VIPs) {
+		current.VIPs = vips
+		failures = append(failures, a.document().Save(*current))
 	}
 	return errors.Join(failures...)
 }
 
-// virtual is a VIP on an interface.
-type virtual struct {
+// assignedVIP is a virtual address on an interface.
+type assignedVIP struct {
 	address netip.Addr
 	nic     string
 }
 
-func (v virtual) String() string { return "address " + v.address.String() + " on interface " + v.nic }
+func (v assignedVIP) String() string {
+	return "address " + v.address.String() + " on interface " + v.nic
+}
 
-// addresses finds VIPs on interfaces. One that is part of a network is the
-// host's own: kube-vip's are alone (/32, /128).
-func (k *Keeper) addresses(vips []string) ([]virtual, error) {
-	interfaces, err := k.o.Interfaces()
+// findVIPs returns the given virtual addresses that are on interfaces. kube-vip
+// adds them as /32 or /128; an address in a larger network is the host's own.
+func (a *Applier) findVIPs(vips []string) ([]assignedVIP, error) {
+	interfaces, err := a.o.Interfaces()
 	if err != nil {
 		return nil, fmt.Errorf("looking for the control plane's virtual address: %w", err)
 	}
-	var found []virtual
+	var found []assignedVIP
 	for _, nic := range interfaces {
 		for _, network := range nic.Addresses {
 			address, ok := netip.AddrFromSlice(network.IP)
 			address = address.Unmap()
 			ones, bits := network.Mask.Size()
 			if ok && ones == bits && slices.Contains(vips, address.String()) {
-				found = append(found, virtual{address, nic.Name})
+				found = append(found, assignedVIP{address, nic.Name})
 			}
 		}
 	}
 	return found, nil
 }
 
-func (k *Keeper) takeOff(ctx context.Context, one virtual) error {
-	k.o.Log.Info("Taking the control plane's virtual address off", "address", one.address, "interface", one.nic)
+func (a *Applier) removeVIP(ctx context.Context, vip assignedVIP) error {
+	a.o.Log.Info("Removing the control plane's virtual address", "address", vip.address, "interface", vip.nic)
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	prefix := netip.PrefixFrom(one.address, one.address.BitLen())
-	if _, err := k.o.Commands.Run(ctx, "", "ip", "address", "delete", prefix.String(), "dev", one.nic); err != nil {
-		return fmt.Errorf("taking the control plane's virtual address %s off %s: %w", one.address, one.nic, err)
+	prefix := netip.PrefixFrom(vip.address, vip.address.BitLen())
+	if _, err := a.o.Commands.Run(ctx, "", "ip", "address", "delete", prefix.String(), "dev", vip.nic); err != nil {
+		return fmt.Errorf("removing the control plane's virtual address %s from %s: %w", vip.address, vip.nic, err)
 	}
 	return nil
 }

@@ -1,3 +1,4 @@
-// Package hostkey makes host keys and opens those that were kept: in a TPM where
-// there is one, in the file itself otherwise.
+// Package hostkey creates and opens the key with which a host authenticates at
+// the manager. The key is in a TPM, or in a file if there is no TPM. The manager
+// connection and the key rotation use it.
 package hostkey

@@ -13,41 +13,41 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
 )
 
-// Policy says where new keys are made. A key that exists is used wherever it is.
+// Policy says where new keys are created. An existing key is used in any case.
 type Policy string
 
 // Policies.
 const (
-	// Auto uses a TPM that works, and a file otherwise. A host whose key is in a
-	// TPM never gets one in a file.
+	// Auto uses a working TPM, and a file otherwise. A host whose key is in a TPM
+	// never gets a key in a file.
 	Auto Policy = "Auto"
-	// Required makes no key where there is no TPM.
+	// Required creates keys only in a TPM.
 	Required Policy = "Required"
-	// Off makes keys in files.
+	// Off creates keys in files.
 	Off Policy = "Off"
 )
 
-// Known reports whether it is one of the policies.
+// Known reports whether p is one of the policies.
 func (p Policy) Known() bool { return p == Auto || p == Required || p == Off }
 
-// TPM is what keys can be made in and used from.
+// TPM creates keys and signs with them.
 type TPM interface {
-	// Present is cheap; it says nothing about whether the TPM works.
+	// Present reports whether there is a TPM; the TPM may not work.
 	Present() bool
 	Create() (*tpm.Key, error)
 	Signer(key *tpm.Key) crypto.Signer
 }
 
-// Keys makes and opens keys. It is safe for concurrent use.
+// Keys creates and opens keys. It is safe for concurrent use.
 type Keys struct {
 	Policy Policy
-	// TPM may be nil where Policy is Off and no key is in one.
+	// TPM may be nil if Policy is Off and no key is in a TPM.
 	TPM TPM
 	Log *slog.Logger
 }
 
-// New makes a key to take the place of current, which is blank for the first
-// one, and returns it as text for Signer.
+// New creates a key that replaces current, which is blank for the first key, and
+// returns it as text for Signer.
 func (k Keys) New(current string) (string, error) {
 	switch k.Policy {
 	case Required:
@@ -55,12 +55,12 @@ func (k Keys) New(current string) (string, error) {
 			return "", errors.New("making the host's key: there is no TPM, and the configuration requires one: " +
 				"switch it on in the firmware, or set key.tpm to Auto")
 		}
-		return k.inTPM()
+		return k.createInTPM()
 	case Auto:
 		if !k.TPM.Present() && !inTPM(current) {
 			break
 		}
-		text, err := k.inTPM()
+		text, err := k.createInTPM()
 		if err == nil || inTPM(current) {
 			return text, err
 		}
@@ -75,7 +75,7 @@ func (k Keys) New(current string) (string, error) {
 	return string(text), err
 }
 
-func (k Keys) inTPM() (string, error) {
+func (k Keys) createInTPM() (string, error) {
 	key, err := k.TPM.Create()
 	if err != nil {
 		return "", err
@@ -83,8 +83,7 @@ func (k Keys) inTPM() (string, error) {
 	return key.PEM()
 }
 
-// Signer opens a key. The TPM, if that is where it is, is only asked when
-// something is signed.
+// Signer opens a key. A key in the TPM is loaded only when the signer signs.
 func (k Keys) Signer(text string) (crypto.Signer, error) {
 	if !inTPM(text) {
 		return identity.DecodeKey([]byte(text))
@@ -99,13 +98,13 @@ func (k Keys) Signer(text string) (crypto.Signer, error) {
 	return k.TPM.Signer(key), nil
 }
 
-// Check reports what is wrong with a key's text, without any TPM.
+// Check returns an error for an invalid key text. It needs no TPM.
 func Check(text string) error {
 	_, err := public(text)
 	return err
 }
 
-// Fingerprint is the identity.Fingerprint of a key.
+// Fingerprint returns the identity.Fingerprint of a key.
 func Fingerprint(text string) (string, error) {
 	key, err := public(text)
 	if err != nil {
@@ -118,7 +117,7 @@ func Fingerprint(text string) (string, error) {
 	return identity.Fingerprint(spki), nil
 }
 
-// Place is where a key is, for people: "TPM" or "file".
+// Place returns where a key is stored, for display: "TPM" or "file".
 func Place(text string) string {
 	if inTPM(text) {
 		return "TPM"

@@ -15,7 +15,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
 )
 
-func TestWhereKeysAreMade(t *testing.T) {
+func TestPolicies(t *testing.T) {
 	works := softtpm.Start(t)
 	none := tpm.Device{Path: filepath.Join(t.TempDir(), "none")}
 	broken := tpm.Device{Path: t.TempDir(), Open: func(string) (transport.TPMCloser, error) { return nil, errors.New("broken") }}
@@ -29,27 +29,27 @@ func TestWhereKeysAreMade(t *testing.T) {
 		current string
 		place   string
 	}{
-		"auto with a TPM":                    {hostkey.Auto, works, "", "TPM"},
-		"auto without":                       {hostkey.Auto, none, "", "file"},
-		"auto with one that does not work":   {hostkey.Auto, broken, "", "file"},
-		"auto does not go back":              {hostkey.Auto, broken, inTPM, ""},
-		"auto does not go back without":      {hostkey.Auto, none, inTPM, ""},
-		"required without":                   {hostkey.Required, none, "", ""},
-		"required, one that does not work":   {hostkey.Required, broken, "", ""},
-		"off with a TPM":                     {hostkey.Off, works, "", "file"},
-		"off, and the present key is in one": {hostkey.Off, works, inTPM, "file"},
+		"auto with a TPM":                           {hostkey.Auto, works, "", "TPM"},
+		"auto without a TPM":                        {hostkey.Auto, none, "", "file"},
+		"auto with a broken TPM":                    {hostkey.Auto, broken, "", "file"},
+		"auto never replaces a TPM key, broken TPM": {hostkey.Auto, broken, inTPM, ""},
+		"auto never replaces a TPM key, no TPM":     {hostkey.Auto, none, inTPM, ""},
+		"required without a TPM":                    {hostkey.Required, none, "", ""},
+		"required with a broken TPM":                {hostkey.Required, broken, "", ""},
+		"off with a TPM":                            {hostkey.Off, works, "", "file"},
+		"off with the current key in a TPM":         {hostkey.Off, works, inTPM, "file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			keys := hostkey.Keys{Policy: test.policy, TPM: test.tpm, Log: slog.New(slog.DiscardHandler)}
 			text, err := keys.New(test.current)
 			if test.place == "" {
 				if err == nil {
-					t.Error("made a key")
+					t.Error("created a key")
 				}
 				return
 			}
 			if err != nil || hostkey.Place(text) != test.place {
-				t.Fatalf("made a key in the %s: %v", hostkey.Place(text), err)
+				t.Fatalf("created a key in the %s: %v", hostkey.Place(text), err)
 			}
 			if err := hostkey.Check(text); err != nil {
 				t.Error(err)
@@ -67,11 +67,11 @@ func TestWhereKeysAreMade(t *testing.T) {
 				t.Errorf("fingerprint %s: %v", fingerprint, err)
 			}
 			if test.place == "TPM" && strings.Contains(text, "BEGIN PRIVATE KEY") {
-				t.Error("the key can be read")
+				t.Error("the private key is not encrypted")
 			}
 		})
 	}
 	if err := hostkey.Check("nonsense"); err == nil {
-		t.Error("took nonsense for a key")
+		t.Error("Check accepted an invalid text")
 	}
 }

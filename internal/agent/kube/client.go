@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	requestTimeout = 10 * time.Second
-	maxAnswerBytes = 4 << 20
+	requestTimeout   = 10 * time.Second
+	maxResponseBytes = 4 << 20
 )
 
-// StatusError is an answer of the API server other than success.
+// StatusError is returned if the API server does not answer with success.
 type StatusError struct {
 	Code    int
 	Message string
@@ -26,20 +26,21 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("the API server answers %d: %s", e.Code, e.Message)
 }
 
-// Get reads an object into into. path are the parts of its path, unescaped.
+// Get decodes an object into into. path contains the unescaped segments of its
+// URL path.
 func (a Access) Get(ctx context.Context, into any, path ...string) error {
 	return a.request(ctx, http.MethodGet, nil, into, path)
 }
 
-// Patch changes an object by a JSON merge patch (RFC 7396) and reads the result
-// into into, unless that is nil. With a resourceVersion in the patch, the API
-// server answers 409 if the object has changed since.
+// Patch sends a JSON merge patch (RFC 7396) and decodes the result into into,
+// which may be nil. If the patch contains a resourceVersion, the API server
+// answers 409 for an object that changed since.
 func (a Access) Patch(ctx context.Context, patch, into any, path ...string) error {
 	return a.request(ctx, http.MethodPatch, patch, into, path)
 }
 
-// request makes one request on a connection of its own: kubelets renew their
-// certificates, and requests are rare.
+// request uses a new connection each time: kubelets renew their certificates, and
+// requests are rare.
 func (a Access) request(ctx context.Context, method string, patch, into any, path []string) error {
 	transport := &http.Transport{DialContext: a.Dial, TLSClientConfig: a.TLS, DisableKeepAlives: true}
 	client := &http.Client{Transport: transport, Timeout: requestTimeout}
@@ -68,12 +69,12 @@ func (a Access) request(ctx context.Context, method string, patch, into any, pat
 		return err
 	}
 	defer func() { _ = response.Body.Close() }()
-	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxResponseBytes))
 	if err != nil {
 		return fmt.Errorf("reading the API server's answer: %w", err)
 	}
 	if response.StatusCode != http.StatusOK {
-		return refusal(response.StatusCode, data)
+		return newStatusError(response.StatusCode, data)
 	}
 	if into == nil {
 		return nil
@@ -84,8 +85,8 @@ func (a Access) request(ctx context.Context, method string, patch, into any, pat
 	return nil
 }
 
-// refusal reads a metav1.Status.
-func refusal(code int, body []byte) error {
+// newStatusError decodes a metav1.Status.
+func newStatusError(code int, body []byte) error {
 	var status struct {
 		Message string `json:"message"`
 	}

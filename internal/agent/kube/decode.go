@@ -7,11 +7,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// lineOf is where an error of the YAML library has the line.
+// lineOf matches the line number in an error of the YAML library.
 var lineOf = regexp.MustCompile(`\bline [0-9]+`)
 
-// Decode reads YAML. Its error says at most which line is wrong: the library's
-// quotes what it found there, and a kubeconfig has keys.
+// Decode decodes YAML. Its error contains only a line number: errors of the
+// library quote the text, and a kubeconfig contains keys.
 func Decode(data []byte, into any) error {
 	err := yaml.Unmarshal(data, into)
 	if err == nil {

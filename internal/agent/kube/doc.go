@@ -1,4 +1,5 @@
-// Package kube is the smallest client of a Kubernetes API server: a kubeconfig
-// with a client certificate, and single JSON requests of net/http. Proxies of the
-// environment don't apply.
+// Package kube is a minimal client of a Kubernetes API server: it reads a
+// kubeconfig with a client certificate and makes single JSON requests. Packages
+// node and publish use it, because the agent must not depend on the libraries of
+// Kubernetes. It ignores proxies of the environment.
 package kube

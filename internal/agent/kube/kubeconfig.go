@@ -13,16 +13,16 @@ import (
 	"path/filepath"
 )
 
-// Access is what the current context of a kubeconfig says.
+// Access is the server and the credentials of a kubeconfig's current context.
 type Access struct {
 	Server *url.URL
-	// TLS has the server's authority and one client certificate, parsed.
+	// TLS contains the server's certificate authority and one client certificate.
 	TLS *tls.Config
-	// Dial connects; nil means the system's.
+	// Dial opens connections; nil means net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// User is the name that the client certificate is for.
+// User returns the user name in the client certificate.
 func (a Access) User() string { return a.TLS.Certificates[0].Leaf.Subject.CommonName }
 
 type kubeconfig struct {
@@ -58,7 +58,7 @@ type user struct {
 	KeyData         string `yaml:"client-key-data"`
 }
 
-// Load reads a kubeconfig. Its server has to be an https URL.
+// Load reads a kubeconfig. Its server must be an https URL.
 func Load(path string) (Access, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -127,7 +127,7 @@ func (c cluster) roots(base string) (*x509.CertPool, error) {
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(data) {
-		return nil, errors.New("its certificate authority holds no certificate")
+		return nil, errors.New("its certificate authority contains no certificate")
 	}
 	return roots, nil
 }
@@ -148,14 +148,14 @@ func (u user) certificate(base string) (tls.Certificate, error) {
 	return pair, nil
 }
 
-// content is the inline data, or that of the file, which may be relative to
-// the kubeconfig.
+// content returns the inline data, or the content of a file, whose path may be
+// relative to the kubeconfig's directory base.
 func content(base, path, data string) ([]byte, error) {
 	switch {
 	case data != "":
 		return base64.StdEncoding.DecodeString(data)
 	case path == "":
-		return nil, errors.New("there is none")
+		return nil, errors.New("the kubeconfig has none")
 	case !filepath.IsAbs(path):
 		path = filepath.Join(base, path)
 	}

@@ -1,3 +1,3 @@
-// Package mounts tells what is mounted on the host, so that nothing is deleted
-// that only shows there.
+// Package mounts reads the host's mount points. Its callers use them so that they
+// delete nothing through a mount.
 package mounts

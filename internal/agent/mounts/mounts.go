@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Points are the mount points of this process's mount namespace, in the order in
-// which they were mounted; root stands for "/".
+// Points returns the mount points of this process's mount namespace in the order
+// of mounting; root replaces "/".
 func Points(root string) ([]string, error) {
 	table, err := os.ReadFile(filepath.Join(root, "/proc/self/mountinfo"))
 	if err != nil {
@@ -24,13 +24,13 @@ func Points(root string) ([]string, error) {
 	return points, nil
 }
 
-// unescape undoes the kernel's octal escapes.
+// unescape decodes the kernel's octal escapes.
 func unescape(path string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(path)
 }
 
-// At finds a mount point that is path, or below it. The kernel names mount points
-// by their real paths, so no part of path but the last may be a link.
+// At returns a mount point that is path or below it. The kernel lists mount points
+// by their real paths, so only the last element of path may be a link.
 func At(points []string, path string) (point string, found bool) {
 	for _, point := range points {
 		if point == path || strings.HasPrefix(point, path+"/") {

@@ -1,7 +1,8 @@
-// Package node gives the Node that this host became its providerID, from the
-// host's side: with the kubelet's own credential, against the API server that
-// the kubelet uses. So the manager needs no way into the workload cluster, and
-// users' templates need no knowledge of the host.
+// Package node sets spec.providerID of the Node that runs on this host. The agent
+// calls it after a bootstrap, and when the plan names one that the agent has not set
+// yet.
 //
-// That takes two requests.
+// It uses the kubelet's own credentials and API server, and needs two requests.
+// So the manager needs no access to the workload cluster, and bootstrap templates
+// need not know the host. The package must not change anything else of a Node.
 package node

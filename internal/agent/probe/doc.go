@@ -1,6 +1,9 @@
-// Package probe looks every five seconds whether a cluster's endpoint and the
-// API server of this host answer, and tells when that changes. It is what a
-// manager moves an endpoint by, so it errs on neither side: two probes in a row
-// have to fail before a server counts as unreachable, one that succeeds ends
-// that, and what the host could not look at for a reason of its own is neither.
+// Package probe checks every five seconds whether the control plane endpoint of
+// a cluster and the API server of this host answer. The agent runs a Prober as
+// long as its plan requests it, and reports each change to the manager, which
+// decides whether the endpoint moves.
+//
+// A wrong result in either direction is harmful, so a server counts as failing
+// only after two failed probes in a row, and as answering after one success. A
+// probe that the host could not make for a reason of its own is neither.
 package probe

@@ -11,39 +11,39 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 )
 
-// A probe begins at most period after the one before began, and at least period
-// less jitter of it: the hosts of a cluster don't ask all at once, and two
-// failures are known within 2 × period + timeout after a death.
+// The time between the starts of two probes is between (1 - jitter) × period and
+// period, so that the hosts of a cluster do not probe at the same time. Two
+// failures are known within 2 × period + timeout after a server died.
 const (
 	period = 5 * time.Second
 	jitter = 0.1
 )
 
-// Sight is what was seen so far.
-type Sight struct {
-	Endpoint, APIServer Verdict
-	// CertificateNames are those of the API server's certificate, sorted; they
-	// stay known while it doesn't answer.
+// State is the probe state of both servers.
+type State struct {
+	Endpoint, APIServer ServerState
+	// CertificateNames are the sorted names in the certificate of the host's API
+	// server. They stay known when it no longer answers.
 	CertificateNames []string
 }
 
-// Options are what a Prober works with.
+// Options configure a Prober.
 type Options struct {
-	// Root stands for "/".
+	// Root replaces "/".
 	Root string
-	// Own are the host's addresses, the best first.
-	Own   func() []string
-	Clock retry.Clock
+	// LocalAddresses returns the host's addresses, the preferred one first.
+	LocalAddresses func() []string
+	Clock          retry.Clock
 	// Rand returns a number in [0,1); nil means math/rand.
 	Rand func() float64
-	// Dial connects; nil means the system's.
+	// Dial opens connections; nil means net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Prober probes. Use New.
+// Prober probes an endpoint and the host's API server. Use New.
 type Prober struct{ o Options }
 
-// New makes a Prober, which does nothing by itself.
+// New returns a Prober.
 func New(o Options) *Prober {
 	if o.Rand == nil {
 		o.Rand = rand.Float64
@@ -54,43 +54,43 @@ func New(o Options) *Prober {
 	return &Prober{o: o}
 }
 
-// result is how the probe of one of the two servers ended.
-type result struct {
-	own     bool
-	outcome outcome
-	names   []string
+// serverOutcome is the outcome of a probe of one of the two servers.
+type serverOutcome struct {
+	isAPIServer bool
+	outcome     outcome
+	names       []string
 }
 
-// Probe looks at the endpoint and at the host's own API server until ctx ends,
-// and calls seen with all it knows whenever that changes, at once. Nothing is
-// known at first.
-func (p *Prober) Probe(ctx context.Context, host string, port int32, seen func(Sight)) {
-	var endpoint, own track
+// Probe probes the endpoint and the host's API server until ctx ends, and calls
+// changed with the state of both whenever it changes. The first state is the
+// zero State, for which changed is not called.
+func (p *Prober) Probe(ctx context.Context, host string, port int32, changed func(State)) {
+	var endpoint, apiServer tracker
 	var names []string
-	service := strconv.Itoa(int(port))
+	portText := strconv.Itoa(int(port))
 	for ctx.Err() == nil {
 		began := p.o.Clock.Now()
-		results := make(chan result)
-		go func() { results <- result{outcome: p.probeEndpoint(ctx, host, service)} }()
+		outcomes := make(chan serverOutcome)
+		go func() { outcomes <- serverOutcome{outcome: p.probeEndpoint(ctx, host, portText)} }()
 		go func() {
-			outcome, names := p.probeOwn(ctx, service)
-			results <- result{own: true, outcome: outcome, names: names}
+			outcome, names := p.probeAPIServer(ctx, portText)
+			outcomes <- serverOutcome{isAPIServer: true, outcome: outcome, names: names}
 		}()
 		for range 2 {
-			r := <-results
+			o := <-outcomes
 			if ctx.Err() != nil {
-				continue // it was ended, and says nothing
+				continue // the probe was cancelled, so its outcome means nothing
 			}
-			at := &endpoint
-			if r.own {
-				at = &own
+			server := &endpoint
+			if o.isAPIServer {
+				server = &apiServer
 			}
-			changed := at.add(r.outcome, began)
-			if len(r.names) > 0 && !slices.Equal(r.names, names) {
-				names, changed = r.names, true
+			isNew := server.record(o.outcome, began)
+			if len(o.names) > 0 && !slices.Equal(o.names, names) {
+				names, isNew = o.names, true
 			}
-			if changed {
-				seen(Sight{Endpoint: endpoint.verdict, APIServer: own.verdict, CertificateNames: names})
+			if isNew {
+				changed(State{Endpoint: endpoint.state, APIServer: apiServer.state, CertificateNames: names})
 			}
 		}
 		next := time.Duration((1 - jitter*p.o.Rand()) * float64(period))

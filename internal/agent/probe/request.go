@@ -18,28 +18,29 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// timeout bounds one probe.
+// timeout is the time limit of one probe.
 const timeout = 3 * time.Second
 
 var errTimeout = fmt.Errorf("no answer within %s", timeout)
 
-// isAnswer reports whether a status shows an API server that works. One without
-// anonymous access refuses to say whether it is ready.
+// isAnswer reports whether the API server works. An API server without anonymous
+// access answers 401 or 403 even if it is ready.
 func isAnswer(status int) bool {
 	return status == http.StatusOK || status == http.StatusUnauthorized || status == http.StatusForbidden
 }
 
-// authorities are where kubeadm, k3s and RKE2 keep the certificate authority of
-// their API servers.
+// authorities are the certificate authorities of the API servers of kubeadm, k3s
+// and RKE2.
 func authorities() []string {
 	return []string{
 		"/etc/kubernetes/pki/ca.crt", "/var/lib/rancher/k3s/server/tls/server-ca.crt", "/var/lib/rancher/rke2/server/tls/server-ca.crt",
 	}
 }
 
-// roots reads them anew each time: they may be replaced.
+// roots reads the certificate authority again for each probe, because it may be
+// replaced.
 func (p *Prober) roots() (*x509.CertPool, error) {
-	data, path, err := p.first(authorities())
+	data, path, err := p.readFirst(authorities())
 	if err != nil {
 		return nil, fmt.Errorf("reading the cluster's certificate authority: %w", err)
 	}
@@ -50,8 +51,8 @@ func (p *Prober) roots() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// first reads the first of the files that is there.
-func (p *Prober) first(paths []string) (data []byte, path string, err error) {
+// readFirst reads the first of the files that exists.
+func (p *Prober) readFirst(paths []string) (data []byte, path string, err error) {
 	for _, path := range paths {
 		data, err = os.ReadFile(filepath.Join(p.o.Root, path))
 		if err == nil {
@@ -64,8 +65,8 @@ func (p *Prober) first(paths []string) (data []byte, path string, err error) {
 	return nil, "", err
 }
 
-// probeEndpoint asks as a client would: a certificate that is for other names is
-// as bad as none.
+// probeEndpoint connects as a client would: a certificate for other names is a
+// failure.
 func (p *Prober) probeEndpoint(ctx context.Context, host, port string) outcome {
 	roots, err := p.roots()
 	if err != nil {
@@ -74,46 +75,46 @@ func (p *Prober) probeEndpoint(ctx context.Context, host, port string) outcome {
 	return p.get(ctx, net.JoinHostPort(host, port), &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: host, Time: p.o.Clock.Now})
 }
 
-// probeOwn asks the host's own API server, whatever names its certificate is
-// for, and returns those.
-func (p *Prober) probeOwn(ctx context.Context, port string) (o outcome, names []string) {
+// probeAPIServer probes the host's API server. It accepts a certificate with any
+// names, and returns them.
+func (p *Prober) probeAPIServer(ctx context.Context, port string) (o outcome, names []string) {
 	roots, err := p.roots()
 	if err != nil {
 		return outcome{Unknown, err.Error()}, nil
 	}
-	target, err := p.own(port)
+	target, err := p.apiServerAddress(port)
 	if err != nil {
 		return outcome{Unknown, err.Error()}, nil
 	}
-	// A handshake may go on after the probe has given up on it.
-	var seen atomic.Pointer[x509.Certificate]
+	// The handshake may continue after the probe's timeout, so this is atomic.
+	var verified atomic.Pointer[x509.Certificate]
 	verify := func(state tls.ConnectionState) error {
 		chain := x509.VerifyOptions{
 			Roots: roots, Intermediates: x509.NewCertPool(), CurrentTime: p.o.Clock.Now(),
 			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		}
-		for _, between := range state.PeerCertificates[1:] {
-			chain.Intermediates.AddCert(between)
+		for _, intermediate := range state.PeerCertificates[1:] {
+			chain.Intermediates.AddCert(intermediate)
 		}
 		if _, err := state.PeerCertificates[0].Verify(chain); err != nil {
 			return err
 		}
-		seen.Store(state.PeerCertificates[0])
+		verified.Store(state.PeerCertificates[0])
 		return nil
 	}
 	o = p.get(ctx, target, &tls.Config{
 		MinVersion:         tls.VersionTLS12,
-		InsecureSkipVerify: true, //nolint:gosec // verify does it, but for the name
+		InsecureSkipVerify: true, //nolint:gosec // verify checks everything but the name
 		VerifyConnection:   verify,
 	})
-	if certificate := seen.Load(); certificate != nil {
+	if certificate := verified.Load(); certificate != nil {
 		names = namesOf(certificate)
 	}
 	return o, names
 }
 
-// namesOf are the names that a certificate is good for, sorted. Of too many the
-// addresses count, because those are what endpoints move between.
+// namesOf returns the sorted names in a certificate. If there are too many, it
+// prefers IP addresses, because endpoints move between these.
 func namesOf(certificate *x509.Certificate) []string {
 	var names []string
 	for _, ip := range certificate.IPAddresses {
@@ -126,15 +127,15 @@ func namesOf(certificate *x509.Certificate) []string {
 	return slices.Compact(names)
 }
 
-// maxName is the length of a DNS name, RFC 1035.
+// maxName is the maximum length of a DNS name (RFC 1035).
 const maxName = 253
 
-// get asks whether a server is ready, over a connection of its own: one that is
-// kept would not show that nobody else can connect any more. No proxy is used,
-// because the endpoint is where the host's own kubelet connects to.
+// get requests /readyz over a new connection: an existing connection would not
+// show that other clients can no longer connect. It uses no proxy, because the
+// host's kubelet connects to the endpoint directly.
 func (p *Prober) get(ctx context.Context, target string, settings *tls.Config) outcome {
-	ctx, done := p.within(ctx, timeout)
-	defer done()
+	ctx, cancel := p.withTimeout(ctx, timeout)
+	defer cancel()
 	transport := &http.Transport{
 		DialContext: p.o.Dial, TLSClientConfig: settings, DisableKeepAlives: true, MaxResponseHeaderBytes: maxHeaderBytes,
 	}
@@ -146,17 +147,17 @@ func (p *Prober) get(ctx context.Context, target string, settings *tls.Config) o
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return fails(reason(ctx, err))
+		return failed(reason(ctx, err))
 	}
-	// What it says beside the status is for people.
+	// Only the status matters.
 	_ = response.Body.Close()
 	return answered(response.StatusCode)
 }
 
-// maxHeaderBytes bounds what is read of an answer.
+// maxHeaderBytes limits the size of a response's header.
 const maxHeaderBytes = 16 << 10
 
-// reason is an error without the URL, which everybody knows.
+// reason returns an error without the URL, which the caller knows.
 func reason(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errTimeout) {
 		return errTimeout
@@ -167,8 +168,8 @@ func reason(ctx context.Context, err error) error {
 	return err
 }
 
-// within is context.WithTimeout by the Prober's clock.
-func (p *Prober) within(ctx context.Context, d time.Duration) (context.Context, func()) {
+// withTimeout is context.WithTimeout with the Prober's clock.
+func (p *Prober) withTimeout(ctx context.Context, d time.Duration) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	over := make(chan struct{})
 	go func() {

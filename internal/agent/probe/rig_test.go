@@ -31,12 +31,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// clock goes on when it is told to.
+// clock advances only when a test calls pass or pause.
 type clock struct {
 	mu      sync.Mutex
 	now     time.Time
 	waiters map[chan struct{}]wait
-	changed chan struct{}
+	// timeouts counts the Waits for a probe's timeout since the start.
+	timeouts int32
+	changed  chan struct{}
 }
 
 type wait struct {
@@ -58,9 +60,12 @@ func (c *clock) Wait(ctx context.Context, d time.Duration) error {
 	c.mu.Lock()
 	over := make(chan struct{})
 	c.waiters[over] = wait{c.now.Add(d), d}
+	if d == timeout {
+		c.timeouts++
+	}
 	c.mu.Unlock()
-	c.note()
-	defer c.note()
+	c.notify()
+	defer c.notify()
 	select {
 	case <-over:
 		return nil
@@ -72,43 +77,44 @@ func (c *clock) Wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// note has whoever waits for a state of the test look again.
-func (c *clock) note() {
+// notify wakes waitFor.
+func (c *clock) notify() {
 	select {
 	case c.changed <- struct{}{}:
 	default:
 	}
 }
 
-// timeout is what a probe may take; waits of another length are between probes.
+// timeout is that of a probe; waits of another length are between probes.
 const timeout = 3 * time.Second
 
-// pass blocks until all that goes on is one wait, for a probe's timeout or
-// between probes, and ready holds; then it lets that time pass.
+// pass blocks until there is exactly one Wait, either for a probe's timeout or
+// between probes, and ready returns true. Then it ends the Wait and returns by how
+// much the clock advanced. It calls ready with the clock locked.
 func (c *clock) pass(t *testing.T, isTimeout bool, ready func() bool) time.Duration {
 	t.Helper()
 	var passed time.Duration
-	c.waitFor(t, func() (did bool) {
-		passed, did = c.tryPass(isTimeout, ready)
-		return did
+	c.waitFor(t, func() (ok bool) {
+		passed, ok = c.tryPass(isTimeout, ready)
+		return ok
 	})
 	return passed
 }
 
-// waitFor blocks until a condition holds, which it looks at when something goes on.
+// waitFor blocks until a condition is true. It checks it after each notify.
 func (c *clock) waitFor(t *testing.T, condition func() bool) {
 	t.Helper()
-	limit := time.After(20 * time.Second)
+	limit := time.After(time.Minute)
 	for !condition() {
 		select {
 		case <-c.changed:
 		case <-limit:
-			t.Fatal("what goes on does not come to where the test waits for it")
+			t.Fatal("timed out waiting for the prober")
 		}
 	}
 }
 
-func (c *clock) tryPass(isTimeout bool, ready func() bool) (passed time.Duration, did bool) {
+func (c *clock) tryPass(isTimeout bool, ready func() bool) (passed time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.waiters) != 1 {
@@ -116,16 +122,16 @@ func (c *clock) tryPass(isTimeout bool, ready func() bool) (passed time.Duration
 	}
 	for over, w := range c.waiters {
 		if (w.long == timeout) == isTimeout && ready() {
-			passed, did = w.until.Sub(c.now), true
+			passed, ok = w.until.Sub(c.now), true
 			c.now = w.until
 			close(over)
 			delete(c.waiters, over)
 		}
 	}
-	return passed, did
+	return passed, ok
 }
 
-// pause is the time until the next probes.
+// pause advances the clock to the next probes.
 func (c *clock) pause(t *testing.T) time.Duration {
 	t.Helper()
 	return c.pass(t, false, func() bool { return true })
@@ -185,20 +191,20 @@ type server struct {
 	status      atomic.Int32
 	connections atomic.Int32
 	requests    atomic.Int32
-	// asked is called with each request, before it is answered.
-	asked func()
-	// holding has requests wait until their end.
-	holding atomic.Bool
+	// received is called for each request before the response.
+	received func()
+	// hangs makes requests block until the client cancels them.
+	hangs atomic.Bool
 }
 
 func newServer(t *testing.T, certificate tls.Certificate) *server {
 	t.Helper()
-	s := &server{asked: func() {}}
+	s := &server{received: func() {}}
 	s.status.Store(http.StatusOK)
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.requests.Add(1)
-		s.asked()
-		if s.holding.Load() {
+		s.received()
+		if s.hangs.Load() {
 			<-r.Context().Done()
 			return
 		}
@@ -221,10 +227,10 @@ func newServer(t *testing.T, certificate tls.Certificate) *server {
 	return s
 }
 
-// Addresses of the cluster; nobody has them really.
+// Addresses of the cluster; they exist only in rig.dial.
 const (
 	endpoint = "192.0.2.1"
-	own      = "192.0.2.2"
+	local    = "192.0.2.2"
 )
 
 // rig is a control-plane host that probes.
@@ -233,27 +239,27 @@ type rig struct {
 	root  string
 	ca    *authority
 	clock *clock
-	own   []string
+	local []string
 	rand  float64
 
 	mu sync.Mutex
-	// servers are who listens where.
+	// servers are the API servers by host:port.
 	servers map[string]*server
 	dialled []string
-	seen    chan probe.Sight
+	states  chan probe.State
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{
-		t: t, root: t.TempDir(), ca: newAuthority(t), clock: newClock(), own: []string{own}, servers: map[string]*server{},
-		seen: make(chan probe.Sight, 100),
+		t: t, root: t.TempDir(), ca: newAuthority(t), clock: newClock(), local: []string{local}, servers: map[string]*server{},
+		states: make(chan probe.State, 100),
 	}
 	r.write("/etc/kubernetes/pki/ca.crt", string(r.ca.pem))
 	r.servers[endpoint+":6443"] = newServer(t, r.ca.issue(endpoint))
-	r.servers[own+":6443"] = newServer(t, r.ca.issue(own, "kubernetes", "10.96.0.1"))
+	r.servers[local+":6443"] = newServer(t, r.ca.issue(local, "kubernetes", "10.96.0.1"))
 	for _, s := range r.servers {
-		s.asked = r.clock.note
+		s.received = r.clock.notify
 	}
 	return r
 }
@@ -295,13 +301,13 @@ func (r *rig) hasDialled(address string) bool {
 // start probes until the test ends or stop is called.
 func (r *rig) start() (stop func()) {
 	prober := probe.New(probe.Options{
-		Root: r.root, Own: func() []string { return r.own }, Clock: r.clock, Rand: func() float64 { return r.rand }, Dial: r.dial,
+		Root: r.root, LocalAddresses: func() []string { return r.local }, Clock: r.clock, Rand: func() float64 { return r.rand }, Dial: r.dial,
 	})
 	ctx, cancel := context.WithCancel(r.t.Context())
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		prober.Probe(ctx, endpoint, 6443, func(s probe.Sight) { r.seen <- s })
+		prober.Probe(ctx, endpoint, 6443, func(s probe.State) { r.states <- s })
 	}()
 	stop = func() {
 		cancel()
@@ -311,20 +317,20 @@ func (r *rig) start() (stop func()) {
 	return stop
 }
 
-// until returns the first sight that is as wanted.
-func (r *rig) until(what string, wanted func(probe.Sight) bool) probe.Sight {
+// await returns the first state for which isWanted returns true.
+func (r *rig) await(what string, isWanted func(probe.State) bool) probe.State {
 	r.t.Helper()
 	for {
 		select {
-		case s := <-r.seen:
-			if wanted(s) {
+		case s := <-r.states:
+			if isWanted(s) {
 				return s
 			}
-		case <-time.After(20 * time.Second):
-			r.t.Fatalf("waited in vain until %s", what)
+		case <-time.After(time.Minute):
+			r.t.Fatalf("timed out waiting until %s", what)
 		}
 	}
 }
 
-// settled is a sight of both servers.
-func settled(s probe.Sight) bool { return s.Endpoint.Settled && s.APIServer.Settled }
+// conclusive reports whether the state of both servers is conclusive.
+func conclusive(s probe.State) bool { return s.Endpoint.Conclusive && s.APIServer.Conclusive }

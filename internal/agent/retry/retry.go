@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Clock tells the time and waits.
+// Clock reads the time and waits.
 type Clock interface {
 	Now() time.Time
 	// Wait returns nil after d, or the cause of ctx's end if that comes first.
@@ -34,9 +34,9 @@ func (System) Wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Backoff is exponential with full jitter: the n-th wait is anywhere between
-// nothing and Base doubled n times, at most Max. A fleet that lost its manager
-// at one instant therefore doesn't come back at one instant.
+// Backoff is exponential with full jitter: the n-th wait is uniformly random between 0
+// and Base doubled n times, at most Max. So the hosts of a fleet that lost its manager do
+// not return at the same time. One goroutine may use it.
 type Backoff struct {
 	Base time.Duration
 	Max  time.Duration
@@ -46,7 +46,7 @@ type Backoff struct {
 	attempt int
 }
 
-// Next is the time to wait before the next attempt.
+// Next returns the time to wait before the next attempt.
 func (b *Backoff) Next() time.Duration {
 	ceiling := b.Max
 	if b.attempt < 32 {
@@ -58,8 +58,7 @@ func (b *Backoff) Next() time.Duration {
 	return b.Within(ceiling)
 }
 
-// Within is a time of at most d, any of which is as likely as any other, for who
-// knows how far to spread. It counts as no attempt.
+// Within returns a uniformly random time of at most d. It does not count as an attempt.
 func (b *Backoff) Within(d time.Duration) time.Duration {
 	random := b.Rand
 	if random == nil {
@@ -68,5 +67,5 @@ func (b *Backoff) Within(d time.Duration) time.Duration {
 	return time.Duration(random() * float64(d))
 }
 
-// Reset starts again at Base, after a success.
+// Reset starts over at Base. Call it after a success.
 func (b *Backoff) Reset() { b.attempt = 0 }

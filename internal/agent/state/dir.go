@@ -10,15 +10,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap/durable"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 )
 
 // DefaultDir is where the agent keeps its state.
 const DefaultDir = "/var/lib/elemental/agent"
 
-// Files keeps named documents. A name is a relative path with slashes.
+// Files stores named documents. A name is a relative path with slashes.
 type Files interface {
-	// Read returns an error that is fs.ErrNotExist for a name never written.
+	// Read returns fs.ErrNotExist for a name that was never written.
 	Read(name string) ([]byte, error)
 	// Write replaces a document; it is durable when Write returns.
 	Write(name string, data []byte) error
@@ -26,7 +26,7 @@ type Files interface {
 	Remove(name string) error
 }
 
-// Dir is Files in a directory that only root may enter.
+// Dir implements Files in a directory that only root can read.
 type Dir struct {
 	path   string
 	system durable.System
@@ -34,7 +34,7 @@ type Dir struct {
 	removing sync.Mutex
 }
 
-// NewDir makes the directory if need be.
+// NewDir creates the directory if it does not exist.
 func NewDir(path string) (*Dir, error) {
 	d, err := OpenDir(path, durable.OS{})
 	if err != nil {
@@ -46,12 +46,11 @@ func NewDir(path string) (*Dir, error) {
 	return d, nil
 }
 
-// OpenDir is NewDir on any System, and leaves the directory's mode alone.
+// OpenDir is NewDir on any System, and does not change the directory's mode.
 //
-// What is read need not be durable: an agent that was killed may have renamed a
-// document and not have come to sync the directory. If this one acted on it and
-// then lost it in a power cut, it would be back before what it did. So all
-// directories are synced first.
+// It syncs all directories first. An agent that was killed may have renamed a document
+// without syncing its directory. This agent must not act on a document that a power cut
+// can still revert.
 func OpenDir(path string, system durable.System) (*Dir, error) {
 	d := &Dir{path: path, system: system}
 	if err := d.mkdir(path); err != nil {
@@ -69,11 +68,11 @@ func OpenDir(path string, system durable.System) (*Dir, error) {
 	return d, nil
 }
 
-// Path is where a document is, for people and for those who need a real file.
+// Path returns the path of a document, for messages and for programs that need a file.
 func (d *Dir) Path(name string) string { return filepath.Join(d.path, filepath.FromSlash(name)) }
 
-// Lock keeps a second agent away from the directory until the process ends or
-// the returned function is called.
+// Lock locks the directory against other agents until the process ends or unlock is
+// called.
 func (d *Dir) Lock() (unlock func() error, err error) {
 	f, err := os.OpenFile(d.Path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -86,7 +85,7 @@ func (d *Dir) Lock() (unlock func() error, err error) {
 		}
 		return nil, fmt.Errorf("locking %s: %w", d.path, err)
 	}
-	// What a removal left that a power cut ended.
+	// Finish a removal that a power cut interrupted.
 	if err := d.shred(d.Path(removedDir)); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -105,8 +104,8 @@ func (d *Dir) Write(name string, data []byte) error {
 	return durable.Replace(d.system, path, data, func(f durable.File) error { return f.Chmod(0o600) })
 }
 
-// removedDir is where documents are while they are being removed: a removal
-// that a power cut ends leaves no document half-way.
+// removedDir has the documents that are being removed. So a removal that a power cut
+// interrupts leaves no partial document.
 const removedDir = "removed"
 
 // Remove deletes a document or a folder. The content of files is overwritten
@@ -116,7 +115,7 @@ func (d *Dir) Remove(name string) error {
 	d.removing.Lock()
 	defer d.removing.Unlock()
 	removed := d.Path(removedDir)
-	// What an earlier removal left.
+	// Finish an earlier removal.
 	if err := d.shred(removed); err != nil {
 		return err
 	}

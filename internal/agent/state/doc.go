@@ -1,12 +1,12 @@
-// Package state keeps what the agent must not forget, whatever happens to the
-// host: who it is, whom it trusts, what it was told, and what it ran.
+// Package state stores what the agent needs after a restart or a power cut: the host's
+// key and identity, the trusted servers, the last plan, and the operations that were
+// begun.
 //
-// Every document is written to a temporary file, synchronised, renamed into
-// place and its directory synchronised, so that after a power cut there is
-// either the old document or the new one. A transition is durable when the
-// method that makes it returns, and the agent acts on it only then.
+// Each document is written to a temporary file, synced, renamed into place, and its
+// directory synced. After a power cut either the old or the new document exists. A change
+// is durable when the method that makes it returns; the agent acts on it only then.
 //
-// A document that cannot be read is an error that names the file. It is never
-// replaced by an empty one: a host that forgot its key would come back as
-// another host, and one that forgot its operations would run them again.
+// A document that cannot be read is an error. It is never replaced by an empty one: a host
+// without its key would enrol as another host, and one without its operations would run
+// them again.
 package state

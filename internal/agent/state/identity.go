@@ -7,17 +7,16 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/hostkey"
 )
 
-// Identity is who the host is: its key. Everything else is what the manager
-// calls it.
+// Identity is the host's key and what the manager has assigned to it.
 type Identity struct {
 	// Key is the private key as package hostkey writes it.
 	Key string `json:"key"`
-	// PendingKey is the key that a rotation under way changes to. It is offered
-	// until the manager has accepted it, and not used before it is Key.
+	// PendingKey is the next key of a rotation under way. It is offered until the manager
+	// has accepted it, and used only once it is Key.
 	PendingKey string `json:"pendingKey,omitempty"`
 	// Generation counts the keys, from 1, as the manager does.
 	Generation int64 `json:"generation"`
-	// RotatedAt is when the key came into use, by the manager's clock.
+	// RotatedAt is when the key was first used, by the manager's clock.
 	RotatedAt time.Time `json:"rotatedAt,omitzero"`
 	// HostID is blank until the host is enrolled.
 	HostID    string `json:"hostID,omitempty"`
@@ -26,7 +25,7 @@ type Identity struct {
 	Approved  bool   `json:"approved,omitempty"`
 }
 
-// Enrolled reports whether a manager gave the host a name.
+// Enrolled reports whether a manager has enrolled the host.
 func (i Identity) Enrolled() bool { return i.HostID != "" }
 
 func (i Identity) check() error {
@@ -49,7 +48,7 @@ func (s *Store) Identity() Identity {
 	return s.identity
 }
 
-// UpdateIdentity changes the identity and keeps the change.
+// UpdateIdentity changes the identity and stores it.
 func (s *Store) UpdateIdentity(change func(*Identity)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,14 +13,14 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// LocalPrefix begins the ID of an operation that a person began on the host;
-// the manager knows nothing of it.
+// LocalPrefix is the prefix of the ID of an operation that a person began on the host.
+// The manager does not know such an operation.
 const LocalPrefix = "local-"
 
-// maxOperations bounds how many ended operations are remembered.
+// maxOperations limits the operations that are stored.
 const maxOperations = 128
 
-// Operation is what the agent knows of an operation that it began.
+// Operation is an operation that the agent has begun, and its result.
 type Operation struct {
 	protocol.Operation
 
@@ -32,28 +32,27 @@ type Operation struct {
 	State   protocol.OperationState `json:"state"`
 	Step    string                  `json:"step,omitempty"`
 	Message string                  `json:"message,omitempty"`
-	// Erased is what became of each disk, if the operation erased.
+	// Erased is the result for each disk, if the operation erased disks.
 	Erased     []protocol.ErasedDisk `json:"erased,omitempty"`
 	StartedAt  time.Time             `json:"startedAt"`
 	FinishedAt time.Time             `json:"finishedAt,omitzero"`
-	// Acknowledged is true when the manager has recorded State.
+	// Acknowledged is true once the manager has recorded State.
 	Acknowledged bool `json:"acknowledged,omitempty"`
 	// Attempt counts from 1.
 	Attempt int `json:"attempt"`
 }
 
-// Done reports whether the operation is never to be run again. A reset that
-// failed isn't done.
+// Done reports whether the operation must not run again. A reset that failed is not done.
 func (o Operation) Done() bool {
 	return o.State.Final() && !(o.Type == protocol.OperationReset && o.State == protocol.StateFailed)
 }
 
-// Reportable reports whether the manager has yet to hear the result.
+// Reportable reports whether the result must still be reported to the manager.
 func (o Operation) Reportable() bool {
 	return o.State.Final() && !o.Acknowledged && !strings.HasPrefix(o.ID, LocalPrefix)
 }
 
-// Report says it in the protocol's words.
+// Report converts the operation for the manager.
 func (o Operation) Report() protocol.OperationReport {
 	report := protocol.OperationReport{
 		Type: o.Type, ID: o.ID, State: o.State, Step: o.Step, Message: o.Message, StartedAt: &o.StartedAt,
@@ -77,14 +76,14 @@ func (o Operation) Folder() string {
 	return "operations/" + strings.ToLower(string(o.Type)) + "-" + id
 }
 
-// Operations returns all remembered operations, oldest first.
+// Operations returns all stored operations, oldest first.
 func (s *Store) Operations() []Operation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.operations)
 }
 
-// Operation returns one operation, if it was ever begun.
+// Operation returns an operation that was begun.
 func (s *Store) Operation(kind protocol.OperationType, id string) (Operation, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,8 +94,8 @@ func (s *Store) Operation(kind protocol.OperationType, id string) (Operation, bo
 	return s.operations[i], true
 }
 
-// Begin remembers that an operation begins, or begins again. It does nothing
-// to one that is done.
+// Begin records that an operation begins, or begins again. It does not change an operation
+// that is done.
 func (s *Store) Begin(op Operation) (Operation, error) {
 	var begun Operation
 	err := s.changeOperations(func(ops []Operation) []Operation {
@@ -117,8 +116,7 @@ func (s *Store) Begin(op Operation) (Operation, error) {
 	return begun, err
 }
 
-// Finish remembers a result. The first result of an operation that is done
-// stands.
+// Finish records a result, unless the operation is done.
 func (s *Store) Finish(op Operation) error {
 	return s.changeOperations(func(ops []Operation) []Operation {
 		i := slices.IndexFunc(ops, op.same)
@@ -132,8 +130,8 @@ func (s *Store) Finish(op Operation) error {
 	})
 }
 
-// Acknowledge remembers that the manager has recorded a result. A report of an
-// earlier attempt acknowledges nothing.
+// Acknowledge records that the manager has recorded a result. It ignores the result of an
+// earlier attempt.
 func (s *Store) Acknowledge(reported Operation) error {
 	return s.changeOperations(func(ops []Operation) []Operation {
 		i := slices.IndexFunc(ops, reported.same)
@@ -144,7 +142,7 @@ func (s *Store) Acknowledge(reported Operation) error {
 	})
 }
 
-// Forget drops an operation of which nothing was executed.
+// Forget removes an operation of which nothing was executed.
 func (s *Store) Forget(op Operation) error {
 	return s.changeOperations(func(ops []Operation) []Operation {
 		return slices.DeleteFunc(ops, op.same)
@@ -171,7 +169,7 @@ func (s *Store) changeOperations(change func([]Operation) []Operation) error {
 	return nil
 }
 
-// prune forgets the oldest results that the manager knows.
+// prune removes the oldest acknowledged operations.
 func prune(ops []Operation) []Operation {
 	excess := len(ops) - maxOperations
 	return slices.DeleteFunc(ops, func(o Operation) bool {

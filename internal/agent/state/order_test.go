@@ -6,42 +6,42 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap/durable"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 )
 
-// recorder is the real file system, and writes down what is done to it.
+// recorder is the real file system and records the operations on it.
 type recorder struct {
 	durable.OS
 
 	done []string
 }
 
-func (r *recorder) note(what, path string) { r.done = append(r.done, what+" "+filepath.Base(path)) }
+func (r *recorder) record(verb, path string) { r.done = append(r.done, verb+" "+filepath.Base(path)) }
 
 func (r *recorder) Create(path string) (durable.File, error) {
-	r.note("create", "it")
+	r.record("create", "it")
 	f, err := r.OS.Create(path)
 	return &recordedFile{f, r}, err
 }
 
 func (r *recorder) Rename(from, to string) error {
-	r.note("rename to", to)
+	r.record("rename to", to)
 	return r.OS.Rename(from, to)
 }
 
 func (r *recorder) RemoveAll(path string) error {
-	r.note("remove", path)
+	r.record("remove", path)
 	return r.OS.RemoveAll(path)
 }
 
 func (r *recorder) Mkdir(path string) error {
-	r.note("make", path)
+	r.record("make", path)
 	return r.OS.Mkdir(path)
 }
 
 func (r *recorder) SyncDir(path string) error {
-	r.note("sync", path)
+	r.record("sync", path)
 	return r.OS.SyncDir(path)
 }
 
@@ -57,17 +57,17 @@ type recordedFile struct {
 }
 
 func (f *recordedFile) Write(data []byte) (int, error) {
-	f.recorder.note("write", "it")
+	f.recorder.record("write", "it")
 	return f.File.Write(data)
 }
 
 func (f *recordedFile) Sync() error {
-	f.recorder.note("sync", "it")
+	f.recorder.record("sync", "it")
 	return f.File.Sync()
 }
 
-// A document is durable only if all of this is done in this order.
-func TestOrderOfWhatReachesTheDisk(t *testing.T) {
+// A document is durable only if these operations happen in this order.
+func TestOrderOfDiskOperations(t *testing.T) {
 	r := &recorder{}
 	path := filepath.Join(t.TempDir(), "state")
 	for _, step := range []struct {
@@ -107,7 +107,7 @@ func opened(path string, system durable.System, do func(*state.Dir) error) error
 
 var errDisk = errors.New("input/output error")
 
-// brokenDisk fails at everything.
+// brokenDisk fails at Stat.
 type brokenDisk struct{ durable.OS }
 
 func (brokenDisk) Stat(string) error { return errDisk }

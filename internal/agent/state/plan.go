@@ -7,46 +7,46 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// Trust is where managers are and what proves them, as the last plan said.
+// Trust has the servers and the trust bundle of the last plan.
 type Trust struct {
 	Servers     []string `json:"servers,omitempty"`
 	TrustBundle string   `json:"trustBundle,omitempty"`
-	// Config names the configuration that was in force when this was learnt.
-	// With another one, a person has changed it, and it counts again.
+	// Config identifies the configuration at the time of that plan. If it differs from the
+	// present one, a person has edited the configuration, which then takes precedence.
 	Config string `json:"config,omitempty"`
 }
 
-// Plan is the last plan that the host was given.
+// Plan is the last plan of this host.
 type Plan struct {
 	Desired   protocol.Desired    `json:"desired"`
 	Operation *protocol.Operation `json:"operation,omitempty"`
 }
 
-// Clock is what is known of the time.
+// Clock has what the agent knows of the time.
 type Clock struct {
-	// ServerTime is the latest time that an authenticated server told.
+	// ServerTime is the latest time that an authenticated server reported.
 	ServerTime time.Time `json:"serverTime,omitzero"`
-	// Skew is how far the host's clock was ahead of it then.
+	// Skew is how far the host's clock was ahead of ServerTime.
 	Skew time.Duration `json:"skew,omitempty"`
-	// Agreed is the latest time that had passed by both clocks when they agreed.
+	// Agreed is the latest time that had passed by both clocks while they agreed.
 	Agreed time.Time `json:"agreed,omitzero"`
 }
 
-// serverTimeStep is how much later the server's time is before it is written
-// again: an idle host doesn't write to its disk every minute.
+// serverTimeStep is by how much ServerTime must grow to be written again: an idle host
+// should not write to its disk every minute.
 const serverTimeStep = time.Hour
 
-// skewStep is how much the skew has to change before it is written again.
+// skewStep is by how much Skew must change to be written again.
 const skewStep = time.Minute
 
-// Trust returns what plans have taught.
+// Trust returns the servers and the trust bundle of the last plan.
 func (s *Store) Trust() Trust {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.trust
 }
 
-// SetTrust remembers where managers are.
+// SetTrust stores the servers and the trust bundle of a plan.
 func (s *Store) SetTrust(trust Trust) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +67,7 @@ func (s *Store) Plan() Plan {
 	return s.plan
 }
 
-// SetPlan remembers a plan.
+// SetPlan stores a plan.
 func (s *Store) SetPlan(plan Plan) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,14 +81,14 @@ func (s *Store) SetPlan(plan Plan) error {
 	return nil
 }
 
-// Clock returns what is known of the time.
+// Clock returns what was stored last.
 func (s *Store) Clock() Clock {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.clock
 }
 
-// SetClock remembers what is known of the time.
+// SetClock stores next, unless it hardly differs.
 func (s *Store) SetClock(next Clock) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -40,7 +40,7 @@ func key(t *testing.T) string {
 	return string(text)
 }
 
-func TestRemembersEverything(t *testing.T) {
+func TestReopenKeepsState(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a", "b")
 	store, _ := open(t, path)
 	private := key(t)
@@ -59,7 +59,7 @@ func TestRemembersEverything(t *testing.T) {
 	}
 	again, _ := open(t, path)
 	if who := again.Identity(); who.Key != private || !who.Enrolled() {
-		t.Error("forgot who it is")
+		t.Error("the identity was lost")
 	}
 	if got := again.Plan(); got.Desired.Hostname != "h" || got.Operation == nil || got.Operation.ID != "x" {
 		t.Errorf("plan %+v", got)
@@ -134,7 +134,7 @@ func TestOperationsEndOnce(t *testing.T) {
 		}
 	}
 	if again, err := store.Begin(op); err != nil || again.State != protocol.StateSucceeded || again.Attempt != 1 {
-		t.Errorf("began again: %+v, %v", again, err)
+		t.Errorf("began twice: %+v, %v", again, err)
 	}
 	if err := store.Acknowledge(failed); err != nil {
 		t.Fatal(err)
@@ -150,7 +150,7 @@ func TestOperationsEndOnce(t *testing.T) {
 	}
 }
 
-func TestAFailedResetIsNotDone(t *testing.T) {
+func TestFailedResetIsNotDone(t *testing.T) {
 	for _, test := range []struct {
 		kind  protocol.OperationType
 		state protocol.OperationState
@@ -178,10 +178,10 @@ func TestFoldersAreNamesOnly(t *testing.T) {
 	}
 }
 
-func TestForgetsOldResultsOnly(t *testing.T) {
+func TestPrunesOldAcknowledgedResults(t *testing.T) {
 	store, _ := open(t, t.TempDir())
-	unheard := state.Operation{Operation: protocol.Operation{Type: protocol.OperationBootstrap, ID: "unheard"}, State: protocol.StateFailed}
-	if err := store.Finish(unheard); err != nil {
+	unacknowledged := state.Operation{Operation: protocol.Operation{Type: protocol.OperationBootstrap, ID: "unacknowledged"}, State: protocol.StateFailed}
+	if err := store.Finish(unacknowledged); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 140 {
@@ -192,11 +192,11 @@ func TestForgetsOldResultsOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, known := store.Operation(unheard.Type, unheard.ID); !known || len(store.Operations()) != 128 {
-		t.Errorf("remembers the unheard one: %t, %d in all", known, len(store.Operations()))
+	if _, known := store.Operation(unacknowledged.Type, unacknowledged.ID); !known || len(store.Operations()) != 128 {
+		t.Errorf("unacknowledged result known: %t, %d operations, want 128", known, len(store.Operations()))
 	}
 	if _, known := store.Operation(protocol.OperationReset, "139"); !known {
-		t.Error("forgot the latest")
+		t.Error("pruned the latest result")
 	}
 }
 
@@ -224,10 +224,11 @@ func TestIdleHostWritesNothing(t *testing.T) {
 	if !modified().Equal(before) {
 		t.Error("wrote within the hour")
 	}
-	// What a server was wrong about is not to come back with the next start.
+	// A corrected server time is stored at once, so that a restart does not use the wrong
+	// time.
 	right := now.Add(-time.Second)
 	if err := store.SetClock(state.Clock{ServerTime: right, Agreed: now}); err != nil || !store.Clock().ServerTime.Equal(right) {
-		t.Errorf("remembers %s: %v", store.Clock().ServerTime, err)
+		t.Errorf("server time is %s: %v", store.Clock().ServerTime, err)
 	}
 }
 
@@ -256,7 +257,7 @@ func TestRemoveShreds(t *testing.T) {
 	if err := dir.Write("operations/x/data", []byte("secret")); err != nil {
 		t.Fatal(err)
 	}
-	// A second name shows what became of the content.
+	// A second link keeps the content readable after the removal.
 	other := dir.Path("other")
 	if err := os.Link(dir.Path("operations/x/data"), other); err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ const (
 	operationsFile = "operations.json"
 )
 
-// CorruptError is a document that holds something else than it should.
+// CorruptError is the error of a document that cannot be decoded or is missing.
 type CorruptError struct {
 	Name string
 	Err  error
@@ -30,18 +30,25 @@ func (e *CorruptError) Error() string {
 
 func (e *CorruptError) Unwrap() error { return e.Err }
 
-// WriteError is something that could not be made durable. The agent stops
-// rather than act on what it may forget.
+// WriteError is the error of a document that could not be made durable. The agent stops
+// then: it must not act on a state that it may lose.
 type WriteError struct {
 	Name string
 	Err  error
 }
 
-func (e *WriteError) Error() string { return fmt.Sprintf("remembering %s: %v", e.Name, e.Err) }
+func (e *WriteError) Error() string { return fmt.Sprintf("writing %s: %v", e.Name, e.Err) }
 
 func (e *WriteError) Unwrap() error { return e.Err }
 
-// Document is one document of type T, for a package that keeps its own.
+// IsWriteError reports whether something could not be made durable. The agent then
+// stops.
+func IsWriteError(err error) bool {
+	_, ok := errors.AsType[*WriteError](err)
+	return ok
+}
+
+// Document is a document of type T, for packages that have documents of their own.
 type Document[T any] struct {
 	Files Files
 	Name  string
@@ -57,7 +64,7 @@ func (d Document[T]) Load() (T, error) {
 // Save makes content durable before it returns.
 func (d Document[T]) Save(content T) error { return write(d.Files, d.Name, content) }
 
-// Store is the agent's memory. It is safe for concurrent use.
+// Store has the documents of the agent itself. It is safe for concurrent use.
 type Store struct {
 	files Files
 
@@ -69,7 +76,7 @@ type Store struct {
 	operations []Operation
 }
 
-// Open reads everything there is.
+// Open reads all documents.
 func Open(files Files) (*Store, error) {
 	s := &Store{files: files}
 	var others bool
@@ -97,7 +104,7 @@ func Open(files Files) (*Store, error) {
 	return s, nil
 }
 
-// Documents is where packages that work for an operation keep their own.
+// Documents returns the Files for documents of operations and other packages.
 func (s *Store) Documents() Files { return s.files }
 
 func read(files Files, name string, into any) (found bool, err error) {

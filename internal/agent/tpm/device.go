@@ -10,26 +10,26 @@ import (
 	"github.com/google/go-tpm/tpm2/transport/linuxtpm"
 )
 
-// DefaultDevice is the TPM with the kernel's resource manager in front of it,
-// which keeps its users apart.
+// DefaultDevice is the TPM behind the kernel's resource manager, which isolates
+// its users from each other.
 const DefaultDevice = "/dev/tpmrm0"
 
-// Device is a TPM. It is opened for each use, so that other programs can use it
-// as well.
+// Device is a TPM. It is opened for each use, so that other programs can use the
+// TPM as well.
 type Device struct {
 	// Path is the device file.
 	Path string
-	// Open opens it; nil means as a device file.
+	// Open opens the TPM; nil means that Path is opened as a device file.
 	Open func(path string) (transport.TPMCloser, error)
 }
 
-// Present reports whether there is a TPM; it may not work.
+// Present reports whether the device file exists; the TPM may not work.
 func (d Device) Present() bool {
 	_, err := os.Stat(d.Path)
 	return err == nil
 }
 
-// Create has the TPM make a key that never leaves it unencrypted.
+// Create creates a key that never leaves the TPM unencrypted.
 func (d Device) Create() (*Key, error) {
 	var made *tpm2.CreateResponse
 	err := d.use(func(device transport.TPM, root tpm2.NamedHandle) (err error) {
@@ -42,8 +42,8 @@ func (d Device) Create() (*Key, error) {
 	return newKey(made.OutPublic, made.OutPrivate)
 }
 
-// keyTemplate is a signing key that belongs to this TPM for good. A wrong
-// password cannot lock it, because it has none (noDA).
+// keyTemplate describes a signing key that cannot be moved to another TPM. It has
+// no password, so failed attempts must not lock it (NoDA).
 func keyTemplate() tpm2.TPMTPublic {
 	return tpm2.TPMTPublic{
 		Type: tpm2.TPMAlgECC, NameAlg: tpm2.TPMAlgSHA256,
@@ -60,7 +60,7 @@ func keyTemplate() tpm2.TPMTPublic {
 	}
 }
 
-// use opens the TPM, derives the storage root key and frees both afterwards.
+// use opens the TPM, derives the storage root key, calls do, and releases both.
 func (d Device) use(do func(transport.TPM, tpm2.NamedHandle) error) (err error) {
 	open := d.Open
 	if open == nil {

@@ -15,18 +15,18 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 )
 
-// PEMType is the type of the PEM block that holds a key.
+// PEMType is the type of the PEM block of a key.
 const PEMType = "TSS2 PRIVATE KEY"
 
-// maxKeyBytes bounds a key's PEM.
+// maxKeyBytes limits the size of a key's PEM text.
 const maxKeyBytes = 8 << 10
 
-// ErrLost is returned for a key that the TPM at hand does not hold: it was
-// cleared or replaced, or the file came from another machine.
+// ErrLost is returned for a key that the TPM cannot load: the TPM was cleared or
+// replaced, or the file came from another machine.
 var ErrLost = errors.New("this machine's TPM does not hold the host's key: the TPM was cleared or replaced, " +
 	"or the disk came from another machine")
 
-// Key is a key as it is kept in a file. It can be read without the TPM.
+// Key is a key as it is stored in a file. Parsing it does not need the TPM.
 type Key struct {
 	public  tpm2.TPM2BPublic
 	private tpm2.TPM2BPrivate
@@ -36,17 +36,17 @@ type Key struct {
 // fileKey is TPMKey of draft-bottomley-tpm2-keys, section 3.1.
 type fileKey struct {
 	Type asn1.ObjectIdentifier
-	// EmptyAuth says that the key is used without a password.
+	// EmptyAuth is true for a key without a password.
 	EmptyAuth bool `asn1:"optional,explicit,tag:0"`
 	Parent    int64
 	Public    []byte
 	Private   []byte
 }
 
-// loadable is id-loadablekey: a key that TPM2_Load takes.
+// loadable returns id-loadablekey, the type of a key for TPM2_Load.
 func loadable() asn1.ObjectIdentifier { return asn1.ObjectIdentifier{2, 23, 133, 10, 1, 3} }
 
-// Parse reads what PEM wrote.
+// Parse parses the text that PEM returned.
 func Parse(text string) (*Key, error) {
 	if len(text) > maxKeyBytes {
 		return nil, fmt.Errorf("reading the TPM key: it has more than %d bytes", maxKeyBytes)
@@ -91,7 +91,8 @@ func newKey(public tpm2.TPM2BPublic, private tpm2.TPM2BPrivate) (*Key, error) {
 	if parameters.CurveID != tpm2.TPMECCNistP256 {
 		return nil, errors.New("reading the public half of the TPM key: it is not on P-256")
 	}
-	// The uncompressed form of SEC 1, 2.3.3, which is checked to be on the curve.
+	// The uncompressed form of SEC 1, 2.3.3. Parsing it checks that the point is on
+	// the curve.
 	const size = 32
 	if len(unique.X.Buffer) > size || len(unique.Y.Buffer) > size {
 		return nil, errors.New("reading the public half of the TPM key: it is too long")
@@ -107,7 +108,7 @@ func newKey(public tpm2.TPM2BPublic, private tpm2.TPM2BPrivate) (*Key, error) {
 	return &Key{public: public, private: private, point: point}, nil
 }
 
-// PEM is the key as Parse reads it. The private half in it is encrypted.
+// PEM encodes the key for Parse. The private half is encrypted.
 func (k *Key) PEM() (string, error) {
 	der, err := asn1.Marshal(fileKey{
 		Type: loadable(), EmptyAuth: true, Parent: int64(tpm2.TPMRHOwner),
@@ -119,10 +120,10 @@ func (k *Key) PEM() (string, error) {
 	return string(pem.EncodeToMemory(&pem.Block{Type: PEMType, Bytes: der})), nil
 }
 
-// Public is the public half.
+// Public returns the public half.
 func (k *Key) Public() *ecdsa.PublicKey { return k.point }
 
-// Signer signs with the key, on the TPM that made it.
+// Signer returns a signer that uses the key on the TPM that created it.
 func (d Device) Signer(key *Key) crypto.Signer { return &signer{key: key, device: d} }
 
 type signer struct {
@@ -132,8 +133,8 @@ type signer struct {
 
 func (s *signer) Public() crypto.PublicKey { return s.key.point }
 
-// Sign returns an ASN.1 signature of a SHA-256 digest. The TPM's own random
-// numbers are used.
+// Sign returns an ASN.1 signature of a SHA-256 digest. It uses the TPM's random
+// number generator.
 func (s *signer) Sign(_ io.Reader, digest []byte, options crypto.SignerOpts) ([]byte, error) {
 	if options.HashFunc() != crypto.SHA256 || len(digest) != crypto.SHA256.Size() {
 		return nil, errors.New("signing with the TPM: its keys sign SHA-256 digests only")

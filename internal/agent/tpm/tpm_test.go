@@ -21,13 +21,13 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
 )
 
-// device is a software TPM of its own.
+// device starts a software TPM.
 func device(t *testing.T) tpm.Device {
 	t.Helper()
 	return softtpm.Start(t)
 }
 
-func signs(t *testing.T, key *tpm.Key, d tpm.Device) error {
+func sign(t *testing.T, key *tpm.Key, d tpm.Device) error {
 	t.Helper()
 	digest := sha256.Sum256([]byte("message"))
 	signature, err := d.Signer(key).Sign(rand.Reader, digest[:], crypto.SHA256)
@@ -49,11 +49,11 @@ func TestKeySurvivesItsFile(t *testing.T) {
 	}
 	again, err := tpm.Parse(text)
 	if err != nil || !again.Public().Equal(key.Public()) {
-		t.Fatalf("read another key: %v", err)
+		t.Fatalf("parsed another key: %v", err)
 	}
-	// More often than a TPM has room for keys that nobody freed.
+	// A TPM would run out of memory if the keys were not released.
 	for range 10 {
-		if err := signs(t, again, d); err != nil {
+		if err := sign(t, again, d); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -62,29 +62,29 @@ func TestKeySurvivesItsFile(t *testing.T) {
 	}
 	digest := sha512.Sum512([]byte("message"))
 	if _, err := d.Signer(again).Sign(rand.Reader, digest[:], crypto.SHA512); err == nil {
-		t.Error("signed another kind of digest")
+		t.Error("signed a SHA-512 digest")
 	}
 	other, err := d.Create()
 	if err != nil || other.Public().Equal(key.Public()) {
-		t.Errorf("made the same key again: %v", err)
+		t.Errorf("created the same key again: %v", err)
 	}
 }
 
-// A key's file is worth nothing with another TPM, nor once its own is cleared.
+// A key's file is useless with another TPM, and after its TPM was cleared.
 func TestThreat05_KeyFileOfAnotherMachine(t *testing.T) {
 	d := device(t)
 	key, err := d.Create()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := signs(t, key, device(t)); !errors.Is(err, tpm.ErrLost) {
+	if err := sign(t, key, device(t)); !errors.Is(err, tpm.ErrLost) {
 		t.Errorf("with another TPM: %v", err)
 	}
-	if err := signs(t, key, d); err != nil {
+	if err := sign(t, key, d); err != nil {
 		t.Fatal(err)
 	}
 	clearTPM(t, d)
-	if err := signs(t, key, d); !errors.Is(err, tpm.ErrLost) {
+	if err := sign(t, key, d); !errors.Is(err, tpm.ErrLost) {
 		t.Errorf("with a TPM that was cleared: %v", err)
 	}
 }
@@ -121,7 +121,7 @@ func (brokenTPM) Send([]byte) ([]byte, error) { return nil, errBroken }
 
 func (brokenTPM) Close() error { return nil }
 
-func TestParseRefusesOthers(t *testing.T) {
+func TestParseRejectsInvalidText(t *testing.T) {
 	key, err := device(t).Create()
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +139,7 @@ func TestParseRefusesOthers(t *testing.T) {
 		"far too big": text + strings.Repeat("\n", 8<<10),
 	} {
 		if _, err := tpm.Parse(data); err == nil {
-			t.Errorf("%s: read a key", name)
+			t.Errorf("%s: parsed a key", name)
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// Whatever an update is cut off by, and wherever, the host has an agent that
-// runs, and in the end the right one.
+// After a crash at any point of an update the host has an agent that starts, and
+// finally the right version.
 func TestUpdateSurvivesEveryCrash(t *testing.T) {
 	for name, test := range map[string]struct {
 		release, final string
@@ -52,7 +52,8 @@ func TestUpdateSurvivesEveryCrash(t *testing.T) {
 	}
 }
 
-// crashing has the host die as its disk says, and one time in three once more.
+// crashing runs the service on a disk that crashes, and in one of three cases crashes a
+// second time.
 func (h *host) crashing(powerCut bool, random *rand.Rand, pinned *protocol.AgentRelease) *protocol.AgentUpdate {
 	h.t.Helper()
 	for death := range 4 {
@@ -68,6 +69,6 @@ func (h *host) crashing(powerCut bool, random *rand.Rand, pinned *protocol.Agent
 			h.disk.dieAt, h.disk.after = h.disk.changes+1+random.IntN(10), random.IntN(2) == 0
 		}
 	}
-	h.t.Fatalf("dead again and again at change %d", h.disk.changes)
+	h.t.Fatalf("the host crashes repeatedly at change %d", h.disk.changes)
 	return nil
 }

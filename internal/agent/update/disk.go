@@ -10,24 +10,23 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrap/durable"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 )
 
-// Disk is what an update does to files. Nothing is durable before a Sync: of a
-// file its content, of a folder the names in it. Errors of what isn't there are
-// fs.ErrNotExist.
+// Disk has the file operations of an update. Sync makes a file's content durable,
+// SyncDir the names in a folder. The error for a missing file is fs.ErrNotExist.
 type Disk interface {
 	Open(path string) (io.ReadCloser, error)
-	// Create opens a file, 0600 if it is new, for writing from an offset on; what
-	// it has behind that is dropped. Its folder is made if need be.
+	// Create opens a file for writing, and truncates the file at from, where writing
+	// begins. A new file has mode 0600; a missing folder is made.
 	Create(path string, from int64) (File, error)
-	// Size is the size of a file in bytes.
+	// Size returns the size of a file in bytes.
 	Size(path string) (int64, error)
-	// Rename puts a file into the place of another one, at once.
+	// Rename replaces the file at to by the one at from, atomically.
 	Rename(from, to string) error
 	Remove(path string) error
 	SyncDir(folder string) error
-	// Free is how many bytes can be written below an existing folder.
+	// Free returns how many bytes can be written below an existing folder.
 	Free(folder string) (int64, error)
 	// Writable returns an error if files in a folder cannot be replaced.
 	Writable(folder string) error
@@ -64,7 +63,7 @@ func (System) Create(path string, from int64) (File, error) {
 	return f, nil
 }
 
-// Size is the size of a file.
+// Size returns the size of a file in bytes.
 func (System) Size(path string) (int64, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -82,7 +81,7 @@ func (System) Remove(path string) error { return os.Remove(path) }
 // SyncDir makes the names in a folder durable.
 func (System) SyncDir(folder string) error { return durable.SyncDir(folder) }
 
-// Free leaves out what the file system keeps for itself.
+// Free does not count the blocks that the file system reserves for root.
 func (System) Free(folder string) (int64, error) {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(folder, &stat); err != nil {
@@ -92,7 +91,7 @@ func (System) Free(folder string) (int64, error) {
 	return int64(min(free, math.MaxInt64)), nil
 }
 
-// Writable also finds a file system that is mounted read-only.
+// Writable also returns an error for a file system that is mounted read-only.
 func (System) Writable(folder string) error {
 	if err := unix.Access(folder, unix.W_OK); err != nil {
 		return fmt.Errorf("%s: %w", folder, err)

@@ -19,16 +19,16 @@ import (
 
 var errDead = errors.New("the host is dead")
 
-// disk is a file system that forgets: after a power cut, any of the changes of
-// names that were not synced may be lost, and content that was not synced is
-// the former one, the new one, or the beginning of it followed by zeros.
+// disk is a file system with power cuts. A power cut may lose any unsynced change of
+// names. Unsynced content becomes the former content, the new content, or the beginning
+// of the new content followed by zeros.
 type disk struct {
 	mu sync.Mutex
-	// names are what processes see, durable what is there after a power cut.
+	// names has the files that processes see, durable those that survive a power cut.
 	names, durable map[string]*inode
 	pending        []rename
-	// changes counts; at the one numbered dieAt the host dies, before or after
-	// it took effect.
+	// changes counts changes. The host crashes at change number dieAt, before or
+	// after it takes effect.
 	changes, dieAt int
 	after, dead    bool
 	readOnly       error
@@ -59,7 +59,7 @@ func newDisk() *disk {
 	return &disk{names: map[string]*inode{}, durable: map[string]*inode{}, dieAt: -1, free: 1 << 40}
 }
 
-// put is a file that has been there for long.
+// put stores a synced file.
 func (d *disk) put(path, content string) {
 	file := &inode{data: []byte(content), synced: []byte(content), mode: 0o755}
 	d.names[path], d.durable[path] = file, file
@@ -74,7 +74,7 @@ func (d *disk) content(path string) string {
 	return ""
 }
 
-// revive ends a death. A kill loses nothing.
+// revive restarts the host after a crash. A kill loses nothing.
 func (d *disk) revive(powerCut bool, random *rand.Rand) {
 	d.dead, d.dieAt = false, -1
 	if !powerCut {
@@ -238,7 +238,7 @@ func (h handle) Sync() error {
 
 func (h handle) Close() error { return nil }
 
-// documents are state.Files on a disk: whole or not at all, and durable.
+// documents implements state.Files on a disk with atomic, durable writes.
 type documents struct{ disk *disk }
 
 const documentFolder = "/state/"

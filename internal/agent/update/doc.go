@@ -1,14 +1,14 @@
-// Package update keeps the agent's own program at the release that a plan pins.
+// Package update keeps the agent's own program at the release that a plan pins. It is no
+// operation: the run loop calls Updater.Ensure whenever no operation runs or is due.
 //
-// The binary is downloaded, in pieces if need be, and copied beside the
-// program. Only if the copy's digest is the pinned one, it is made executable
-// and asked for its version; only if that is the pinned one, and no older than
-// the version that runs, it takes the program's place, and the process ends. It
-// is then on trial: it has to reach the manager within TrialTime of running, or
-// it puts the former program back by itself. One that doesn't get as far is put
-// back by Guard, which the former program runs before each start.
+// The binary is downloaded, in several parts if necessary, and copied to the program's
+// folder. If the copy has the pinned digest, it is made executable and started to print
+// its version. If that is the pinned version, and no older than the running one, the copy
+// replaces the program and the process ends. The new program is then on trial: if it does
+// not reach the manager within TrialTime, it rolls back to the former program. If it does
+// not run that long, Guard rolls back; the former program runs Guard before each start.
 //
-// What happens in which order, each step durable before the next:
+// The order of the steps, each durable before the next:
 //
 //	PATH.next       copied, verified, asked for its version
 //	PATH.previous   a copy of the program that runs
@@ -17,8 +17,7 @@
 //	update.json     Confirmed, when the manager has answered; or Failed,
 //	                and then PATH.previous is renamed to PATH
 //
-// The record goes before the rename, either way: whoever starts next sees from
-// the digest of the program whether the rename took place, and does what is
-// left. At every instant PATH is a whole program, and while update.json says
-// Trial there is a whole PATH.previous.
+// The record is always written before the rename. The next start sees from the digest of
+// PATH whether the rename took place, and completes it. PATH is a complete program at any
+// time, and PATH.previous is complete while the phase in update.json is Trial.
 package update

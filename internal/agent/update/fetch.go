@@ -16,20 +16,19 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// reserve is what an update leaves free of a file system, in bytes: the node
-// and the agent's records need it more.
+// reserve is the space that an update leaves free on a file system, in bytes, for the node
+// and the agent's state.
 const reserve = 16 << 20
 
-// programMode is the program's.
+// programMode is the file mode of the program.
 const programMode = 0o755
 
 var hexDigest = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// errWrongDigest is a file that is not what was asked for.
+// errWrongDigest is the error of a file with another digest.
 var errWrongDigest = errors.New("its SHA-256 is not the pinned one")
 
-// replace fetches the release, looks whether it can be trusted with the host,
-// and puts it into the program's place.
+// replace downloads the release, verifies it, and replaces the program.
 func (u *Updater) replace(ctx context.Context, want protocol.AgentRelease) error {
 	if err := permit(u.Version, want.Version); err != nil {
 		return &refusal{err: err}
@@ -56,9 +55,9 @@ func (u *Updater) replace(ctx context.Context, want protocol.AgentRelease) error
 	return u.swap(want)
 }
 
-// swap is not interrupted: it is a matter of milliseconds.
+// swap replaces the program. It takes milliseconds and is not interrupted.
 func (u *Updater) swap(want protocol.AgentRelease) error {
-	if err := u.keepPrevious(); err != nil {
+	if err := u.copyPrevious(); err != nil {
 		return err
 	}
 	u.mu.Lock()
@@ -70,12 +69,12 @@ func (u *Updater) swap(want protocol.AgentRelease) error {
 	if err := document(u.Documents).Save(next); err != nil {
 		return err
 	}
-	u.at, u.going = next, nil
+	u.at, u.current = next, nil
 	if err := u.Disk.Rename(u.Path+nextSuffix, u.Path); err != nil {
 		return &refusal{retry: retryRefused, err: fmt.Errorf("replacing the agent: %w", err)}
 	}
 	if err := u.Disk.SyncDir(filepath.Dir(u.Path)); err != nil {
-		// Either program may be there after a power cut, and both are good for that.
+		// After a power cut either program may be there, and each handles that.
 		u.Log.Warn("Could not make the new agent durable", "error", err)
 	}
 	if err := remove(u.Disk, u.download()); err != nil {
@@ -85,8 +84,8 @@ func (u *Updater) swap(want protocol.AgentRelease) error {
 	return agent.ErrRestart
 }
 
-// keepPrevious copies the program that runs to where Guard finds it.
-func (u *Updater) keepPrevious() error {
+// copyPrevious copies the running program to PATH.previous for a rollback.
+func (u *Updater) copyPrevious() error {
 	self, err := u.running()
 	if err != nil {
 		return err
@@ -103,9 +102,8 @@ func (u *Updater) keepPrevious() error {
 
 func (u *Updater) download() string { return filepath.Join(u.Folder, "binary") }
 
-// obtain makes the binary with the digest PATH.next, executable. What was
-// fetched by an earlier attempt is used; if that turns out to be of no use, all
-// is fetched again.
+// obtain downloads the binary with the digest to PATH.next, executable. It resumes an
+// earlier download; if the result has another digest, it downloads everything again.
 func (u *Updater) obtain(ctx context.Context, want string) error {
 	resumed, err := u.fetch(ctx, want)
 	if err == nil {
@@ -126,14 +124,14 @@ func (u *Updater) obtain(ctx context.Context, want string) error {
 	return err
 }
 
-// fetch completes the download. resumed tells whether a part was there.
+// fetch completes the download. resumed is true if a part existed.
 func (u *Updater) fetch(ctx context.Context, want string) (resumed bool, err error) {
 	have, err := u.Disk.Size(u.download())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, fmt.Errorf("looking at the download: %w", err)
 	}
 	if have > 0 {
-		// It may be complete: the agent was stopped before it could be used.
+		// The download may be complete if the agent was stopped before it was used.
 		if got, err := digest(u.Disk, u.download()); err == nil && got == want {
 			return true, nil
 		}
@@ -144,7 +142,7 @@ func (u *Updater) fetch(ctx context.Context, want string) (resumed bool, err err
 	return have > 0, err
 }
 
-// save writes what comes, also the beginning of what breaks off.
+// save writes the body. After a failure the part that was read remains.
 func (u *Updater) save(from, size int64, body io.Reader) (err error) {
 	if size < 0 {
 		size = protocol.MaxAgentBytes
@@ -154,11 +152,11 @@ func (u *Updater) save(from, size int64, body io.Reader) (err error) {
 		return fmt.Errorf("keeping the download: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.Sync(), f.Close()) }()
-	// One copy here, two beside the program.
-	if err := u.room(u.Folder, size-from); err != nil {
+	// The download, and two copies in the program's folder.
+	if err := u.checkSpace(u.Folder, size-from); err != nil {
 		return err
 	}
-	if err := u.room(filepath.Dir(u.Path), 2*size); err != nil {
+	if err := u.checkSpace(filepath.Dir(u.Path), 2*size); err != nil {
 		return err
 	}
 	if _, err := io.Copy(f, body); err != nil {
@@ -167,8 +165,8 @@ func (u *Updater) save(from, size int64, body io.Reader) (err error) {
 	return nil
 }
 
-// room returns an error if bytes don't fit into a folder.
-func (u *Updater) room(folder string, bytes int64) error {
+// checkSpace returns an error if a folder lacks space for bytes.
+func (u *Updater) checkSpace(folder string, bytes int64) error {
 	free, err := u.Disk.Free(folder)
 	if err != nil {
 		return err
@@ -180,8 +178,8 @@ func (u *Updater) room(folder string, bytes int64) error {
 	return nil
 }
 
-// stage copies the download beside the program. It is the copy whose digest
-// counts: this file and no other is executed.
+// stage copies the download to the program's folder. The digest of the copy is verified,
+// as the copy is what is executed.
 func (u *Updater) stage(want string) error {
 	if err := u.copy(u.download(), u.Path+nextSuffix, want); err != nil {
 		return errors.Join(fmt.Errorf("putting the new agent beside the present one: %w", err), remove(u.Disk, u.Path+nextSuffix))
@@ -189,7 +187,7 @@ func (u *Updater) stage(want string) error {
 	return nil
 }
 
-// copy makes a durable copy, which becomes executable if it has the digest.
+// copy makes a durable copy, and makes it executable if it has the digest.
 func (u *Updater) copy(from, to, want string) (err error) {
 	source, err := u.Disk.Open(from)
 	if err != nil {
@@ -217,7 +215,7 @@ func (u *Updater) copy(from, to, want string) (err error) {
 	return u.Disk.SyncDir(filepath.Dir(to))
 }
 
-// remove removes a file, if it is there.
+// remove removes a file if it exists.
 func remove(disk Disk, path string) error {
 	if err := disk.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

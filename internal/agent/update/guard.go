@@ -8,14 +8,12 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 )
 
-// MaxStarts is how often a program on trial is started without reaching the
-// manager.
+// MaxStarts is how often a program on trial may start without reaching the manager.
 const MaxStarts = 3
 
-// Guard is run by the former program before each start of the program that is
-// on trial. It puts the former one back if that was started MaxStarts times and
-// never reached the manager; its release is then not tried again. Without a
-// trial it does nothing.
+// Guard rolls back a program on trial that was started MaxStarts times and never reached
+// the manager. Its release is not tried again. The service runs Guard with the former
+// program before each start. Guard does nothing without a trial.
 func Guard(files state.Files, disk Disk, now time.Time, log *slog.Logger) error {
 	at, err := document(files).Load()
 	if err != nil || at.Phase != trial && at.Phase != failed {
@@ -41,6 +39,6 @@ func Guard(files state.Files, disk Disk, now time.Time, log *slog.Logger) error 
 		}
 	}
 	log.Warn("Putting the former agent back", "version", at.From, "instead", at.To, "reason", at.Message)
-	_, err = putBack(disk, at.Path)
+	_, err = rollBack(disk, at.Path)
 	return err
 }

@@ -20,7 +20,7 @@ import (
 
 const program = "/usr/local/bin/elemental-agent"
 
-// Programs: the version that they say they are, and what they do.
+// Programs, with the version that they print and their behaviour.
 const (
 	present = "program v1.0.0 connects"
 	good    = "program v1.1.0 connects, and is somewhat longer than the former one"
@@ -39,7 +39,7 @@ func releaseOf(content string) *protocol.AgentRelease {
 	return &protocol.AgentRelease{Version: fields[1], SHA256: sum(content)}
 }
 
-// clock stands still but for waits.
+// clock advances only by waits.
 type clock struct{ now time.Time }
 
 func (c *clock) Now() time.Time { return c.now }
@@ -54,11 +54,11 @@ type host struct {
 	t     *testing.T
 	disk  *disk
 	clock *clock
-	// serve is what the manager answers with.
+	// serve is the manager's answer.
 	serve func(digest string, offset int64, save func(from, size int64, body io.Reader) error) error
-	// asked are the offsets that were asked for.
+	// asked lists the requested offsets.
 	asked []int64
-	// ran is what was executed to see its version.
+	// ran lists the programs that were executed for their version.
 	ran []string
 	// starts counts the starts of each program.
 	starts map[string]int
@@ -72,7 +72,7 @@ func newHost(t *testing.T, offered string) *host {
 	return h
 }
 
-// whole answers with a content, from the offset on.
+// whole serves a content from the requested offset on.
 func whole(content string) func(string, int64, func(from, size int64, body io.Reader) error) error {
 	return func(_ string, offset int64, save func(from, size int64, body io.Reader) error) error {
 		if offset > int64(len(content)) {
@@ -99,7 +99,7 @@ func (h *host) probe(_ context.Context, path string) (string, error) {
 	return strings.Fields(content)[1], nil
 }
 
-// updater is the one of the program that is at the path now.
+// updater returns the updater of the installed program.
 func (h *host) updater() (*update.Updater, error) {
 	content := h.disk.content(program)
 	return update.New(update.Options{
@@ -119,8 +119,8 @@ func (h *host) mustUpdater() *update.Updater {
 	return u
 }
 
-// service starts what is at the path, as the unit does, until it keeps running.
-// It returns how the update went, or errDead.
+// service starts the installed program, as the systemd unit does, until it keeps
+// running. It returns the report of the update, or errDead.
 func (h *host) service(pinned *protocol.AgentRelease) (*protocol.AgentUpdate, error) {
 	for range 20 {
 		if strings.HasPrefix(h.disk.content(program+update.PreviousSuffix), "program ") {
@@ -139,7 +139,7 @@ func (h *host) service(pinned *protocol.AgentRelease) (*protocol.AgentUpdate, er
 			continue
 		case present, good, deaf:
 		default:
-			h.t.Fatalf("the host has no agent any more, but %q", content)
+			h.t.Fatalf("the installed program is %q, not an agent", content)
 		}
 		report, err := h.life(content, pinned)
 		if err == nil || errors.Is(err, errDead) {
@@ -149,11 +149,11 @@ func (h *host) service(pinned *protocol.AgentRelease) (*protocol.AgentUpdate, er
 			h.t.Fatal(err)
 		}
 	}
-	h.t.Fatal("starts over and over")
+	h.t.Fatal("the program restarts endlessly")
 	return nil, nil
 }
 
-// life is one run of a program, until it has nothing to do any more.
+// life runs a program until the updater is idle.
 func (h *host) life(content string, pinned *protocol.AgentRelease) (*protocol.AgentUpdate, error) {
 	u, err := h.updater()
 	if err != nil {
@@ -161,11 +161,11 @@ func (h *host) life(content string, pinned *protocol.AgentRelease) (*protocol.Ag
 	}
 	for range 20 {
 		if content != deaf {
-			if err := u.Connected(); err != nil {
+			if err := u.Confirm(); err != nil {
 				return nil, err
 			}
 		}
-		again, err := u.Keep(context.Background(), pinned, func() {})
+		again, err := u.Ensure(context.Background(), pinned, func() {})
 		if err != nil {
 			return nil, err
 		}
@@ -180,5 +180,5 @@ func (h *host) life(content string, pinned *protocol.AgentRelease) (*protocol.Ag
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("never at rest: %+v", u.Report())
+	return nil, fmt.Errorf("the updater never became idle: %+v", u.Report())
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 )
 
-// Limits of the look at a new program.
+// Limits for the start of a new program.
 const (
 	probeTimeout = 30 * time.Second
 	probeDelay   = time.Second
@@ -29,8 +29,8 @@ func ProbeVersion(ctx context.Context, clock retry.Clock, path string) (string, 
 	defer cancel()
 	for attempt := 1; ; attempt++ {
 		out, err := output(ctx, path)
-		// A child that is being started elsewhere in this process may still hold
-		// the file open for writing, until it executes its own.
+		// Another child of this process may have inherited the file, open for writing, and
+		// has it until its exec.
 		if errors.Is(err, syscall.ETXTBSY) && attempt < busyAttempts && clock.Wait(ctx, busyPause) == nil {
 			continue
 		}
@@ -55,7 +55,7 @@ func output(ctx context.Context, path string) (string, error) {
 	return out.String(), err
 }
 
-// beginning keeps the first maxOutput bytes.
+// beginning stores the first maxOutput bytes.
 type beginning struct{ kept bytes.Buffer }
 
 func (b *beginning) Write(p []byte) (int, error) {

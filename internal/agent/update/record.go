@@ -14,12 +14,12 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// recordFile is the document that says how the last update went.
+// recordFile is the document with the state of the last update.
 const recordFile = "update.json"
 
-// What is kept beside the program.
+// Suffixes of files in the program's folder.
 const (
-	// PreviousSuffix is of the program that is put back if need be.
+	// PreviousSuffix is that of the former program, for a rollback.
 	PreviousSuffix = ".previous"
 	nextSuffix     = ".next"
 )
@@ -27,15 +27,15 @@ const (
 type phase string
 
 const (
-	// trial: the program is about to be replaced, or was, and the new one has
-	// not reached the manager yet.
+	// trial: the program was replaced or is about to be, and the new one has not reached
+	// the manager yet.
 	trial     phase = "Trial"
 	confirmed phase = "Confirmed"
-	// failed: the release was refused, or is about to be taken back, or was.
+	// failed: the release was refused, or was rolled back, or is about to be.
 	failed phase = "Failed"
 )
 
-// record is how the last update went.
+// record is the state of the last update.
 type record struct {
 	Phase phase `json:"phase,omitempty"`
 	// From and To are versions; SHA256 is To's digest.
@@ -54,7 +54,7 @@ type record struct {
 	RetryAfter time.Duration `json:"retryAfter,omitempty"`
 }
 
-// is tells whether the record is about a release.
+// is reports whether the record is about a release.
 func (r record) is(release protocol.AgentRelease) bool {
 	return r.SHA256 == release.SHA256 && r.To == release.Version
 }
@@ -63,7 +63,7 @@ func document(files state.Files) state.Document[record] {
 	return state.Document[record]{Files: files, Name: recordFile}
 }
 
-// digest is the SHA-256 of a file, in hex.
+// digest returns the SHA-256 of a file, in hex.
 func digest(disk Disk, path string) (_ string, err error) {
 	f, err := disk.Open(path)
 	if err != nil {
@@ -81,9 +81,9 @@ func digestOf(r io.Reader) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// putBack puts the former program into its place. It may be repeated, and does
-// nothing when it was done.
-func putBack(disk Disk, path string) (done bool, err error) {
+// rollBack restores the former program. It may be repeated, and returns false if there is
+// no former program.
+func rollBack(disk Disk, path string) (done bool, err error) {
 	err = disk.Rename(path+PreviousSuffix, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil

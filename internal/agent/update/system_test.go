@@ -77,7 +77,7 @@ func TestProbeVersion(t *testing.T) {
 	}
 }
 
-// A file that is still open for writing can't be executed; that passes.
+// A file that is open for writing cannot be executed until it is closed.
 func TestProbeWaitsForABusyFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "program")
@@ -88,15 +88,21 @@ func TestProbeWaitsForABusyFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	version, err := update.ProbeVersion(t.Context(), closing{f}, path)
+	version, err := update.ProbeVersion(t.Context(), closingClock{file: f}, path)
 	if err != nil || version != "v1.2.3" {
 		t.Errorf("got %q, %v", version, err)
 	}
 }
 
-// closing is a clock by which waiting closes a file.
-type closing struct{ *os.File }
+// closingClock closes the file at the first pause. Programs that parallel tests start
+// may have inherited the file and keep it open until their exec, so pauses are real.
+type closingClock struct {
+	retry.System
 
-func (c closing) Now() time.Time { return time.Time{} }
+	file *os.File
+}
 
-func (c closing) Wait(context.Context, time.Duration) error { return c.Close() }
+func (c closingClock) Wait(ctx context.Context, d time.Duration) error {
+	_ = c.file.Close()
+	return c.System.Wait(ctx, d)
+}

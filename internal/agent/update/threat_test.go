@@ -13,16 +13,16 @@ import (
 
 const forged = "program v1.1.0 is not what the administrator pinned"
 
-// refuses updates to a release and expects that it is refused: the program
-// stays, nothing else is left, and nothing but what is listed was executed.
-func (h *host) refuses(u *update.Updater, pinned *protocol.AgentRelease, says string, ran ...string) time.Duration {
+// refuses expects that an update to a release is refused: the program stays, no other
+// file remains, and only the listed programs were executed.
+func (h *host) refuses(u *update.Updater, pinned *protocol.AgentRelease, message string, ran ...string) time.Duration {
 	h.t.Helper()
-	again, err := u.Keep(h.t.Context(), pinned, func() {})
+	again, err := u.Ensure(h.t.Context(), pinned, func() {})
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	report := u.Report()
-	if report == nil || report.State != protocol.StateFailed || report.Version != pinned.Version || !strings.Contains(report.Message, says) {
+	if report == nil || report.State != protocol.StateFailed || report.Version != pinned.Version || !strings.Contains(report.Message, message) {
 		h.t.Errorf("reports %+v", report)
 	}
 	if got := h.disk.content(program); got != present {
@@ -49,7 +49,7 @@ func TestThreat26_WrongDigest(t *testing.T) {
 	if len(h.asked) != 1 {
 		t.Errorf("asked %d times", len(h.asked))
 	}
-	// When the manager has put it right, the update goes on by itself.
+	// The update continues when the manager serves the right binary.
 	h.serve = whole(good)
 	if report, err := h.service(releaseOf(good)); err != nil || report.State != protocol.StateSucceeded {
 		t.Errorf("%+v, %v", report, err)
@@ -93,7 +93,7 @@ func TestThreat26_TruncatedDownload(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, good)
 	u := h.mustUpdater()
-	// Whoever ends the connection early and says that this was all.
+	// The connection ends early and the announced size is too small.
 	h.serve = func(_ string, offset int64, save func(from, size int64, body io.Reader) error) error {
 		return save(offset, -1, strings.NewReader(good[offset:20]))
 	}
@@ -113,8 +113,8 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// What an earlier attempt left may be anything: it counts only if all of it
-// together has the digest, and nothing is executed before that is known.
+// A partial download of an earlier attempt may have any content. The whole file must
+// match the digest before it is executed.
 func TestThreat26_NothingRunsBeforeItIsVerified(t *testing.T) {
 	t.Parallel()
 	for name, left := range map[string]string{

@@ -18,12 +18,8 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// TrialTime is how long a new program may run without reaching the manager.
-const TrialTime = 5 * time.Minute
-
-// Pauses before a release is tried again: after a download that broke off, after
-// a refusal that a person can put right, and after a trial that failed, for
-// which the network may have been to blame.
+// Delays before a release is tried again: after an interrupted download, after a failure
+// that a person can fix, and after a failed trial, which the network may have caused.
 const (
 	retryBase      = 5 * time.Second
 	retryMax       = 10 * time.Minute
@@ -31,7 +27,7 @@ const (
 	retryUnreached = 24 * time.Hour
 )
 
-// Source hands out the agent's binary; see client.Client.AgentBinary.
+// Source provides the agent's binary; see client.Client.AgentBinary.
 type Source interface {
 	AgentBinary(ctx context.Context, digest string, offset int64, save func(from, size int64, body io.Reader) error) error
 }
@@ -40,16 +36,16 @@ type Source interface {
 type Options struct {
 	Documents state.Files
 	Disk      Disk
-	// Folder is where the download is kept.
+	// Folder is the folder of the download.
 	Folder string
-	// Path is the program: a regular file, and the one that is started next.
+	// Path is the program: a regular file, which the service starts.
 	Path string
-	// Running opens the program that runs, whatever is at Path by now.
+	// Running opens the running program, which may differ from the file at Path.
 	Running func() (io.ReadCloser, error)
-	// Version is that of the program that runs.
+	// Version is that of the running program.
 	Version string
 	Source  func() Source
-	// Probe starts a program and returns the version that it says it is.
+	// Probe starts a program and returns the version that it prints.
 	Probe func(ctx context.Context, path string) (string, error)
 	Clock retry.Clock
 	Rand  func() float64
@@ -60,25 +56,26 @@ type Options struct {
 type Updater struct {
 	Options
 
-	// These belong to the caller of Keep.
+	// These belong to the caller of Ensure.
 	backoff retry.Backoff
-	// last is the release that was tried last; it is not tried before notBefore.
+	// last is the release of the last attempt; the next attempt is not before notBefore.
 	last      protocol.AgentRelease
 	notBefore time.Time
 	tidied    bool
 
 	mu sync.Mutex
-	// self is the digest of the program that runs, once it was needed.
+	// self is the digest of the running program; blank until it is needed.
 	self string
 	at   record
-	// until is when a trial ends or a failed release may be tried again; zero
-	// means never. It is of this process, and so of the monotonic clock.
+	// until is when a trial ends or a failed release may be tried again; zero means never.
+	// It uses the monotonic clock of this process.
 	until time.Time
-	// going is an update that has not come as far as a record.
-	going *protocol.AgentUpdate
+	// current is an update that has no record yet.
+	current *protocol.AgentUpdate
 }
 
-// New reads how the last update went. The time of a trial begins.
+// New returns an Updater, and reads the state of the last update. The time of a trial
+// begins.
 func New(o Options) (*Updater, error) {
 	at, err := document(o.Documents).Load()
 	if err != nil {
@@ -111,37 +108,16 @@ func New(o Options) (*Updater, error) {
 	return u, err
 }
 
-func release(at record) protocol.AgentRelease {
-	return protocol.AgentRelease{Version: at.To, SHA256: at.SHA256}
-}
+// CanUpdate reports whether the program's folder can be written.
+func (u *Updater) CanUpdate() bool { return u.Disk.Writable(filepath.Dir(u.Path)) == nil }
 
-// Able reports whether the program's folder can be written.
-func (u *Updater) Able() bool { return u.Disk.Writable(filepath.Dir(u.Path)) == nil }
-
-// Connected confirms a trial.
-func (u *Updater) Connected() error {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.at.Phase != trial || u.self != u.at.SHA256 {
-		return nil
-	}
-	next := u.at
-	next.Phase = confirmed
-	if err := document(u.Documents).Save(next); err != nil {
-		return err
-	}
-	u.at = next
-	u.Log.Info("Updated", "version", u.at.To, "from", u.at.From)
-	return nil
-}
-
-// Report is how the last update went, or goes.
+// Report is the state of the current or the last update.
 func (u *Updater) Report() *protocol.AgentUpdate {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.going != nil {
-		going := *u.going
-		return &going
+	if u.current != nil {
+		current := *u.current
+		return &current
 	}
 	report := &protocol.AgentUpdate{Version: u.at.To, Message: u.at.Message}
 	switch u.at.Phase {
@@ -157,8 +133,8 @@ func (u *Updater) Report() *protocol.AgentUpdate {
 	return report
 }
 
-// Keep makes the pinned release the program; see agent.Updater.
-func (u *Updater) Keep(ctx context.Context, pinned *protocol.AgentRelease, changed func()) (time.Duration, error) {
+// Ensure makes the pinned release the program; see agent.Updater.
+func (u *Updater) Ensure(ctx context.Context, pinned *protocol.AgentRelease, changed func()) (time.Duration, error) {
 	if left, err := u.endTrial(); left > 0 || err != nil {
 		return left, err
 	}
@@ -186,23 +162,12 @@ func (u *Updater) Keep(ctx context.Context, pinned *protocol.AgentRelease, chang
 		return left, nil
 	}
 	u.announce(want, "", changed)
-	return u.judge(ctx, want, u.replace(ctx, want), changed)
+	return u.conclude(ctx, want, u.replace(ctx, want), changed)
 }
 
-// refusal is a release that is not taken, and not tried again for a while.
-type refusal struct {
-	err error
-	// retry is how long, 0 for ever.
-	retry time.Duration
-}
-
-func (r *refusal) Error() string { return r.err.Error() }
-
-func (r *refusal) Unwrap() error { return r.err }
-
-// judge decides what becomes of an update by how an attempt ended.
-func (u *Updater) judge(ctx context.Context, want protocol.AgentRelease, err error, changed func()) (time.Duration, error) {
-	if _, unwritten := errors.AsType[*state.WriteError](err); unwritten || errors.Is(err, agent.ErrRestart) {
+// conclude handles the result of an attempt, and returns when to try again.
+func (u *Updater) conclude(ctx context.Context, want protocol.AgentRelease, err error, changed func()) (time.Duration, error) {
+	if state.IsWriteError(err) || errors.Is(err, agent.ErrRestart) {
 		return 0, err
 	}
 	if no, ok := errors.AsType[*refusal](err); ok {
@@ -217,7 +182,7 @@ func (u *Updater) judge(ctx context.Context, want protocol.AgentRelease, err err
 		return no.retry, nil
 	}
 	if ctx.Err() != nil {
-		// There is something else to do; what was fetched is kept.
+		// There is an operation to run. The next attempt resumes the download.
 		return 0, nil
 	}
 	u.Log.Warn("Could not update the agent, and tries again", "version", want.Version, "error", err)
@@ -227,106 +192,37 @@ func (u *Updater) judge(ctx context.Context, want protocol.AgentRelease, err err
 	return wait, nil
 }
 
-// endTrial returns how long a trial still lasts. One that is over without the
-// manager having answered is taken back, and so is one that was about to be
-// when this process began.
-func (u *Updater) endTrial() (left time.Duration, err error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.self == "" || u.self != u.at.SHA256 {
-		return 0, nil
-	}
-	switch u.at.Phase {
-	case trial:
-		if left := u.until.Sub(u.Clock.Now()); left > 0 {
-			return left, nil
-		}
-		if err := u.fail(release(u.at), retryUnreached, fmt.Errorf("%s ran for %s and did not reach the manager; %s was put back. "+
-			"It is tried again after a day, or when the pinned release changes", u.at.To, TrialTime, u.at.From)); err != nil {
-			return 0, err
-		}
-	case failed:
-	default:
-		return 0, nil
-	}
-	done, err := putBack(u.Disk, u.Path)
-	if err != nil || !done {
-		u.Log.Error("Could not put the former agent back, so this one goes on", "error", err, "path", u.Path+PreviousSuffix)
-		return 0, nil
-	}
-	u.Log.Warn("Put the former agent back", "version", u.at.From, "instead", u.at.To, "reason", u.at.Message)
-	return 0, agent.ErrRestart
-}
-
-// fail records a release that is not to be tried again for a while. The caller
-// holds mu, or is the only one.
-func (u *Updater) fail(want protocol.AgentRelease, after time.Duration, reason error) error {
-	now := u.Clock.Now()
-	next := record{
-		Phase: failed, From: u.Version, To: want.Version, SHA256: want.SHA256, Path: u.Path,
-		Message: reason.Error(), FailedAt: now.UTC().Round(0), RetryAfter: after,
-	}
-	if u.at.is(want) {
-		next.From, next.StartedAt, next.Attempts = u.at.From, u.at.StartedAt, u.at.Attempts
-	}
-	if err := document(u.Documents).Save(next); err != nil {
-		return err
-	}
-	u.at, u.going, u.until = next, nil, time.Time{}
-	if after > 0 {
-		u.until = now.Add(after)
-	}
-	return nil
-}
-
-// refused tells whether the release failed and may not be tried yet, and after
-// how long it may, 0 for never.
-func (u *Updater) refused(want protocol.AgentRelease) (left time.Duration, refused bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.at.Phase != failed || !u.at.is(want) {
-		return 0, false
-	}
-	if u.until.IsZero() {
-		return 0, true
-	}
-	left = u.until.Sub(u.Clock.Now())
-	return max(left, 0), left > 0
-}
-
-// satisfied notes that the pinned release runs, if anything else was said of
-// updates before.
+// satisfied records that the pinned release runs, if another state was reported before.
 func (u *Updater) satisfied(want protocol.AgentRelease, changed func()) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	said := u.at.Phase != "" || u.going != nil
-	if !said || u.going == nil && u.at.Phase == confirmed && u.at.is(want) {
+	hasState := u.at.Phase != "" || u.current != nil
+	if !hasState || u.current == nil && u.at.Phase == confirmed && u.at.is(want) {
 		return nil
 	}
 	next := record{Phase: confirmed, From: u.at.From, To: want.Version, SHA256: want.SHA256, Path: u.Path}
 	if err := document(u.Documents).Save(next); err != nil {
 		return err
 	}
-	u.at, u.going = next, nil
+	u.at, u.current = next, nil
 	changed()
 	return nil
 }
 
-// announce notes what goes on. An attempt begins only once: one more after a
-// failure is no news.
+// announce sets the state of the current update. A retry after a failure changes nothing.
 func (u *Updater) announce(want protocol.AgentRelease, message string, changed func()) {
 	next := protocol.AgentUpdate{Version: want.Version, State: protocol.StateRunning, Message: message}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	begun := u.going != nil && u.going.Version == want.Version || u.at.Phase == failed && u.at.is(want)
-	if message == "" && begun || u.going != nil && *u.going == next {
+	begun := u.current != nil && u.current.Version == want.Version || u.at.Phase == failed && u.at.is(want)
+	if message == "" && begun || u.current != nil && *u.current == next {
 		return
 	}
-	u.going = &next
+	u.current = &next
 	changed()
 }
 
-// running is the digest of the program that runs.
+// running returns the digest of the running program.
 func (u *Updater) running() (_ string, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -342,7 +238,7 @@ func (u *Updater) running() (_ string, err error) {
 	return u.self, err
 }
 
-// tidy removes, once, what updates that are over have left.
+// tidy removes, once, the files of ended updates.
 func (u *Updater) tidy() {
 	if u.tidied {
 		return

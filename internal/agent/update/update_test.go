@@ -17,7 +17,7 @@ import (
 
 var errBrokeOff = errors.New("connection reset")
 
-// breaksOff sends some bytes more with each attempt.
+// breaksOff sends a few more bytes with each attempt.
 func breaksOff(content string, bytes int64) func(string, int64, func(from, size int64, body io.Reader) error) error {
 	return func(_ string, offset int64, save func(from, size int64, body io.Reader) error) error {
 		end := min(offset+bytes, int64(len(content)))
@@ -34,15 +34,15 @@ func TestDownloadGoesOnWhereItBrokeOff(t *testing.T) {
 	h := newHost(t, good)
 	h.serve = breaksOff(good, 30)
 	u := h.mustUpdater()
-	again, err := u.Keep(t.Context(), releaseOf(good), func() {})
+	again, err := u.Ensure(t.Context(), releaseOf(good), func() {})
 	if err != nil || again <= 0 || again > time.Minute {
 		t.Fatalf("again after %s, %v", again, err)
 	}
 	if report := u.Report(); report.State != protocol.StateRunning || !strings.Contains(report.Message, "connection reset") {
 		t.Errorf("reports %+v", report)
 	}
-	// A plan that wakes the agent is no reason to hurry.
-	if sooner, err := u.Keep(t.Context(), releaseOf(good), func() {}); err != nil || sooner != again || len(h.asked) != 1 {
+	// A new plan does not shorten the wait.
+	if sooner, err := u.Ensure(t.Context(), releaseOf(good), func() {}); err != nil || sooner != again || len(h.asked) != 1 {
 		t.Errorf("again after %s, %v, asked %v", sooner, err, h.asked)
 	}
 	report, err := h.service(releaseOf(good))
@@ -63,14 +63,14 @@ func TestWorkInterruptsTheDownload(t *testing.T) {
 		return errors.Join(save(0, int64(len(good)), strings.NewReader(good[:10])), ctx.Err())
 	}
 	u := h.mustUpdater()
-	if again, err := u.Keep(ctx, releaseOf(good), func() {}); again != 0 || err != nil {
+	if again, err := u.Ensure(ctx, releaseOf(good), func() {}); again != 0 || err != nil {
 		t.Errorf("again after %s, %v", again, err)
 	}
 	if report := u.Report(); report.State != protocol.StateRunning || report.Message != "" {
 		t.Errorf("reports %+v", report)
 	}
 	h.serve = whole(good)
-	if _, err := u.Keep(t.Context(), releaseOf(good), func() {}); !errors.Is(err, agent.ErrRestart) || h.asked[1] != 10 {
+	if _, err := u.Ensure(t.Context(), releaseOf(good), func() {}); !errors.Is(err, agent.ErrRestart) || h.asked[1] != 10 {
 		t.Errorf("%v, asked for offsets %v", err, h.asked)
 	}
 }
@@ -78,8 +78,8 @@ func TestWorkInterruptsTheDownload(t *testing.T) {
 func TestRefusesWhereItCannotBeReplaced(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		change func(*host)
-		says   string
+		change  func(*host)
+		message string
 	}{
 		"a read-only file system": {func(h *host) { h.disk.readOnly = syscall.EROFS }, "read-only file system: make the folder writable"},
 		"a full file system":      {func(h *host) { h.disk.free = 1 << 20 }, "make room"},
@@ -89,10 +89,10 @@ func TestRefusesWhereItCannotBeReplaced(t *testing.T) {
 			h := newHost(t, good)
 			test.change(h)
 			u := h.mustUpdater()
-			if u.Able() != (h.disk.readOnly == nil) {
-				t.Errorf("able: %t", u.Able())
+			if u.CanUpdate() != (h.disk.readOnly == nil) {
+				t.Errorf("able: %t", u.CanUpdate())
 			}
-			if again := h.refuses(u, releaseOf(good), test.says); again != time.Hour {
+			if again := h.refuses(u, releaseOf(good), test.message); again != time.Hour {
 				t.Errorf("again after %s", again)
 			}
 			h.disk.readOnly, h.disk.free = nil, 1<<40
@@ -112,13 +112,13 @@ func TestRefusesWhatDoesNotStart(t *testing.T) {
 	}
 }
 
-// The former program is only worth keeping if it is the one that works.
+// The updater keeps the installed program as a fallback only if it is the running one.
 func TestRefusesToKeepAnotherProgram(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, good)
 	u := h.mustUpdater()
 	h.disk.put(program, older)
-	if _, err := u.Keep(t.Context(), releaseOf(good), func() {}); err != nil {
+	if _, err := u.Ensure(t.Context(), releaseOf(good), func() {}); err != nil {
 		t.Fatal(err)
 	}
 	if report := u.Report(); report.State != protocol.StateFailed || !strings.Contains(report.Message, "restart the service") {
@@ -129,8 +129,8 @@ func TestRefusesToKeepAnotherProgram(t *testing.T) {
 	}
 }
 
-// A release that reached no server is tried again after a day, whatever the
-// host's clock does meanwhile; one that the guard took back never is.
+// A release that reached no server is retried after a day, even if the host's clock
+// jumps. A release that the guard rolled back is never retried.
 func TestTriesAFailedReleaseAgain(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, deaf)
@@ -140,12 +140,12 @@ func TestTriesAFailedReleaseAgain(t *testing.T) {
 	for _, jump := range []time.Duration{-50 * 365 * 24 * time.Hour, 0} {
 		h.clock.now = h.clock.now.Add(jump)
 		u := h.mustUpdater()
-		left, err := u.Keep(t.Context(), releaseOf(deaf), func() {})
+		left, err := u.Ensure(t.Context(), releaseOf(deaf), func() {})
 		if err != nil || left <= 23*time.Hour || left > 24*time.Hour {
 			t.Fatalf("after a jump of %s: again after %s, %v", jump, left, err)
 		}
 		h.clock.now = h.clock.now.Add(left)
-		if _, err := u.Keep(t.Context(), releaseOf(deaf), func() {}); !errors.Is(err, agent.ErrRestart) {
+		if _, err := u.Ensure(t.Context(), releaseOf(deaf), func() {}); !errors.Is(err, agent.ErrRestart) {
 			t.Fatalf("after a jump of %s and a day: %v", jump, err)
 		}
 		if report, err := h.service(releaseOf(deaf)); err != nil || report.State != protocol.StateFailed {
@@ -161,28 +161,28 @@ func TestTriesAFailedReleaseAgain(t *testing.T) {
 	if _, err := h.service(releaseOf(broken)); err != nil || h.starts[broken] != 3 {
 		t.Errorf("%v, started what is broken %d times", err, h.starts[broken])
 	}
-	// Another pin is another matter.
+	// A different pinned release is tried at once.
 	h.serve = whole(good)
 	if report, err := h.service(releaseOf(good)); err != nil || report.State != protocol.StateSucceeded || report.Version != "v1.1.0" {
 		t.Errorf("%+v, %v", report, err)
 	}
 }
 
-// A trial ends with the first answer, and not before its time.
+// A trial ends with the first answer of the manager or after TrialTime.
 func TestTrial(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, good)
 	former := h.mustUpdater()
-	if _, err := former.Keep(t.Context(), releaseOf(good), func() {}); !errors.Is(err, agent.ErrRestart) {
+	if _, err := former.Ensure(t.Context(), releaseOf(good), func() {}); !errors.Is(err, agent.ErrRestart) {
 		t.Fatal(err)
 	}
-	// What the former program hears before it has ended proves nothing.
-	if err := former.Connected(); err != nil {
+	// An answer to the former program does not confirm the new one.
+	if err := former.Confirm(); err != nil {
 		t.Fatal(err)
 	}
 	u := h.mustUpdater()
 	for range 2 {
-		left, err := u.Keep(t.Context(), releaseOf(good), func() {})
+		left, err := u.Ensure(t.Context(), releaseOf(good), func() {})
 		if err != nil || left <= 0 {
 			t.Fatalf("%s left, %v", left, err)
 		}
@@ -191,11 +191,11 @@ func TestTrial(t *testing.T) {
 	if report := u.Report(); report.State != protocol.StateRunning {
 		t.Errorf("reports %+v", report)
 	}
-	if err := u.Connected(); err != nil {
+	if err := u.Confirm(); err != nil {
 		t.Fatal(err)
 	}
 	h.clock.now = h.clock.now.Add(time.Hour)
-	if left, err := u.Keep(t.Context(), nil, func() {}); left != 0 || err != nil {
+	if left, err := u.Ensure(t.Context(), nil, func() {}); left != 0 || err != nil {
 		t.Errorf("%s left, %v", left, err)
 	}
 	if report := u.Report(); report.State != protocol.StateSucceeded || report.Version != "v1.1.0" {
@@ -206,22 +206,22 @@ func TestTrial(t *testing.T) {
 	}
 }
 
-// A program that was to be taken back when it was killed takes itself back, if
-// no guard does.
+// A program that was killed during its rollback finishes the rollback itself, even
+// without the guard.
 func TestFinishesARollback(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, deaf)
-	if _, err := h.mustUpdater().Keep(t.Context(), releaseOf(deaf), func() {}); !errors.Is(err, agent.ErrRestart) {
+	if _, err := h.mustUpdater().Ensure(t.Context(), releaseOf(deaf), func() {}); !errors.Is(err, agent.ErrRestart) {
 		t.Fatal(err)
 	}
 	u := h.mustUpdater()
 	h.clock.now = h.clock.now.Add(update.TrialTime)
 	h.disk.dieAt, h.disk.after = h.disk.changes+1, true
-	if _, err := u.Keep(t.Context(), releaseOf(deaf), func() {}); errors.Is(err, agent.ErrRestart) {
+	if _, err := u.Ensure(t.Context(), releaseOf(deaf), func() {}); errors.Is(err, agent.ErrRestart) {
 		t.Fatal("not killed")
 	}
 	h.disk.revive(false, nil)
-	if _, err := h.mustUpdater().Keep(t.Context(), releaseOf(deaf), func() {}); !errors.Is(err, agent.ErrRestart) {
+	if _, err := h.mustUpdater().Ensure(t.Context(), releaseOf(deaf), func() {}); !errors.Is(err, agent.ErrRestart) {
 		t.Errorf("goes on: %v", err)
 	}
 	if got := h.disk.content(program); got != present {
@@ -229,12 +229,11 @@ func TestFinishesARollback(t *testing.T) {
 	}
 }
 
-// While the program is not the new one yet, or no more, the guard has nothing to
-// do with it.
+// The guard does nothing while the former program is installed.
 func TestGuardLeavesTheFormerProgram(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, good)
-	if _, err := h.mustUpdater().Keep(t.Context(), releaseOf(good), func() {}); !errors.Is(err, agent.ErrRestart) {
+	if _, err := h.mustUpdater().Ensure(t.Context(), releaseOf(good), func() {}); !errors.Is(err, agent.ErrRestart) {
 		t.Fatal(err)
 	}
 	h.disk.put(program, present)
@@ -249,21 +248,21 @@ func TestGuardLeavesTheFormerProgram(t *testing.T) {
 	}
 }
 
-// A host that is what it should be says nothing of updates, unless it had to
-// say that one failed.
+// A host that runs the pinned release reports no update, unless it reported a failure
+// before.
 func TestSatisfied(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, older)
 	u := h.mustUpdater()
 	shouting := releaseOf(present)
 	shouting.SHA256 = strings.ToUpper(shouting.SHA256)
-	if again, err := u.Keep(t.Context(), shouting, func() {}); again != 0 || err != nil || u.Report() != nil {
+	if again, err := u.Ensure(t.Context(), shouting, func() {}); again != 0 || err != nil || u.Report() != nil {
 		t.Errorf("again after %s, %v, reports %+v", again, err, u.Report())
 	}
 	h.refuses(u, releaseOf(older), "older")
 	changed := 0
 	for range 2 {
-		if again, err := u.Keep(t.Context(), releaseOf(present), func() { changed++ }); again != 0 || err != nil {
+		if again, err := u.Ensure(t.Context(), releaseOf(present), func() { changed++ }); again != 0 || err != nil {
 			t.Errorf("again after %s, %v", again, err)
 		}
 	}
@@ -272,7 +271,7 @@ func TestSatisfied(t *testing.T) {
 	}
 }
 
-// A program that somebody put there by hand was no update.
+// A program that was replaced by hand does not count as an update.
 func TestForgetsAnUpdateThatWasReplaced(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, good)
@@ -285,13 +284,13 @@ func TestForgetsAnUpdateThatWasReplaced(t *testing.T) {
 	}
 }
 
-// A disk that doesn't take a record ends the agent, before anything is replaced.
+// If the updater cannot write its record, it fails before it replaces the program.
 func TestEndsWhenItCannotRemember(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, good)
 	u := h.mustUpdater()
 	h.disk.fullFor = documentFolder + "update.json"
-	if _, err := u.Keep(t.Context(), releaseOf(good), func() {}); err == nil || errors.Is(err, agent.ErrRestart) {
+	if _, err := u.Ensure(t.Context(), releaseOf(good), func() {}); err == nil || errors.Is(err, agent.ErrRestart) {
 		t.Errorf("%v", err)
 	}
 	if got := h.disk.content(program); got != present {

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// A version number as in https://semver.org, with the "v" of a tag.
+// semantic matches a version number of https://semver.org with the "v" of a tag.
 var semantic = regexp.MustCompile(`^v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)` +
 	`(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?$`)
 
 var number = regexp.MustCompile(`^[0-9]+$`)
 
-// permit returns an error if a program of one version must not be replaced by
-// one of another, because that is older. What has no version itself, as a
-// build by hand, may become anything.
+// permit returns an error if a program of version from must not be replaced by one
+// of version to, because that is older or not a semantic version. A program without
+// a version number may be replaced by any.
 func permit(from, to string) error {
 	target := semantic.FindStringSubmatch(to)
 	if target == nil {
@@ -29,8 +29,8 @@ func permit(from, to string) error {
 	return nil
 }
 
-// precedence compares two versions by https://semver.org, section 11. Build
-// metadata has no part in it.
+// precedence compares two versions by https://semver.org, section 11. It ignores
+// build metadata.
 func precedence(a, b []string) int {
 	for i := 1; i <= 3; i++ {
 		if order := compareNumbers(a[i], b[i]); order != 0 {
@@ -54,8 +54,8 @@ func precedence(a, b []string) int {
 	return cmp.Compare(len(left), len(right))
 }
 
-// compareIdentifiers compares parts of pre-releases: numbers by their value,
-// and they are lower than words.
+// compareIdentifiers compares parts of pre-releases. Numbers are compared by their
+// value, and are lower than words.
 func compareIdentifiers(a, b string) int {
 	switch isNumber, other := number.MatchString(a), number.MatchString(b); {
 	case isNumber && other:

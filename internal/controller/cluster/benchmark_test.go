@@ -20,9 +20,9 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 )
 
-// BenchmarkHostChanged measures what a change of a host costs beside so many
-// clusters that have all that they need: a report, a claim, and a claim of a host
-// in a failure domain, which concerns all of them.
+// BenchmarkHostChanged measures the event handlers for a change of a host, with many
+// clusters at rest: a report, a claim, and a claim of a host in a failure domain, which
+// concerns all clusters.
 func BenchmarkHostChanged(b *testing.B) {
 	for _, clusters := range []int{20, 200, 2000} {
 		memory := controllertest.NewMemory(b, env.Scheme, cache.TransformStripManagedFields(), index.Register)
@@ -58,7 +58,7 @@ func BenchmarkHostChanged(b *testing.B) {
 				defer q.ShutDown()
 				b.ReportAllocs()
 				for b.Loop() {
-					for _, h := range []handler.EventHandler{cluster.HostHandler(r), r.HostChanges()} {
+					for _, h := range []handler.EventHandler{r.EndpointHosts(), r.FailureDomainHosts()} {
 						h.Update(b.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: after}, q)
 					}
 				}
@@ -67,8 +67,8 @@ func BenchmarkHostChanged(b *testing.B) {
 	}
 }
 
-// BenchmarkFailureDomains measures a look at a cluster that has all that it needs,
-// beside so many hosts of which none or each is in one of ten failure domains.
+// BenchmarkFailureDomains measures a reconcile of a cluster at rest, with many hosts. None
+// or each of the hosts is in one of ten failure domains.
 func BenchmarkFailureDomains(b *testing.B) {
 	for _, hosts := range []int{1000, 3000, 10000} {
 		for name, label := range map[string]string{"none": "", "all": infrav1.DefaultFailureDomainLabel} {
@@ -80,7 +80,7 @@ func BenchmarkFailureDomains(b *testing.B) {
 						host.Labels[label] = fmt.Sprintf("zone-%d", i%10)
 					}
 				})
-				request := provided(b, memory, "fleet", "c")
+				request := externalCluster(b, memory, "fleet", "c")
 				b.ReportAllocs()
 				for b.Loop() {
 					if _, err := r.Reconcile(b.Context(), request); err != nil {
@@ -92,12 +92,15 @@ func BenchmarkFailureDomains(b *testing.B) {
 	}
 }
 
-// provided makes a cluster whose endpoint somebody else cares for.
-func provided(b *testing.B, memory *controllertest.Memory, namespace, name string) ctrl.Request {
+// externalCluster creates a cluster with an endpoint of the user.
+func externalCluster(b *testing.B, memory *controllertest.Memory, namespace, name string) ctrl.Request {
 	b.Helper()
 	meta := metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: name}}
 	endpoint := clusterv1.APIEndpoint{Host: "203.0.113.1", Port: 6443}
-	owner := &clusterv1.Cluster{ObjectMeta: meta, Spec: clusterv1.ClusterSpec{ControlPlaneEndpoint: endpoint}}
+	owner := &clusterv1.Cluster{ObjectMeta: meta, Spec: clusterv1.ClusterSpec{
+		ControlPlaneEndpoint: endpoint,
+		InfrastructureRef:    clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "ElementalCluster", Name: name},
+	}}
 	c := &infrav1.ElementalCluster{ObjectMeta: meta, Spec: infrav1.ElementalClusterSpec{
 		ControlPlaneEndpoint: infrav1.ControlPlaneEndpoint{Host: endpoint.Host, Port: endpoint.Port},
 	}}

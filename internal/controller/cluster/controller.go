@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
@@ -14,14 +14,18 @@ import (
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/annotations"
-	"sigs.k8s.io/cluster-api/util/labels"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster/endpoint"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster/failuredomain"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster/scope"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/failover"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubevip"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/ownership"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
 )
@@ -35,19 +39,7 @@ import (
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;patch
 // +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=*,verbs=get;list;watch
-// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
-
-const (
-	// conflictDelay lets the cache catch up with a write that won against ours.
-	conflictDelay = 100 * time.Millisecond
-	// controlPlaneDelay is how often a cluster looks for a control plane or
-	// template that is not there yet; neither is watched.
-	controlPlaneDelay = 10 * time.Second
-	// nominatedDelay is for clusters that found all suitable hosts about to be
-	// claimed by others; some of those claims may yet fail.
-	nominatedDelay = time.Second
-)
 
 // Reconciler reconciles ElementalClusters. Several workers may run at once.
 type Reconciler struct {
@@ -59,194 +51,215 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Clock is the time source.
 	Clock clock.PassiveClock
-	// Metrics counts moves; nil counts nothing.
+	// Metrics counts moves of endpoints; nil counts nothing.
 	Metrics *Metrics
-	// Selectors compiles control planes' selectors; nil: each time anew.
+	// Selectors caches the compiled host selectors of control planes; nil compiles them
+	// each time.
 	Selectors *selector.Compiler
-	// Nominations are shared with the reconciler of ElementalMachines; nil: clusters may
-	// choose the same host, and all but one choose again.
+	// Nominations are shared with the reconciler of ElementalMachines. If nil, several
+	// clusters may choose the same host; all but one have to choose again.
 	Nominations *placement.Nominations
+	// Contacts asks hosts whether they still reach an endpoint. If nil, no endpoint moves
+	// because its host is dead.
+	Contacts endpoint.Contacts
+	// Images says which images of kube-vip hosts may run.
+	Images kubevip.ImagePolicy
 	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter that
 	// objects must have; blank for all.
 	WatchFilter string
 
-	// recording has clusters take turns in making virtual IP addresses theirs.
-	recording sync.Mutex
-	// sought is what clusters have asked for that found no host for their endpoint.
-	sought memory[placement.Request]
-	// spread are the failure domains that clusters have found.
-	spread memory[spread]
+	// publishLock serializes the publication of virtual IP addresses.
+	publishLock sync.Mutex
+	// searches are the constraints of clusters that found no host for their endpoint.
+	searches scope.Cache[placement.Constraints]
+	// domains are the failure domains that were found for each cluster.
+	domains failuredomain.Cache
 }
 
-// scope is what one reconcile has read and found out. It has no methods that
-// read or write.
-type scope struct {
-	infraCluster *infrav1.ElementalCluster
-	// cluster is nil while Cluster API has not yet set the owner.
-	cluster *clusterv1.Cluster
-	// endpoint is what is the case with the endpoint.
-	endpoint endpointState
-	// followed is what still uses a former endpoint; nil where the endpoint is not a
-	// host's address in use.
-	followed *followedState
-	// hooks says what becomes of the endpoint's hook on Machines, by their names;
-	// those that it does not name have none.
-	hooks map[string]hook
-	// stranded says why a Machine is let go with the endpoint.
-	stranded string
+// run is one reconcile: its objects and the outcomes of its phases.
+type run struct {
+	scope.Scope
+
+	// owner is the Cluster that the owner reference names; nil if it does not exist.
+	owner *clusterv1.Cluster
+	// mismatch says why the owner is not the Cluster that the object belongs to; blank if
+	// it is, or does not exist.
+	mismatch string
+	endpoint scope.Endpoint
+	// progress of the endpoint's last move; nil if the endpoint is not a host's address
+	// in use.
+	progress *failover.Progress
+	// hooks says which Machines carry the endpoint's hook.
+	hooks endpoint.HookPlan
 }
 
-// endpointState is the outcome of reconcileEndpoint.
-type endpointState struct {
-	ready bool
-	// provided: there is one, whether it answers or not.
-	provided        bool
-	reason, message string
-}
-
-// followedState says what still uses a former endpoint.
-type followedState struct {
-	remaining []string
-}
-
-// Reconcile brings one ElementalCluster a step further.
+// Reconcile reconciles one ElementalCluster.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	infraCluster := &infrav1.ElementalCluster{}
 	if err := r.Client.Get(ctx, req.NamespacedName, infraCluster); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.forget(req.NamespacedName)
+			r.dropCaches(req.NamespacedName)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if r.WatchFilter != "" && !labels.HasWatchLabel(infraCluster, r.WatchFilter) {
-		r.forget(req.NamespacedName)
+	if !reconcile.IsWatched(infraCluster, r.WatchFilter) {
+		r.dropCaches(req.NamespacedName)
 		return ctrl.Result{}, nil
 	}
-	// Somebody else manages it: neither spec nor status is ours (contract
-	// InfraCluster, "externally managed").
-	if annotations.IsExternallyManaged(infraCluster) {
-		return ctrl.Result{}, nil
-	}
-	s := &scope{infraCluster: infraCluster}
+	s := &run{Scope: scope.Scope{InfraCluster: infraCluster}}
 	before := infraCluster.Status.DeepCopy()
-	cluster, err := util.GetOwnerCluster(ctx, r.Client, infraCluster.ObjectMeta)
-	if client.IgnoreNotFound(err) != nil {
-		return ctrl.Result{}, fmt.Errorf("getting owner Cluster: %w", err)
+	if err := r.readCluster(ctx, s); err != nil {
+		return ctrl.Result{}, err
 	}
-	s.cluster = cluster
-	if cluster != nil {
-		ctx = ctrl.LoggerInto(ctx, ctrl.LoggerFrom(ctx).WithValues("Cluster", klog.KObj(cluster)))
+	if s.owner != nil {
+		ctx = ctrl.LoggerInto(ctx, ctrl.LoggerFrom(ctx).WithValues("Cluster", klog.KObj(s.owner)))
 	}
-	if paused(s) {
+	// Neither spec nor status of an externally managed object is ours (contract
+	// InfraCluster).
+	if annotations.IsExternallyManaged(infraCluster) {
+		r.dropCaches(req.NamespacedName)
+		if isPaused(s) {
+			return ctrl.Result{}, nil
+		}
+		return reconcile.RequeueConflict(ctrl.Result{}, r.handOver(ctx, s))
+	}
+	if isPaused(s) {
 		return ctrl.Result{}, r.patchStatus(ctx, s, before)
 	}
-	step := r.reconcileNormal
+	phases := r.reconcileNormal
 	if !infraCluster.DeletionTimestamp.IsZero() {
-		step = r.reconcileDelete
+		phases = r.reconcileDelete
 	}
-	result, err := step(ctx, s)
+	result, err := phases(ctx, s)
 	if apierrors.IsConflict(err) {
-		return ctrl.Result{RequeueAfter: conflictDelay}, nil
+		return reconcile.RequeueConflict(result, err)
 	}
 	if !infraCluster.DeletionTimestamp.IsZero() && len(infraCluster.Finalizers) == 0 {
 		return result, err
 	}
 	if statusErr := r.patchStatus(ctx, s, before); statusErr != nil && err == nil {
-		if apierrors.IsConflict(statusErr) {
-			return ctrl.Result{RequeueAfter: conflictDelay}, nil
-		}
-		err = statusErr
+		return reconcile.RequeueConflict(result, statusErr)
 	}
 	return result, err
 }
 
-// forget forgets what a cluster that is gone has found out.
-func (r *Reconciler) forget(cluster types.NamespacedName) {
-	r.sought.forget(cluster)
-	r.spread.forget(cluster)
-}
-
-// paused treats a missing owner as paused where there once was one: on the
-// target of a move objects arrive one by one.
-func paused(s *scope) bool {
-	if s.cluster == nil {
-		return annotations.HasPaused(s.infraCluster) ||
-			(len(s.infraCluster.OwnerReferences) > 0 && s.infraCluster.DeletionTimestamp.IsZero())
+// readCluster reads the owner Cluster. The owner reference alone proves nothing: whoever
+// may create an ElementalCluster may name any owner in it. So the Cluster has to name the
+// object, too, before the object influences anything (docs/adr/0044).
+func (r *Reconciler) readCluster(ctx context.Context, s *run) error {
+	var err error
+	if s.owner, err = util.GetOwnerCluster(ctx, r.Client, s.InfraCluster.ObjectMeta); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("getting owner Cluster: %w", err)
 	}
-	return annotations.IsPaused(s.cluster, s.infraCluster)
+	if s.owner != nil {
+		if s.mismatch = ownership.InfraClusterMismatch(s.InfraCluster, s.owner); s.mismatch == "" {
+			s.Cluster = s.owner
+			return nil
+		}
+	}
+	// An object that lost its reference leaves nothing behind when it is deleted. The label
+	// proves nothing either.
+	name := s.InfraCluster.Labels[clusterv1.ClusterNameLabel]
+	labelled, err := reconcile.Get(ctx, r.Client, s.InfraCluster.Namespace, name, &clusterv1.Cluster{})
+	if err != nil {
+		return fmt.Errorf("getting Cluster: %w", err)
+	}
+	if labelled == nil || ownership.NamesInfraCluster(labelled, s.InfraCluster) {
+		s.FormerCluster = name
+	}
+	return nil
 }
 
-func (r *Reconciler) reconcileNormal(ctx context.Context, s *scope) (ctrl.Result, error) {
-	if s.cluster == nil {
-		s.endpoint = endpointState{reason: infrav1.WaitingForOwnerReason, message: "Waiting for Cluster API to set the owner Cluster"}
+// dropCaches removes what is cached of a cluster.
+func (r *Reconciler) dropCaches(cluster types.NamespacedName) {
+	r.searches.Delete(cluster)
+	r.domains.Delete(cluster)
+}
+
+// isPaused reports whether the cluster is paused. A missing owner counts as paused. An
+// owner that names another object does not count: its changes trigger no reconcile.
+func isPaused(s *run) bool {
+	if s.mismatch != "" && s.FormerCluster == "" {
+		return annotations.HasPaused(s.InfraCluster)
+	}
+	return reconcile.IsPaused(s.owner, s.InfraCluster, len(s.InfraCluster.OwnerReferences) > 0)
+}
+
+func (r *Reconciler) reconcileNormal(ctx context.Context, s *run) (ctrl.Result, error) {
+	switch {
+	case s.mismatch != "":
+		// A change of the Cluster's reference or of the object triggers another reconcile.
+		r.dropCaches(client.ObjectKeyFromObject(s.InfraCluster))
+		s.endpoint = scope.Endpoint{Reason: infrav1.ReferenceMismatchReason, Message: s.mismatch}
+		return ctrl.Result{}, nil
+	case s.Cluster == nil:
+		s.endpoint = scope.Endpoint{Reason: infrav1.WaitingForOwnerReason, Message: "Waiting for Cluster API to set the owner Cluster"}
 		return ctrl.Result{}, nil
 	}
-	if !controllerutil.ContainsFinalizer(s.infraCluster, infrav1.ClusterFinalizer) {
-		err := r.patchSpec(ctx, s, "adding finalizer", func(c *infrav1.ElementalCluster) {
+	if !controllerutil.ContainsFinalizer(s.InfraCluster, infrav1.ClusterFinalizer) {
+		err := scope.PatchSpec(ctx, r.Client, &s.Scope, "adding finalizer", func(c *infrav1.ElementalCluster) {
 			controllerutil.AddFinalizer(c, infrav1.ClusterFinalizer)
 		})
 		if err != nil {
 			return ctrl.Result{}, err
 		}
 	}
-	var result ctrl.Result
-	for _, step := range []func(context.Context, *scope) (ctrl.Result, error){r.reconcileEndpoint, r.reconcileHooks, r.reconcileDomains} {
-		next, err := step(ctx, s)
+	for _, phase := range []func(context.Context, *run) error{r.reconcileEndpoint, r.reconcileHooks, r.reconcileFailureDomains} {
+		if err := phase(ctx, s); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	if s.endpoint.Ready || s.endpoint.Published {
+		s.InfraCluster.Status.Initialization.Provisioned = new(true)
+	}
+	return ctrl.Result{RequeueAfter: s.endpoint.RequeueAfter}, nil
+}
+
+// reconcileDelete ends reservations, removes hooks and releases the virtual IP address.
+// Hosts that machines have claimed are released by the machines. An address of an IP pool
+// is not released while hosts announce it: another cluster would get it.
+func (r *Reconciler) reconcileDelete(ctx context.Context, s *run) (ctrl.Result, error) {
+	if !controllerutil.ContainsFinalizer(s.InfraCluster, infrav1.ClusterFinalizer) {
+		return ctrl.Result{}, nil
+	}
+	if _, moved := s.InfraCluster.Annotations[clusterctlv1.DeleteForMoveAnnotation]; !moved {
+		if err := r.hostEndpoint().Unreserve(ctx, &s.Scope); err != nil {
+			return ctrl.Result{}, err
+		}
+		if err := r.reconcileHooks(ctx, s); err != nil {
+			return ctrl.Result{}, err
+		}
+		waiting, err := r.vipEndpoint().Release(ctx, &s.Scope)
 		if err != nil {
 			return ctrl.Result{}, err
 		}
-		result = util.LowestNonZeroResult(result, next)
+		if waiting != nil {
+			s.endpoint = *waiting
+			return ctrl.Result{}, nil
+		}
 	}
-	if s.endpoint.ready || s.endpoint.provided {
-		s.infraCluster.Status.Initialization.Provisioned = new(true)
-	}
-	return result, nil
+	return ctrl.Result{}, r.removeFinalizer(ctx, s)
 }
 
-// reconcileDelete gives reservations back and takes hooks off; hosts that machines
-// have are the machines' to release.
-func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result, error) {
-	if !controllerutil.ContainsFinalizer(s.infraCluster, infrav1.ClusterFinalizer) {
-		return ctrl.Result{}, nil
+// handOver gives up an object that became externally managed: it ends reservations and
+// removes hooks and the finalizer. Without that Machines could not be deleted. A virtual
+// IP address stays allocated, because the cluster still uses it; the garbage collector
+// deletes its IPAddressClaim with the object.
+func (r *Reconciler) handOver(ctx context.Context, s *run) error {
+	if !controllerutil.ContainsFinalizer(s.InfraCluster, infrav1.ClusterFinalizer) {
+		return nil
 	}
-	_, moved := s.infraCluster.Annotations[clusterctlv1.DeleteForMoveAnnotation]
-	if !moved {
-		if err := r.unreserve(ctx, s); err != nil {
-			return ctrl.Result{}, err
-		}
-		if err := r.releaseAddress(ctx, s); err != nil {
-			return ctrl.Result{}, err
-		}
-		if name := clusterName(s); name != "" {
-			if err := r.setHooks(ctx, s, name); err != nil {
-				return ctrl.Result{}, err
-			}
-		}
+	if err := r.hostEndpoint().Unreserve(ctx, &s.Scope); err != nil {
+		return err
 	}
-	err := r.patchSpec(ctx, s, "removing finalizer", func(c *infrav1.ElementalCluster) {
+	if err := r.reconcileHooks(ctx, s); err != nil {
+		return err
+	}
+	return r.removeFinalizer(ctx, s)
+}
+
+func (r *Reconciler) removeFinalizer(ctx context.Context, s *run) error {
+	return client.IgnoreNotFound(scope.PatchSpec(ctx, r.Client, &s.Scope, "removing finalizer", func(c *infrav1.ElementalCluster) {
 		controllerutil.RemoveFinalizer(c, infrav1.ClusterFinalizer)
-	})
-	return ctrl.Result{}, client.IgnoreNotFound(err)
-}
-
-// clusterName is the Cluster's name; blank if nothing tells.
-func clusterName(s *scope) string {
-	if s.cluster != nil {
-		return s.cluster.Name
-	}
-	return s.infraCluster.Labels[clusterv1.ClusterNameLabel]
-}
-
-// patchSpec changes spec or metadata, if nobody else has changed the object
-// since it was read. status in memory is kept.
-func (r *Reconciler) patchSpec(ctx context.Context, s *scope, doing string, change func(*infrav1.ElementalCluster)) error {
-	before := s.infraCluster.DeepCopy()
-	after := s.infraCluster.DeepCopy()
-	change(after)
-	if err := r.Client.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("%s: %w", doing, err)
-	}
-	after.Status = s.infraCluster.Status
-	*s.infraCluster = *after
-	return nil
+	}))
 }

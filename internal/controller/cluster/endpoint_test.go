@@ -25,7 +25,7 @@ func TestEndpointOfTheUser(t *testing.T) {
 				c.Spec.ControlPlaneEndpoint, c.Spec.ControlPlaneEndpointPolicy.Type = tc.given, tc.policy
 			})
 			host := f.host("h1", "10.0.0.1")
-			f.settle()
+			f.reconcileUntilStable()
 			f.Expect(f.endpoint()).To(Equal(tc.want))
 			f.Expect(f.infra.Spec.ControlPlaneEndpointPolicy.HostRef).To(BeNil())
 			f.Expect(f.infra.Status.Initialization.Provisioned).To(HaveValue(BeTrue()))
@@ -41,7 +41,7 @@ func TestEndpointGivenOnTheCluster(t *testing.T) {
 		c.Spec.ControlPlaneEndpoint = clusterv1.APIEndpoint{Host: "10.0.0.9", Port: 7443}
 	})
 	host := f.host("h1", "10.0.0.1")
-	f.settle()
+	f.reconcileUntilStable()
 	f.ExpectCondition(f.infra, infrav1.ControlPlaneEndpointReadyCondition, yes, infrav1.EndpointFromUserReason)
 	f.Expect(f.cluster.Spec.ControlPlaneEndpoint).To(Equal(clusterv1.APIEndpoint{Host: "10.0.0.9", Port: 7443}))
 	f.Expect(f.endpoint().Host).To(BeEmpty())
@@ -54,7 +54,7 @@ func TestExternalEndpointIsWaitedFor(t *testing.T) {
 	})
 	host := f.host("h1", "10.0.0.1")
 	f.controlPlane(nil)
-	f.settle()
+	f.reconcileUntilStable()
 	f.ExpectCondition(f.infra, infrav1.ReadyCondition, no, infrav1.EndpointRequiredReason)
 	f.Expect(f.infra.Status.Initialization.Provisioned).To(BeNil())
 	f.Expect(f.claimOf(host)).To(Equal("free"))
@@ -69,7 +69,7 @@ func TestBlankEndpointIsFilled(t *testing.T) {
 	chosen := f.host("c-suitable", "10.0.0.3", big)
 	f.host("d-too", "10.0.0.4", big)
 
-	f.settle()
+	f.reconcileUntilStable()
 	f.Expect(f.endpoint()).To(Equal(infrav1.ControlPlaneEndpoint{Host: "10.0.0.3", Port: 7443}))
 	f.Expect(f.infra.Spec.ControlPlaneEndpointPolicy.Type).To(Equal(infrav1.EndpointTypeHost))
 	f.Expect(f.infra.Spec.ControlPlaneEndpointPolicy.HostRef.Name).To(Equal("c-suitable"))
@@ -79,9 +79,9 @@ func TestBlankEndpointIsFilled(t *testing.T) {
 	f.ExpectCondition(f.infra, infrav1.ControlPlaneEndpointReadyCondition, yes, infrav1.EndpointFromHostReason)
 	f.Expect(f.Events()).To(ContainElement(And(ContainSubstring("10.0.0.3"), ContainSubstring("c-suitable"))))
 
-	f.core()
+	f.copyEndpoint()
 	f.Client.Forget()
-	f.settle()
+	f.reconcileUntilStable()
 	f.Expect(f.Client.Writes()).To(BeEmpty(), "a cluster at rest is not written")
 }
 
@@ -89,12 +89,12 @@ func TestBlankEndpointWaitsForAHost(t *testing.T) {
 	f := newFixture(t, kubeadm)
 	f.controlPlane(nil)
 	away := f.host("h1", "10.0.0.1", func(h *infrav1.ElementalHost) { h.Status.Connection.State = infrav1.ConnectionDisconnected })
-	f.settle()
+	f.reconcileUntilStable()
 	c := f.ExpectCondition(f.infra, infrav1.ReadyCondition, no, infrav1.NoHostReason)
 	f.Expect(c.Message).To(ContainSubstring("1 " + infrav1.DisconnectedReason))
 	f.Expect(f.infra.Status.Initialization.Provisioned).To(BeNil())
 	f.SetConnection(away, infrav1.ConnectionConnected)
-	f.settle()
+	f.reconcileUntilStable()
 	f.Expect(f.endpoint()).To(Equal(infrav1.ControlPlaneEndpoint{Host: "10.0.0.1", Port: 6443}))
 	f.Expect(f.claimOf(away)).To(Equal("Reserved c"))
 }
@@ -141,10 +141,10 @@ func TestEndpointFromABootstrappedHost(t *testing.T) {
 		}
 	}
 	f.host("h1", "10.0.0.1", up("worker"))
-	f.settle()
+	f.reconcileUntilStable()
 	f.ExpectCondition(f.infra, infrav1.ReadyCondition, no, infrav1.WaitingForControlPlaneRefReason)
 	f.host("h2", "10.0.0.2", up("cp"))
-	f.settle()
+	f.reconcileUntilStable()
 	f.Expect(f.endpoint().Host).To(Equal("10.0.0.2"))
 	f.ExpectCondition(f.infra, infrav1.ReadyCondition, yes, infrav1.ProvisionedReason)
 }
@@ -216,7 +216,7 @@ func TestDeletionGivesReservationsBack(t *testing.T) {
 			other := f.host("h3", "10.0.0.3", func(h *infrav1.ElementalHost) {
 				h.Spec.Claim = &infrav1.HostClaim{ClusterName: "d", Phase: infrav1.ClaimReserved}
 			})
-			f.settle()
+			f.reconcileUntilStable()
 			f.Expect(f.claimOf(reserved)).To(Equal("Reserved c"))
 			f.Delete(f.infra)
 			if moved {
@@ -255,7 +255,7 @@ func TestCreateFromADump(t *testing.T) {
 	f.Machine("c", "cp", controllertest.ControlPlane)
 	free := f.host("h0", "10.0.0.9")
 	before := f.infra.Spec.DeepCopy()
-	f.settle()
+	f.reconcileUntilStable()
 	f.Expect(f.infra.Spec).To(Equal(*before))
 	f.Expect(f.infra.Status.Initialization.Provisioned).To(HaveValue(BeTrue()))
 	f.Expect(f.claimOf(host)).To(Equal("Bound c"))

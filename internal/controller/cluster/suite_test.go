@@ -4,10 +4,13 @@ import (
 	"errors"
 	"os"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -17,7 +20,8 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/envtest"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/failover"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/envtest"
 )
 
 const (
@@ -35,17 +39,19 @@ type fixture struct {
 	*controllertest.Fixture
 
 	reconciler *cluster.Reconciler
-	// cluster and infra are what the test is about.
+	contacts   *contacts
+	// cluster and infra are the objects under test.
 	cluster *clusterv1.Cluster
 	infra   *infrav1.ElementalCluster
 }
 
-// newFixture makes a Cluster whose infrastructure is not yet provisioned, with
-// an endpoint to be filled unless a change says otherwise.
+// newFixture creates a Cluster whose infrastructure is not yet provisioned and whose
+// endpoint is blank. Changes modify that.
 func newFixture(t *testing.T, changes ...func(*clusterv1.Cluster, *infrav1.ElementalCluster)) *fixture {
 	t.Helper()
 	f := &fixture{Fixture: controllertest.New(t, env)}
-	f.reconciler = f.fresh()
+	f.contacts = &contacts{clock: f.Clock, answers: map[string]failover.Answer{}, askedAt: map[string]time.Time{}}
+	f.reconciler = f.newReconciler()
 	unprovisioned := func(c *clusterv1.Cluster, _ *infrav1.ElementalCluster) {
 		c.Status.Initialization.InfrastructureProvisioned = nil
 	}
@@ -53,19 +59,41 @@ func newFixture(t *testing.T, changes ...func(*clusterv1.Cluster, *infrav1.Eleme
 	return f
 }
 
-// fresh returns a reconciler that remembers nothing, as after a crash.
-func (f *fixture) fresh() *cluster.Reconciler {
-	return &cluster.Reconciler{Client: f.Client, APIReader: f.Admin, Recorder: f.Recorder, Clock: f.Clock}
+// newReconciler returns a reconciler with empty caches, as after a crash.
+func (f *fixture) newReconciler() *cluster.Reconciler {
+	return &cluster.Reconciler{Client: f.Client, APIReader: f.Admin, Recorder: f.Recorder, Clock: f.Clock, Contacts: f.contacts}
 }
 
-// kubeadm refers to a control plane of that name.
+// contacts are the contacts of the agent API. Hosts answer at once and completely, except
+// those with another answer in answers.
+type contacts struct {
+	clock   clock.PassiveClock
+	answers map[string]failover.Answer
+	// askedAt are the times of the last questions, by host.
+	askedAt map[string]time.Time
+}
+
+func (c *contacts) Ask(host types.NamespacedName) failover.Contact {
+	answer, other := c.answers[host.Name]
+	if !other {
+		answer = failover.Answer{Request: true, Report: true}
+	}
+	at, asked := c.askedAt[host.Name]
+	if !asked || answer.Request && !c.clock.Now().Before(at.Add(failover.AskInterval)) {
+		at = c.clock.Now()
+		c.askedAt[host.Name] = at
+	}
+	return failover.Contact{AskedAt: at, Answer: answer}
+}
+
+// kubeadm sets the reference to a KubeadmControlPlane.
 func kubeadm(c *clusterv1.Cluster, _ *infrav1.ElementalCluster) {
 	c.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{
 		APIGroup: controlplanev1.GroupVersion.Group, Kind: "KubeadmControlPlane", Name: "c",
 	}
 }
 
-// controlPlane makes the control plane that kubeadm refers to, and its template.
+// controlPlane creates the control plane that kubeadm refers to, and its machine template.
 func (f *fixture) controlPlane(selector *infrav1.HostSelector) *infrav1.ElementalMachineTemplate {
 	f.T.Helper()
 	template := &infrav1.ElementalMachineTemplate{ObjectMeta: f.Meta("c")}
@@ -84,7 +112,7 @@ func (f *fixture) controlPlane(selector *infrav1.HostSelector) *infrav1.Elementa
 	return template
 }
 
-// reconcile reconciles the cluster once and reads everything.
+// reconcile reconciles the cluster once and refreshes its objects.
 func (f *fixture) reconcile() ctrl.Result {
 	f.T.Helper()
 	result, err := f.reconciler.Reconcile(f.Ctx, f.request())
@@ -98,14 +126,14 @@ func (f *fixture) request() ctrl.Request {
 	return ctrl.Request{NamespacedName: client.ObjectKeyFromObject(f.infra)}
 }
 
-// settle reconciles, each time with a reconciler that remembers nothing, until
-// nothing is written any more.
-func (f *fixture) settle() {
+// reconcileUntilStable reconciles with a new reconciler each time, until a reconcile writes
+// nothing.
+func (f *fixture) reconcileUntilStable() {
 	f.T.Helper()
 	const rounds = 20
 	for range rounds {
 		written := len(f.Client.Writes())
-		_, err := f.fresh().Reconcile(f.Ctx, f.request())
+		_, err := f.newReconciler().Reconcile(f.Ctx, f.request())
 		if err != nil && !errors.Is(err, controllertest.ErrInjected) && !apierrors.IsConflict(err) {
 			f.T.Fatalf("reconciling: %v", err)
 		}
@@ -118,7 +146,7 @@ func (f *fixture) settle() {
 	f.T.Fatalf("still writing after %d rounds: %v", rounds, f.Client.Writes())
 }
 
-// host makes a free host with that address.
+// host creates a free host with that address.
 func (f *fixture) host(name, address string, changes ...func(*infrav1.ElementalHost)) *infrav1.ElementalHost {
 	f.T.Helper()
 	return f.Host(name, append(changes, func(h *infrav1.ElementalHost) {
@@ -129,8 +157,8 @@ func (f *fixture) host(name, address string, changes ...func(*infrav1.ElementalH
 	})...)
 }
 
-// core copies the endpoint to the Cluster as Cluster API does: once.
-func (f *fixture) core() {
+// copyEndpoint copies the endpoint to the Cluster once, as Cluster API does.
+func (f *fixture) copyEndpoint() {
 	f.T.Helper()
 	controllertest.Change(f.Fixture, f.cluster, func(c *clusterv1.Cluster) {
 		if !c.Spec.ControlPlaneEndpoint.IsValid() {
@@ -140,7 +168,7 @@ func (f *fixture) core() {
 	})
 }
 
-// claimOf says what a host is for.
+// claimOf describes a host's claim.
 func (f *fixture) claimOf(h *infrav1.ElementalHost) string {
 	f.T.Helper()
 	f.Refresh(h)

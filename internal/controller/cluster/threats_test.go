@@ -3,14 +3,17 @@ package cluster_test
 import (
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubevip"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/plan"
 )
 
-// Who was not let in keeps no cluster from its virtual IP address.
+// Hosts that are not approved can't keep a cluster from its virtual IP address.
 func TestThreat36_AddressesOfStrangers(t *testing.T) {
 	const address = "10.20.13.100"
 	f := newFixture(t, kubeadm, virtual(address))
@@ -18,18 +21,18 @@ func TestThreat36_AddressesOfStrangers(t *testing.T) {
 	f.host("a", "10.20.13.1", nic("eth0", "10.20.13.1/24"))
 	f.Host("b", nic("eth0", "10.20.14.1/24"), having(address), pending)
 	f.Host("c", nic("eth0", "10.20.14.1/24"), having(address), rejected)
-	f.settle()
+	f.reconcileUntilStable()
 	f.Expect(f.endpoint().Host).To(Equal(address))
-	is := f.ExpectCondition(f.infra, infrav1.ControlPlaneEndpointReadyCondition, yes, infrav1.EndpointFromVIPReason)
-	f.Expect(is.Message).To(Equal("A virtual IP address"), "nor do they say which hosts can't have it")
+	condition := f.ExpectCondition(f.infra, infrav1.ControlPlaneEndpointReadyCondition, yes, infrav1.EndpointFromVIPReason)
+	f.Expect(condition.Message).To(Equal("A virtual IP address"), "their interfaces are not mentioned")
 }
 
-// A move changes the kubeconfigs of its own cluster, and in those only a server
-// that was the cluster's endpoint.
+// A move changes only kubeconfigs of its own cluster, and only servers that are former
+// endpoints.
 func TestThreat37_KubeconfigsOfOthers(t *testing.T) {
 	f := newFleet(t)
 	for name, of := range map[string]struct{ cluster, server string }{
-		// Cluster c-user keeps its kubeconfig by the name of what c's users may have.
+		// The kubeconfig of Cluster c-user has the name of c's user kubeconfig.
 		"c-user-kubeconfig": {"c-user", "https://10.0.0.1:6443"},
 		"d-kubeconfig":      {"d", "https://10.0.0.1:6443"},
 		"c-admin":           {"c", "https://10.0.0.1:6443"},
@@ -38,19 +41,157 @@ func TestThreat37_KubeconfigsOfOthers(t *testing.T) {
 	}
 	before := &corev1.SecretList{}
 	f.Expect(f.Admin.List(f.Ctx, before)).To(Succeed())
-	f.moved()
+	f.moveByDeletion()
 	f.Expect(f.server("c-kubeconfig")).To(Equal("https://10.0.0.2:6443"))
 	for i := range before.Items {
-		is := &before.Items[i]
-		if is.Namespace != f.Namespace || is.Name == "c-kubeconfig" {
+		secret := &before.Items[i]
+		if secret.Namespace != f.Namespace || secret.Name == "c-kubeconfig" {
 			continue
 		}
-		version := is.ResourceVersion
-		f.Refresh(is)
-		f.Expect(is.ResourceVersion).To(Equal(version), is.Name)
+		version := secret.ResourceVersion
+		f.Refresh(secret)
+		f.Expect(secret.ResourceVersion).To(Equal(version), secret.Name)
 	}
 	other := newFleet(t)
 	other.kubeconfig("c-user-kubeconfig", "c", "https://proxy.example.org:6443")
-	other.moved()
+	other.moveByDeletion()
 	other.Expect(other.server("c-user-kubeconfig")).To(Equal("https://proxy.example.org:6443"))
+}
+
+// runningWith is a running cluster that a user gave the virtual IP address, with its
+// control-plane host.
+func runningWith(t *testing.T, address, subnet string) (*fixture, *infrav1.ElementalHost) {
+	t.Helper()
+	f := newFixture(t, kubeadm, func(c *clusterv1.Cluster, ec *infrav1.ElementalCluster) {
+		virtual(address, func(v *infrav1.EndpointVIP) { v.Distribution = infrav1.DistributionKubeadm })(c, ec)
+		ec.Spec.ControlPlaneEndpoint = infrav1.ControlPlaneEndpoint{Host: address, Port: 6443}
+		c.Status.Initialization.ControlPlaneInitialized = new(true)
+	})
+	f.controlPlane(nil)
+	h := f.host("a", "", nic("eth0", subnet), bound(infrav1.RoleControlPlane))
+	return f, h
+}
+
+// announces reports whether the host is told to announce its cluster's address.
+func (f *fixture) announces(h *infrav1.ElementalHost) bool {
+	f.T.Helper()
+	f.Refresh(f.infra)
+	return len(plan.For(h, plan.Site{}, plan.Cluster{Infra: f.infra}).Desired.Files) > 0
+}
+
+// A running cluster can't take the address of another, however old it is and whatever its
+// user writes into it: its hosts are not told to announce the address.
+func TestThreat41_RunningClusterTakesAnAddress(t *testing.T) {
+	const address = "10.20.15.100"
+	thief, host := runningWith(t, address, "10.20.15.2/24")
+	owner := newFixture(t, kubeadm, virtual(address))
+	owner.controlPlane(nil)
+	owner.host("a", "10.20.15.1", nic("eth0", "10.20.15.1/24"))
+	controllertest.Change(thief.Fixture, thief.infra, func(c *infrav1.ElementalCluster) {
+		c.Spec.ControlPlaneEndpoint, c.Spec.ControlPlaneEndpointPolicy = infrav1.ControlPlaneEndpoint{}, infrav1.ControlPlaneEndpointPolicy{}
+	})
+	ownerHasIt := func() {
+		t.Helper()
+		owner.reconcileUntilStable()
+		owner.expectCondition(yes, infrav1.EndpointFromVIPReason, "")
+		owner.Expect(owner.infra.Status.VirtualIP).To(Equal(address))
+	}
+	// The owner's name may come later, and both are created within a second.
+	controllertest.ChangeStatus(owner.Fixture, owner.infra, func(c *infrav1.ElementalCluster) { c.Status.VirtualIP = address })
+	ownerHasIt()
+	controllertest.Change(thief.Fixture, thief.infra, func(c *infrav1.ElementalCluster) {
+		virtual(address, func(v *infrav1.EndpointVIP) { v.Distribution = infrav1.DistributionKubeadm })(nil, c)
+		c.Spec.ControlPlaneEndpoint = infrav1.ControlPlaneEndpoint{Host: address, Port: 6443}
+	})
+	thief.Expect(thief.announces(host)).To(BeFalse(), "before the manager has checked the address")
+	thief.reconcileUntilStable()
+	thief.expectCondition(no, infrav1.VIPInUseReason, "10.20.15.100 is the endpoint of ElementalCluster "+owner.Namespace+"/c")
+	thief.Expect(thief.announces(host)).To(BeFalse())
+	ownerHasIt()
+	owner.Delete(owner.infra)
+	owner.reconcileUntilStable()
+	thief.reconcileUntilStable()
+	thief.expectCondition(yes, infrav1.EndpointFromVIPReason, "")
+	thief.Expect(thief.announces(host)).To(BeTrue())
+}
+
+// A cluster that waits for hosts keeps its turn: a younger one does not get the address by
+// giving it as its endpoint.
+func TestThreat41_EndpointInSpecIsNoPrecedence(t *testing.T) {
+	const address = "10.20.16.100"
+	older, younger := newFixture(t, kubeadm, virtual(address)), newFixture(t, kubeadm, virtual(address))
+	if !older.infra.CreationTimestamp.Before(&younger.infra.CreationTimestamp) && older.Namespace > younger.Namespace {
+		older, younger = younger, older // the name decides between clusters of the same second
+	}
+	older.controlPlane(nil)
+	younger.controlPlane(nil)
+	younger.host("a", "10.20.16.2", nic("eth0", "10.20.16.2/24"))
+	controllertest.Change(younger.Fixture, younger.infra, func(c *infrav1.ElementalCluster) {
+		c.Spec.ControlPlaneEndpoint = infrav1.ControlPlaneEndpoint{Host: address, Port: 6443}
+	})
+	younger.reconcileUntilStable()
+	younger.expectCondition(no, infrav1.VIPInUseReason, older.Namespace)
+	older.host("a", "10.20.16.1", nic("eth0", "10.20.16.1/24"))
+	older.reconcileUntilStable()
+	older.expectCondition(yes, infrav1.EndpointFromVIPReason, "")
+	older.Expect(older.endpoint().Host).To(Equal(address))
+	younger.reconcileUntilStable()
+	younger.expectCondition(no, infrav1.VIPInUseReason, older.Namespace)
+}
+
+// A move or restore of the management cluster loses status. The cluster that runs with the
+// address gets it again, not an older one that only wants it.
+func TestThreat41_AddressAfterARestore(t *testing.T) {
+	const address = "10.20.17.100"
+	waiting := newFixture(t, kubeadm, virtual(address))
+	waiting.controlPlane(nil)
+	waiting.host("a", "10.20.17.1", nic("eth0", "10.20.17.1/24"))
+	running, host := runningWith(t, address, "10.20.17.2/24")
+	waiting.reconcileUntilStable()
+	waiting.expectCondition(no, infrav1.VIPInUseReason, running.Namespace)
+	running.reconcileUntilStable()
+	running.expectCondition(yes, infrav1.EndpointFromVIPReason, "")
+	running.Expect(running.announces(host)).To(BeTrue())
+	waiting.reconcileUntilStable()
+	waiting.expectCondition(no, infrav1.VIPInUseReason, running.Namespace)
+}
+
+// Hosts that are not admitted make no failure domain: the control plane would create
+// Machines there that never get a host.
+func TestThreat57_FailureDomainsOfStrangers(t *testing.T) {
+	f := newFixture(t, kubeadm, initialized, external)
+	f.controlPlane(nil)
+	f.host("honest", "10.0.0.1", labelled(zone, "a"))
+	for name, change := range map[string]func(*infrav1.ElementalHost){"pending": pending, "rejected": rejected, "locked": locked, "fenced": fenced} {
+		f.host(name, "10.0.0.2", labelled(zone, name), change)
+	}
+	f.reconcileUntilStable()
+	f.Expect(f.domains()).To(Equal([]string{"+a"}))
+}
+
+// A cluster whose image of kube-vip the manager does not allow gets no endpoint, and its
+// condition says what to do.
+func TestThreat51_ImageNotAllowed(t *testing.T) {
+	const address = "10.20.19.100"
+	f := newFixture(t, kubeadm, virtual(address, func(v *infrav1.EndpointVIP) { v.Image = "evil.example.com/kube-vip:v1" }))
+	f.controlPlane(nil)
+	f.host("a", "10.20.19.1", nic("eth0", "10.20.19.1/24"))
+	policy, err := kubevip.NewImagePolicy([]string{"ghcr.io/kube-vip"}, false)
+	f.Expect(err).NotTo(HaveOccurred())
+	reconcile := func() {
+		t.Helper()
+		for range 3 {
+			f.reconciler.Images = policy
+			f.reconcile()
+		}
+	}
+	reconcile()
+	f.expectCondition(no, infrav1.ImageNotAllowedReason, "Image evil.example.com/kube-vip:v1 is in none of the repositories that the manager allows: ghcr.io/kube-vip. "+
+		"Set spec.controlPlaneEndpointPolicy.vip.image")
+	f.Expect(f.endpoint().Host).To(BeEmpty())
+	f.Expect(f.infra.Status.VirtualIP).To(BeEmpty())
+	controllertest.Change(f.Fixture, f.infra, func(c *infrav1.ElementalCluster) { c.Spec.ControlPlaneEndpointPolicy.VIP.Image = "" })
+	reconcile()
+	f.expectCondition(yes, infrav1.EndpointFromVIPReason, "")
+	f.Expect(f.endpoint().Host).To(Equal(address))
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
 )
 
-// virtual asks for that virtual IP address.
+// virtual requests that virtual IP address.
 func virtual(address string, changes ...func(*infrav1.EndpointVIP)) func(*clusterv1.Cluster, *infrav1.ElementalCluster) {
 	return func(_ *clusterv1.Cluster, c *infrav1.ElementalCluster) {
 		vip := &infrav1.EndpointVIP{Address: address}
@@ -29,7 +29,7 @@ func virtual(address string, changes ...func(*infrav1.EndpointVIP)) func(*cluste
 	}
 }
 
-// nic gives a host an interface.
+// nic adds an interface to a host.
 func nic(name string, addresses ...string) func(*infrav1.ElementalHost) {
 	return func(h *infrav1.ElementalHost) {
 		if h.Status.Inventory == nil {
@@ -39,57 +39,57 @@ func nic(name string, addresses ...string) func(*infrav1.ElementalHost) {
 	}
 }
 
-// having has a host say that it has another address.
+// having adds an address to a host's report.
 func having(address string) func(*infrav1.ElementalHost) {
 	return func(h *infrav1.ElementalHost) {
 		h.Status.Addresses = append(h.Status.Addresses, clusterv1.MachineAddress{Type: clusterv1.MachineInternalIP, Address: address})
 	}
 }
 
-// bound gives a host to a machine of the cluster.
+// bound lets a machine of the cluster claim a host.
 func bound(role infrav1.ClaimRole) func(*infrav1.ElementalHost) {
 	return func(h *infrav1.ElementalHost) {
 		h.Spec.Claim = &infrav1.HostClaim{ID: "claim-" + h.Name, ClusterName: "c", MachineName: "m-" + h.Name, Phase: infrav1.ClaimBound, Role: role}
 	}
 }
 
-func (f *fixture) expectEndpoint(status metav1.ConditionStatus, reason, message string) {
+func (f *fixture) expectCondition(status metav1.ConditionStatus, reason, message string) {
 	f.T.Helper()
 	f.ExpectCondition(f.infra, infrav1.ControlPlaneEndpointReadyCondition, status, reason)
-	is := meta.FindStatusCondition(f.infra.Status.Conditions, infrav1.ControlPlaneEndpointReadyCondition)
-	f.Expect(is.Message).To(ContainSubstring(message))
+	condition := meta.FindStatusCondition(f.infra.Status.Conditions, infrav1.ControlPlaneEndpointReadyCondition)
+	f.Expect(condition.Message).To(ContainSubstring(message))
 }
 
 func TestVIPIsPublishedOnce(t *testing.T) {
 	f := newFixture(t, kubeadm, virtual("10.20.1.100"))
 	f.controlPlane(nil)
 	f.host("a", "10.20.1.1", nic("eth0", "10.20.1.1/24"))
-	f.settle()
+	f.reconcileUntilStable()
 	f.Expect(f.endpoint()).To(Equal(infrav1.ControlPlaneEndpoint{Host: "10.20.1.100", Port: 6443}))
 	f.Expect(f.infra.Spec.ControlPlaneEndpointPolicy.VIP.Distribution).To(Equal(infrav1.DistributionKubeadm), "from the control plane")
 	f.Expect(f.infra.Status.Initialization.Provisioned).To(HaveValue(BeTrue()))
-	f.expectEndpoint(yes, infrav1.EndpointFromVIPReason, "virtual IP address")
+	f.expectCondition(yes, infrav1.EndpointFromVIPReason, "virtual IP address")
 	f.Client.Forget()
-	f.settle()
+	f.reconcileUntilStable()
 	f.Expect(f.Client.Writes()).To(BeEmpty())
 }
 
-func TestVIPKeepsWhatTheUserGave(t *testing.T) {
+func TestVIPKeepsTheUsersSettings(t *testing.T) {
 	f := newFixture(t, virtual("2001:db8:20::100", func(v *infrav1.EndpointVIP) { v.Distribution = infrav1.DistributionRKE2 }), kubeadm,
 		func(_ *clusterv1.Cluster, c *infrav1.ElementalCluster) {
 			c.Spec.ControlPlaneEndpoint = infrav1.ControlPlaneEndpoint{Host: "2001:DB8:20::100", Port: 7443}
 		})
 	f.controlPlane(nil)
 	f.host("a", "2001:db8:20::1", nic("eth0", "2001:db8:20::1/64"))
-	f.settle()
+	f.reconcileUntilStable()
 	f.Expect(f.endpoint()).To(Equal(infrav1.ControlPlaneEndpoint{Host: "2001:DB8:20::100", Port: 7443}))
 	f.Expect(f.infra.Spec.ControlPlaneEndpointPolicy.VIP.Distribution).To(Equal(infrav1.DistributionRKE2))
-	f.expectEndpoint(yes, infrav1.EndpointFromVIPReason, "")
+	f.expectCondition(yes, infrav1.EndpointFromVIPReason, "")
 }
 
-// What keeps an address from working is said before anything is published.
-func TestVIPThatCanNotWorkIsNotPublished(t *testing.T) {
-	// The others are wanted by one cluster each: that would be the reason given.
+// An address that can't work is reported and not published.
+func TestUnusableVIPIsNotPublished(t *testing.T) {
+	// Only one cluster each wants the other addresses: otherwise that would be the reason.
 	const address, taken, ofFenced, ofLocked = "10.20.2.100", "10.20.2.101", "10.20.2.102", "10.20.2.103"
 	named := func(name string) func(*infrav1.EndpointVIP) {
 		return func(v *infrav1.EndpointVIP) { v.Interface = name }
@@ -118,21 +118,21 @@ func TestVIPThatCanNotWorkIsNotPublished(t *testing.T) {
 		"outside all subnets": {reason: infrav1.VIPOutsideSubnetsReason, message: "mode ARP needs it: a, b",
 			cluster: []func(*clusterv1.Cluster, *infrav1.ElementalCluster){kubeadm, virtual(address)},
 			hosts:   map[string][]func(*infrav1.ElementalHost){"b": {nic("eth0", "10.20.3.1/24")}, "a": {nic("eth0", "2001:db8::1/64")}}},
-		"in a subnet of a host that others have": {reason: infrav1.VIPOutsideSubnetsReason, message: "mode ARP needs it: a",
+		"in a subnet of another cluster's host": {reason: infrav1.VIPOutsideSubnetsReason, message: "mode ARP needs it: a",
 			cluster: []func(*clusterv1.Cluster, *infrav1.ElementalCluster){kubeadm, virtual(address)},
 			hosts:   map[string][]func(*infrav1.ElementalHost){"b": {nic("eth0", "10.20.2.1/24"), ofOthers}, "a": {nic("eth0", "10.20.3.1/24")}}},
 		"interface missing": {reason: infrav1.InterfaceMissingReason, message: "has an interface bond0: a, b",
 			cluster: []func(*clusterv1.Cluster, *infrav1.ElementalCluster){kubeadm, virtual(address, named("bond0"))},
 			hosts:   map[string][]func(*infrav1.ElementalHost){"b": {nic("eth0", "10.20.2.1/24")}, "a": nil}},
-		"a subnet of hosts that are shut out alone": {reason: infrav1.NoHostReason, message: "None of 3 hosts can be used: 1 Fenced, 1 IdentityCloned, 1 PendingApproval",
+		"only in subnets of hosts that are not admitted": {reason: infrav1.NoHostReason, message: "None of 3 hosts can be used: 1 Fenced, 1 IdentityCloned, 1 PendingApproval",
 			cluster: []func(*clusterv1.Cluster, *infrav1.ElementalCluster){kubeadm, virtual(address)},
 			hosts: map[string][]func(*infrav1.ElementalHost){
 				"a": {nic("eth0", "10.20.2.1/24"), pending}, "b": {nic("eth0", "10.20.2.2/24"), locked}, "c": {nic("eth0", "10.20.2.3/24"), fenced},
 			}},
-		"an address of a host that was fenced": {reason: infrav1.VIPInUseReason, message: "an address of ElementalHost b",
+		"an address of a fenced host": {reason: infrav1.VIPInUseReason, message: "an address of ElementalHost b",
 			cluster: []func(*clusterv1.Cluster, *infrav1.ElementalCluster){kubeadm, virtual(ofFenced)},
 			hosts:   map[string][]func(*infrav1.ElementalHost){"a": {nic("eth0", "10.20.2.1/24")}, "b": {having(ofFenced), fenced}}},
-		"an address of a host that was cloned": {reason: infrav1.VIPInUseReason, message: "an address of ElementalHost b",
+		"an address of a locked host": {reason: infrav1.VIPInUseReason, message: "an address of ElementalHost b",
 			cluster: []func(*clusterv1.Cluster, *infrav1.ElementalCluster){kubeadm, virtual(ofLocked)},
 			hosts:   map[string][]func(*infrav1.ElementalHost){"a": {nic("eth0", "10.20.2.1/24")}, "b": {having(ofLocked), locked}}},
 		"an address of a host": {reason: infrav1.VIPInUseReason, message: "an address of ElementalHost b",
@@ -147,107 +147,107 @@ func TestVIPThatCanNotWorkIsNotPublished(t *testing.T) {
 			for name, changes := range tc.hosts {
 				f.Host(name, changes...)
 			}
-			f.settle()
-			f.expectEndpoint(no, tc.reason, tc.message)
+			f.reconcileUntilStable()
+			f.expectCondition(no, tc.reason, tc.message)
 			f.Expect(f.endpoint().Host).To(BeEmpty())
 			f.Expect(f.infra.Status.Initialization.Provisioned).To(BeNil())
 			f.Client.Forget()
-			f.settle()
-			f.Expect(f.Client.Writes()).To(BeEmpty(), "and it is said once")
+			f.reconcileUntilStable()
+			f.Expect(f.Client.Writes()).To(BeEmpty(), "the condition is written once")
 		})
 	}
 }
 
-func TestVIPComesWithTheHostThatCanHaveIt(t *testing.T) {
+func TestVIPIsPublishedWithTheFirstFeasibleHost(t *testing.T) {
 	f := newFixture(t, kubeadm, virtual("10.20.4.100"))
 	f.controlPlane(nil)
 	f.host("a", "10.20.5.1", nic("eth0", "10.20.5.1/24"))
-	f.settle()
-	f.expectEndpoint(no, infrav1.VIPOutsideSubnetsReason, "a")
+	f.reconcileUntilStable()
+	f.expectCondition(no, infrav1.VIPOutsideSubnetsReason, "a")
 	f.host("b", "10.20.4.1", nic("eth0", "10.20.4.1/24"))
-	f.settle()
-	f.expectEndpoint(yes, infrav1.EndpointFromVIPReason, "in none of their subnets: a")
+	f.reconcileUntilStable()
+	f.expectCondition(yes, infrav1.EndpointFromVIPReason, "in none of their subnets: a")
 }
 
-func TestHostsWithoutTheInterfaceAreNamed(t *testing.T) {
+func TestMessageNamesHostsWithoutTheInterface(t *testing.T) {
 	f := newFixture(t, kubeadm, virtual("10.20.6.100", func(v *infrav1.EndpointVIP) { v.Interface = "eth1" }))
 	f.controlPlane(nil)
 	f.host("a", "10.20.6.1", nic("eth1", "10.20.6.1/24"))
 	for i := range 7 {
 		f.host(fmt.Sprintf("b%d", i), "10.20.6.2", nic("eth0", "10.20.6.2/24"))
 	}
-	f.settle()
-	f.expectEndpoint(yes, infrav1.EndpointFromVIPReason, "no interface eth1: b0, b1, b2, b3, b4, and 2 more")
+	f.reconcileUntilStable()
+	f.expectCondition(yes, infrav1.EndpointFromVIPReason, "no interface eth1: b0, b1, b2, b3, b4, and 2 more")
 }
 
-// BGP needs no subnet.
+// Mode BGP needs no subnet.
 func TestVIPByBGP(t *testing.T) {
 	f := newFixture(t, kubeadm, virtual("10.99.0.100", func(v *infrav1.EndpointVIP) {
 		v.Mode, v.BGP = infrav1.VIPModeBGP, &infrav1.VIPBGP{LocalASN: 65000, Peers: []infrav1.BGPPeer{{Address: "10.20.7.254", ASN: 65001}}}
 	}))
 	f.controlPlane(nil)
 	f.host("a", "10.20.7.1", nic("eth0", "10.20.7.1/24"))
-	f.settle()
-	f.expectEndpoint(yes, infrav1.EndpointFromVIPReason, "")
+	f.reconcileUntilStable()
+	f.expectCondition(yes, infrav1.EndpointFromVIPReason, "")
 }
 
-// An interface may go while the cluster lives. The endpoint stays what it is.
-func TestInterfaceThatIsGoneIsSaid(t *testing.T) {
+// An interface may disappear from a running cluster's host. The endpoint stays.
+func TestMissingInterfaceIsReported(t *testing.T) {
 	f := newFixture(t, kubeadm, virtual("10.20.8.100", func(v *infrav1.EndpointVIP) { v.Interface = "eth0" }))
 	f.controlPlane(nil)
 	a := f.host("a", "10.20.8.1", nic("eth0", "10.20.8.1/24"))
-	f.settle()
+	f.reconcileUntilStable()
 	controllertest.Change(f.Fixture, a, bound(infrav1.RoleInitialControlPlane))
 	f.host("w", "10.20.8.2", nic("eth7", "10.20.8.2/24"), bound(infrav1.RoleWorker))
-	f.settle()
-	f.expectEndpoint(yes, infrav1.EndpointFromVIPReason, "")
+	f.reconcileUntilStable()
+	f.expectCondition(yes, infrav1.EndpointFromVIPReason, "")
 	f.Report(a, func(s *infrav1.ElementalHostStatus) { s.Inventory.NICs[0].Name = "eth9" })
-	f.settle()
-	f.expectEndpoint(no, infrav1.InterfaceMissingReason, "control-plane hosts: a")
+	f.reconcileUntilStable()
+	f.expectCondition(no, infrav1.InterfaceMissingReason, "control-plane hosts: a")
 	f.Expect(f.endpoint().Host).To(Equal("10.20.8.100"))
 	f.Expect(f.infra.Status.Initialization.Provisioned).To(HaveValue(BeTrue()))
 }
 
-func TestAddressClaimedTwice(t *testing.T) {
+func TestTwoClustersWantTheSameAddress(t *testing.T) {
 	const address = "10.20.9.100"
 	first := newFixture(t, kubeadm, virtual(address))
 	second := newFixture(t, kubeadm, virtual("10.20.9.100"))
 	second.controlPlane(nil)
 	second.host("a", "10.20.9.1", nic("eth0", "10.20.9.1/24"))
 	if !first.infra.CreationTimestamp.Before(&second.infra.CreationTimestamp) && first.Namespace > second.Namespace {
-		// The name decides within a second; let the test know who is first.
+		// The name decides between clusters of the same second.
 		t.Logf("%s is as old as %s", first.Namespace, second.Namespace)
 		first, second = second, first
 		second.controlPlane(nil)
 		second.host("a", "10.20.9.2", nic("eth0", "10.20.9.2/24"))
 	}
-	second.settle()
-	second.expectEndpoint(no, infrav1.VIPInUseReason, fmt.Sprintf("10.20.9.100 is the endpoint of ElementalCluster %s/c", first.Namespace))
+	second.reconcileUntilStable()
+	second.expectCondition(no, infrav1.VIPInUseReason, fmt.Sprintf("10.20.9.100 is the endpoint of ElementalCluster %s/c", first.Namespace))
 	second.Expect(second.endpoint().Host).To(BeEmpty())
-	second.Expect(second.reconcile().RequeueAfter).To(Equal(time.Minute), "nothing else tells when it is free")
+	second.Expect(second.reconcile().RequeueAfter).To(Equal(time.Minute), "no event tells when the address is free")
 	first.Delete(first.infra)
-	second.settle()
-	second.expectEndpoint(yes, infrav1.EndpointFromVIPReason, "")
+	second.reconcileUntilStable()
+	second.expectCondition(yes, infrav1.EndpointFromVIPReason, "")
 }
 
-// A cluster that has the address keeps it from one that is older and wants it now.
+// A cluster that has the address takes precedence over an older one that wants it.
 func TestAddressInUseIsNotTakenByAnOlderCluster(t *testing.T) {
 	older := newFixture(t, kubeadm)
 	newer := newFixture(t, kubeadm, virtual("10.20.10.100"))
 	newer.controlPlane(nil)
 	newer.host("a", "10.20.10.1", nic("eth0", "10.20.10.1/24"))
-	newer.settle()
-	newer.expectEndpoint(yes, infrav1.EndpointFromVIPReason, "")
+	newer.reconcileUntilStable()
+	newer.expectCondition(yes, infrav1.EndpointFromVIPReason, "")
 	older.controlPlane(nil)
 	older.host("a", "10.20.10.2", nic("eth0", "10.20.10.2/24"))
 	controllertest.Change(older.Fixture, older.infra, func(c *infrav1.ElementalCluster) { virtual("10.20.10.100")(nil, c) })
-	older.settle()
-	older.expectEndpoint(no, infrav1.VIPInUseReason, newer.Namespace)
-	newer.settle()
-	newer.expectEndpoint(yes, infrav1.EndpointFromVIPReason, "")
+	older.reconcileUntilStable()
+	older.expectCondition(no, infrav1.VIPInUseReason, newer.Namespace)
+	newer.reconcileUntilStable()
+	newer.expectCondition(yes, infrav1.EndpointFromVIPReason, "")
 }
 
-// Clusters that begin at the same moment must not all find the address free.
+// Of clusters that start at the same time only one may find the address free.
 func TestOneOfManyGetsTheAddress(t *testing.T) {
 	g := NewWithT(t)
 	var all []*fixture
@@ -258,17 +258,17 @@ func TestOneOfManyGetsTheAddress(t *testing.T) {
 		all = append(all, f)
 	}
 	reconciler := all[0].reconciler
-	reader := &lingering{Reader: reconciler.APIReader}
+	reader := &slowReader{Reader: reconciler.APIReader}
 	reconciler.APIReader = reader
 	var running sync.WaitGroup
 	for _, f := range all {
 		running.Go(func() { _, _ = reconciler.Reconcile(f.Ctx, f.request()) })
 	}
 	running.Wait()
-	g.Expect(reader.most.Load()).To(BeEquivalentTo(1), "one looks and takes, then the next")
+	g.Expect(reader.most.Load()).To(BeEquivalentTo(1), "checking and publishing is serialized")
 	var with []string
 	for _, f := range all {
-		f.settle()
+		f.reconcileUntilStable()
 		if f.endpoint().Host != "" {
 			with = append(with, f.Namespace)
 		}
@@ -276,14 +276,14 @@ func TestOneOfManyGetsTheAddress(t *testing.T) {
 	g.Expect(with).To(HaveLen(1))
 }
 
-// lingering takes its time to list clusters, and counts who does so at once.
-type lingering struct {
+// slowReader lists clusters slowly, and counts concurrent lists.
+type slowReader struct {
 	client.Reader
 
 	now, most atomic.Int32
 }
 
-func (r *lingering) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+func (r *slowReader) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
 	if _, ok := list.(*infrav1.ElementalClusterList); ok {
 		r.most.Store(max(r.most.Load(), r.now.Add(1)))
 		defer r.now.Add(-1)
@@ -295,19 +295,17 @@ func (r *lingering) List(ctx context.Context, list client.ObjectList, options ..
 }
 
 func TestVIPSurvivesCrashes(t *testing.T) {
-	for _, moment := range []controllertest.Moment{controllertest.BeforeWrite, controllertest.AfterWrite} {
-		for n := 1; n <= 4; n++ {
-			t.Run(fmt.Sprintf("%s %d", moment, n), func(t *testing.T) {
-				address := fmt.Sprintf("10.21.%d.%d", n, len(moment))
-				f := newFixture(t, kubeadm, virtual(address))
-				f.controlPlane(nil)
-				f.host("a", "10.21.0.1", nic("eth0", "10.21.0.1/16"))
-				f.Client.FailWrite(n, moment)
-				f.settle()
-				f.Expect(f.endpoint().Host).To(Equal(address))
-				f.expectEndpoint(yes, infrav1.EndpointFromVIPReason, "")
-			})
-		}
+	for n, moment := range controllertest.Crashes(4) {
+		t.Run(fmt.Sprintf("%s %d", moment, n), func(t *testing.T) {
+			address := fmt.Sprintf("10.21.%d.%d", n, len(moment))
+			f := newFixture(t, kubeadm, virtual(address))
+			f.controlPlane(nil)
+			f.host("a", "10.21.0.1", nic("eth0", "10.21.0.1/16"))
+			f.Client.FailWrite(n, moment)
+			f.reconcileUntilStable()
+			f.Expect(f.endpoint().Host).To(Equal(address))
+			f.expectCondition(yes, infrav1.EndpointFromVIPReason, "")
+		})
 	}
 }
 

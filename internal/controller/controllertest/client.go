@@ -15,20 +15,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/envtest"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/envtest"
 )
 
-// ErrInjected is what a write fails with when a test wants it to.
+// ErrInjected is the error of an injected failure.
 var ErrInjected = errors.New("injected failure")
 
-// Moment says when an injected failure happens.
+// Moment is when an injected failure happens, relative to the write.
 type Moment string
 
-// Moments.
+// The moments of injected failures.
 const (
 	// BeforeWrite: the write does not reach the API server.
 	BeforeWrite Moment = "before the write"
-	// AfterWrite: it does, but the answer is lost.
+	// AfterWrite: the write succeeds, but its response is lost.
 	AfterWrite Moment = "after the write"
 )
 
@@ -44,7 +44,8 @@ func (w Write) String() string {
 	return fmt.Sprintf("%s %s %s", w.Verb, w.Kind, w.Name)
 }
 
-// Client reads from the API server and writes to it. Several goroutines may use it.
+// Client reads from the API server and writes to it. It records writes and injects
+// failures. Several goroutines may use it.
 type Client struct {
 	client.Client
 
@@ -67,7 +68,8 @@ func NewClient(tb testing.TB, env *envtest.Environment, register ...func(context
 	return Wrap(tb, live, register...)
 }
 
-// Wrap returns a client like NewClient's that reads and writes through another.
+// Wrap returns a Client that reads and writes through live, with the indexes that register
+// adds.
 func Wrap(tb testing.TB, live client.WithWatch, register ...func(context.Context, client.FieldIndexer) error) *Client {
 	tb.Helper()
 	c := &Client{scheme: live.Scheme(), indexes: indexes{}}
@@ -107,14 +109,14 @@ func (c *Client) Writes() []Write {
 	return slices.Clone(c.writes)
 }
 
-// Forget empties Writes, and ends failures.
+// Forget empties Writes, and cancels a failure that has not happened yet.
 func (c *Client) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.writes, c.failAt = nil, 0
 }
 
-// FailWrite has the nth write from now, counted from 1, fail once.
+// FailWrite makes the nth write from now fail, counted from 1. It empties Writes.
 func (c *Client) FailWrite(n int, moment Moment) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,7 +145,7 @@ func (c *Client) write(verb, subresource string, o client.Object, do func() erro
 	return nil
 }
 
-// list evaluates indexes that a cache would have.
+// list evaluates the indexes that a cache would have.
 func (c *Client) list(ctx context.Context, w client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 	o := client.ListOptions{}
 	o.ApplyOptions(opts)
@@ -163,7 +165,7 @@ func (c *Client) list(ctx context.Context, w client.WithWatch, list client.Objec
 	for _, item := range objects {
 		object, ok := item.(client.Object)
 		if !ok {
-			return fmt.Errorf("%T is no object", item)
+			return fmt.Errorf("%T is not a client.Object", item)
 		}
 		matches := true
 		for _, r := range requirements {

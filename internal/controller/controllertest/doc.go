@@ -1,8 +1,7 @@
-// Package controllertest has what the tests of the controllers share: a client
-// that can fail and counts, and the objects of a cluster.
+// Package controllertest is shared by the tests of the controllers: a client that counts
+// writes and injects failures, and the objects of a cluster.
 //
-// Tests call reconcilers directly against a real API server. Client reads from
-// it, not from a cache, so a test sees what it wrote; indexes are those that the
-// manager registers, evaluated when listing. What a stale cache does is tested
-// by interceptors, and with real managers in test/race.
+// Tests call reconcilers directly against a real API server. Client reads from it, not from
+// a cache, so that a test sees its own writes. It evaluates the manager's indexes when it
+// lists. Interceptors test a stale cache, and test/suite/race tests real managers.
 package controllertest

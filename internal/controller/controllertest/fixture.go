@@ -18,10 +18,10 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/envtest"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/envtest"
 )
 
-// eventBuffer is more Events than a test makes.
+// eventBuffer is larger than the number of Events in any test.
 const eventBuffer = 1000
 
 // Fixture is a namespace of the API server with a clock of its own.
@@ -29,17 +29,18 @@ type Fixture struct {
 	*gomega.WithT
 
 	T         *testing.T
-	Ctx       context.Context //nolint:containedctx // a test's
+	Ctx       context.Context // it ends with the test
 	Namespace string
-	// Client is what the reconciler under test uses; Admin is everybody else's.
+	// Client is for the reconciler under test. Admin is for everything else, and its writes
+	// are not recorded.
 	Client *Client
 	Admin  client.Client
 	Clock  *clocktesting.FakeClock
-	// Recorder keeps Events.
+	// Recorder keeps the recorded Events.
 	Recorder *events.FakeRecorder
 }
 
-// New makes a fixture for one test. Its client has the indexes of package index
+// New returns a fixture for one test. Its client has the indexes of package index
 // and those that register adds.
 func New(t *testing.T, env *envtest.Environment, register ...func(context.Context, client.FieldIndexer) error) *Fixture {
 	t.Helper()
@@ -53,7 +54,7 @@ func New(t *testing.T, env *envtest.Environment, register ...func(context.Contex
 	}
 }
 
-// Meta names an object of the fixture's namespace.
+// Meta returns the metadata of an object in the fixture's namespace.
 func (f *Fixture) Meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: f.Namespace, Name: name}
 }
@@ -108,7 +109,7 @@ func (f *Fixture) Delete(o client.Object) {
 	f.Expect(f.Admin.Delete(f.Ctx, o)).To(gomega.Succeed())
 }
 
-// Exists reports whether the object is still there, and reads it.
+// Exists reports whether the object exists, and reads it.
 func (f *Fixture) Exists(o client.Object) bool {
 	f.T.Helper()
 	err := f.Admin.Get(f.Ctx, client.ObjectKeyFromObject(o), o)
@@ -116,8 +117,7 @@ func (f *Fixture) Exists(o client.Object) bool {
 	return err == nil
 }
 
-// Host creates a host that is approved, connected and clean, unless a change
-// makes it something else.
+// Host creates a host that is approved, connected and clean, with the changes applied.
 func (f *Fixture) Host(name string, changes ...func(*infrav1.ElementalHost)) *infrav1.ElementalHost {
 	f.T.Helper()
 	host := FreeHost(f.Namespace, name, f.Clock.Now())
@@ -142,8 +142,8 @@ func FreeHost(namespace, name string, since time.Time) *infrav1.ElementalHost {
 	}
 }
 
-// Report records facts of a host and what follows from them in one write, as
-// the agent API does.
+// Report writes facts of a host and the derived conditions in one write, as the agent API
+// does.
 func (f *Fixture) Report(host *infrav1.ElementalHost, change func(*infrav1.ElementalHostStatus)) {
 	f.T.Helper()
 	ChangeStatus(f, host, func(h *infrav1.ElementalHost) {
@@ -152,7 +152,7 @@ func (f *Fixture) Report(host *infrav1.ElementalHost, change func(*infrav1.Eleme
 	})
 }
 
-// ReportOperation records how far the operation of the host's claim is.
+// ReportOperation writes the state of the operation for the host's claim.
 func (f *Fixture) ReportOperation(host *infrav1.ElementalHost, kind infrav1.OperationType, state infrav1.OperationState) {
 	f.T.Helper()
 	f.Report(host, func(status *infrav1.ElementalHostStatus) {
@@ -227,7 +227,7 @@ func (f *Fixture) Machine(cluster, name string, changes ...func(*clusterv1.Machi
 	return owner, machine
 }
 
-// ControlPlane makes a Machine one of the control plane.
+// ControlPlane makes a Machine a control-plane Machine.
 func ControlPlane(owner *clusterv1.Machine, machine *infrav1.ElementalMachine) {
 	owner.Labels[clusterv1.MachineControlPlaneLabel] = ""
 	machine.Labels[clusterv1.MachineControlPlaneLabel] = ""

@@ -15,12 +15,11 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// fingerprintFormat makes a fingerprint of a number.
+// fingerprintFormat formats a number as a fingerprint.
 const fingerprintFormat = "sha256:%064x"
 
-// FleetHost returns a host as it is once it has enrolled, with all that a small
-// server says of itself. It has no memory in common with others, as objects that
-// were read from an API server.
+// FleetHost returns an enrolled, free host with the complete status of a small server. Like
+// an object read from an API server, it shares no memory with other hosts.
 func FleetHost(tb testing.TB, namespace string, i int) *infrav1.ElementalHost {
 	tb.Helper()
 	host := FreeHost(namespace, fmt.Sprintf("host-%06d", i), time.Now().Truncate(time.Second))
@@ -63,8 +62,8 @@ func FleetHost(tb testing.TB, namespace string, i int) *infrav1.ElementalHost {
 
 func address(i int) string { return fmt.Sprintf("10.%d.%d.%d", i>>16&0xff, i>>8&0xff, i&0xff) }
 
-// AddFleet creates so many FleetHosts, changed by change, and waits until the
-// cache has them all.
+// AddFleet creates n FleetHosts, modified by change, and waits until the cache has them
+// all.
 func (m *Memory) AddFleet(tb testing.TB, namespace string, n int, change ...func(int, *infrav1.ElementalHost)) {
 	tb.Helper()
 	for i := range n {
@@ -79,7 +78,7 @@ func (m *Memory) AddFleet(tb testing.TB, namespace string, n int, change ...func
 	m.AwaitHosts(tb, namespace, n)
 }
 
-// AwaitHosts waits until the cache has so many hosts.
+// AwaitHosts waits until the cache has n hosts.
 func (m *Memory) AwaitHosts(tb testing.TB, namespace string, n int) {
 	tb.Helper()
 	gomega.NewWithT(tb).Eventually(func() (int, error) {
@@ -89,7 +88,7 @@ func (m *Memory) AwaitHosts(tb testing.TB, namespace string, n int) {
 	}).WithTimeout(time.Minute).WithPolling(10 * time.Millisecond).Should(gomega.Equal(n))
 }
 
-// Await waits until the cache has the object in this state or a newer one.
+// Await waits until the cache has this version of the object or a newer one.
 func (m *Memory) Await(tb testing.TB, o client.Object) {
 	tb.Helper()
 	want, err := version(o.GetResourceVersion())
@@ -101,12 +100,12 @@ func (m *Memory) Await(tb testing.TB, o client.Object) {
 	for {
 		err := m.Get(tb.Context(), client.ObjectKeyFromObject(o), got, client.UnsafeDisableDeepCopy)
 		if err == nil {
-			if is, err := version(got.GetResourceVersion()); err == nil && is >= want {
+			if cached, err := version(got.GetResourceVersion()); err == nil && cached >= want {
 				return
 			}
 		}
 		if time.Now().After(deadline) {
-			tb.Fatalf("the cache does not get %s: %v", o.GetName(), err)
+			tb.Fatalf("waiting for %s in the cache: %v", o.GetName(), err)
 		}
 	}
 }

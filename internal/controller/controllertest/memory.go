@@ -25,13 +25,13 @@ import (
 )
 
 // Memory is an API server in memory with a real cache in front of it. It is for
-// benchmarks: what they measure is not to be lost in the time that a real API
-// server takes, and tests of behaviour have that one. Patches are refused unless
-// they begin with the newest state. Several goroutines may use it.
+// benchmarks, where the time of a real API server would hide what they measure; tests of
+// behaviour use a real one. A patch of an object that is not the newest version is a
+// conflict. Several goroutines may use it.
 type Memory struct {
 	client.Client
 
-	// Cache is what a manager has; reads of Memory come from it.
+	// Cache is like the cache of a manager. Get and List of Memory read from it.
 	Cache cache.Cache
 
 	scheme *runtime.Scheme
@@ -40,17 +40,17 @@ type Memory struct {
 	last   uint64
 }
 
-// kind holds the objects of a kind and tells who watches them.
+// kind holds the objects of one kind and their watchers.
 type kind struct {
 	objects  map[client.ObjectKey]client.Object
 	watchers []chan watch.Event
 }
 
-// backlog is how many events may wait for a cache.
+// backlog is the maximum number of events that may wait for a cache.
 const backlog = 1 << 15
 
-// NewMemory starts a Memory with the indexes that register adds. Transform is the
-// cache's and may be nil.
+// NewMemory returns a running Memory with the indexes that register adds. The cache applies
+// transform, which may be nil.
 func NewMemory(tb testing.TB, scheme *runtime.Scheme, transform toolscache.TransformFunc, register ...func(context.Context, client.FieldIndexer) error) *Memory {
 	tb.Helper()
 	m := &Memory{scheme: scheme, kinds: map[reflect.Type]*kind{}}
@@ -74,20 +74,20 @@ func NewMemory(tb testing.TB, scheme *runtime.Scheme, transform toolscache.Trans
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- m.Cache.Start(ctx) }()
+	stopped := make(chan error, 1)
+	go func() { stopped <- m.Cache.Start(ctx) }()
 	tb.Cleanup(func() {
 		cancel()
-		if err := <-ended; err != nil {
-			tb.Errorf("ending the cache: %v", err)
+		if err := <-stopped; err != nil {
+			tb.Errorf("stopping the cache: %v", err)
 		}
 	})
 	m.Cache.WaitForCacheSync(tb.Context())
 	return m
 }
 
-// of returns what there is of a kind. The caller holds the lock.
-func (m *Memory) of(t reflect.Type) *kind {
+// kindOf returns the objects and watchers of a type. The caller holds the lock.
+func (m *Memory) kindOf(t reflect.Type) *kind {
 	k := m.kinds[t]
 	if k == nil {
 		k = &kind{objects: map[client.ObjectKey]client.Object{}}
@@ -96,20 +96,20 @@ func (m *Memory) of(t reflect.Type) *kind {
 	return k
 }
 
-// put stores a copy of the object in its new state and tells those who watch. The
-// caller holds the lock.
-func (m *Memory) put(o client.Object, what watch.EventType) {
+// put stores a copy of the object as a new version, or removes it, and sends the event to
+// the watchers. The caller holds the lock.
+func (m *Memory) put(o client.Object, eventType watch.EventType) {
 	m.last++
 	o.SetResourceVersion(strconv.FormatUint(m.last, 10))
-	k := m.of(reflect.TypeOf(o))
+	k := m.kindOf(reflect.TypeOf(o))
 	stored, _ := o.DeepCopyObject().(client.Object)
-	if what == watch.Deleted {
+	if eventType == watch.Deleted {
 		delete(k.objects, client.ObjectKeyFromObject(o))
 	} else {
 		k.objects[client.ObjectKeyFromObject(o)] = stored
 	}
 	for _, w := range k.watchers {
-		w <- watch.Event{Type: what, Object: stored}
+		w <- watch.Event{Type: eventType, Object: stored}
 	}
 }
 
@@ -135,7 +135,7 @@ func (m *Memory) GroupVersionKindFor(o runtime.Object) (schema.GroupVersionKind,
 func (m *Memory) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, exists := m.of(reflect.TypeOf(o)).objects[client.ObjectKeyFromObject(o)]; exists {
+	if _, exists := m.kindOf(reflect.TypeOf(o)).objects[client.ObjectKeyFromObject(o)]; exists {
 		return apierrors.NewAlreadyExists(schema.GroupResource{}, o.GetName())
 	}
 	o.SetUID(types.UID("uid-" + strconv.FormatUint(m.last+1, 10)))
@@ -147,7 +147,7 @@ func (m *Memory) Create(_ context.Context, o client.Object, _ ...client.CreateOp
 	return nil
 }
 
-// Delete implements client.Writer. Finalizers hold nothing up.
+// Delete implements client.Writer. It ignores finalizers.
 func (m *Memory) Delete(_ context.Context, o client.Object, _ ...client.DeleteOption) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -161,20 +161,20 @@ func (m *Memory) Patch(_ context.Context, o client.Object, patch client.Patch, _
 }
 
 func (m *Memory) patch(o client.Object, patch client.Patch, generations int64) error {
-	// What a client does, and the API server's part is not measured.
+	// Benchmarks measure the work of the client, which makes the patch.
 	if _, err := patch.Data(o); err != nil {
 		return fmt.Errorf("making the patch: %w", err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	is := m.of(reflect.TypeOf(o)).objects[client.ObjectKeyFromObject(o)]
+	stored := m.kindOf(reflect.TypeOf(o)).objects[client.ObjectKeyFromObject(o)]
 	switch {
-	case is == nil:
+	case stored == nil:
 		return apierrors.NewNotFound(schema.GroupResource{}, o.GetName())
-	case is.GetResourceVersion() != o.GetResourceVersion():
-		return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("it was changed"))
+	case stored.GetResourceVersion() != o.GetResourceVersion():
+		return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("the object was changed"))
 	}
-	o.SetGeneration(is.GetGeneration() + generations)
+	o.SetGeneration(stored.GetGeneration() + generations)
 	m.put(o, watch.Modified)
 	return nil
 }
@@ -193,7 +193,7 @@ func (w statusWriter) Patch(_ context.Context, o client.Object, patch client.Pat
 	return w.memory.patch(o, patch, 0)
 }
 
-// Live returns a reader past the cache, of single objects.
+// Live returns a reader past the cache. It supports only Get.
 func (m *Memory) Live() client.Reader { return liveReader{memory: m} }
 
 type liveReader struct {
@@ -206,35 +206,35 @@ type liveReader struct {
 func (r liveReader) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	r.memory.mu.Lock()
 	defer r.memory.mu.Unlock()
-	is := r.memory.of(reflect.TypeOf(o)).objects[key]
-	if is == nil {
+	stored := r.memory.kindOf(reflect.TypeOf(o)).objects[key]
+	if stored == nil {
 		return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 	}
-	reflect.ValueOf(o).Elem().Set(reflect.ValueOf(is.DeepCopyObject()).Elem())
+	reflect.ValueOf(o).Elem().Set(reflect.ValueOf(stored.DeepCopyObject()).Elem())
 	return nil
 }
 
-// source feeds a cache.
+// source is the ListerWatcher through which the cache reads one kind.
 type source struct {
 	memory *Memory
 	kind   reflect.Type
 }
 
-// List implements toolscache.ListerWatcher. The cache gets the stored objects
-// themselves, so that they are in memory once.
+// List implements toolscache.ListerWatcher. The cache gets the stored objects themselves,
+// so that each object is in memory only once.
 func (s *source) List(metav1.ListOptions) (runtime.Object, error) {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
 	list := &metav1.List{}
 	list.ResourceVersion = strconv.FormatUint(s.memory.last, 10)
-	for _, o := range s.memory.of(s.kind).objects {
+	for _, o := range s.memory.kindOf(s.kind).objects {
 		list.Items = append(list.Items, runtime.RawExtension{Object: o})
 	}
 	return list, nil
 }
 
-// Watch implements toolscache.ListerWatcher. A deletion since the list is lost to
-// it, so nothing is deleted before caches have begun.
+// Watch implements toolscache.ListerWatcher. It does not report deletions between the list
+// and the watch, so no object may be deleted before the cache has started.
 func (s *source) Watch(options metav1.ListOptions) (watch.Interface, error) {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
@@ -242,7 +242,7 @@ func (s *source) Watch(options metav1.ListOptions) (watch.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := s.memory.of(s.kind)
+	k := s.memory.kindOf(s.kind)
 	events := make(chan watch.Event, backlog)
 	for _, o := range k.objects {
 		if v, err := version(o.GetResourceVersion()); err == nil && v > since {
@@ -261,5 +261,5 @@ func version(resourceVersion string) (uint64, error) {
 	return v, nil
 }
 
-// IsWatchListSemanticsUnSupported tells client-go to list and then to watch.
+// IsWatchListSemanticsUnSupported makes client-go list first and then watch.
 func (s *source) IsWatchListSemanticsUnSupported() bool { return true }

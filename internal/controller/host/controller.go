@@ -1,9 +1,9 @@
-// Package host reconciles ElementalHosts: it keeps their conditions in line with
-// their spec and frees hosts whose release is complete.
+// Package host reconciles ElementalHosts: it updates their conditions after a change of
+// spec, ends maintenance and quarantine, and frees hosts whose release is complete.
 //
-// What agents report, and the conditions that follow from it, is written by the
-// agent API in one request; both derive conditions with package hoststatus, so
-// this controller finds nothing to write then.
+// The agent API writes what agents report, together with the conditions. Both derive
+// conditions with package hoststatus, so this controller has nothing to write after a
+// report.
 package host
 
 import (
@@ -11,16 +11,12 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
-	"sigs.k8s.io/cluster-api/util/annotations"
-	"sigs.k8s.io/cluster-api/util/labels"
 	"sigs.k8s.io/cluster-api/util/predicates"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -32,18 +28,20 @@ import (
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/claim"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/pause"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/plan"
 )
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalhosts,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalhosts/status,verbs=patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalmachines,verbs=get;list;watch
-// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;list;watch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machines,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// enrolmentTime is far more than an enrolment takes.
+// enrolmentTime is much longer than an enrolment takes.
 const enrolmentTime = 10 * time.Second
 
 // Reconciler reconciles ElementalHosts. Several workers may run at once.
@@ -61,34 +59,40 @@ type Reconciler struct {
 	WatchFilter string
 }
 
-// Reconcile brings one ElementalHost a step further.
+func statusOf(h *infrav1.ElementalHost) *infrav1.ElementalHostStatus { return &h.Status }
+
+// Reconcile reconciles one ElementalHost.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	host := &infrav1.ElementalHost{}
 	if err := r.Client.Get(ctx, req.NamespacedName, host); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if r.WatchFilter != "" && !labels.HasWatchLabel(host, r.WatchFilter) {
+	if !reconcile.IsWatched(host, r.WatchFilter) {
 		return ctrl.Result{}, nil
 	}
-	// A host that just enrolled gets its first status from the agent API, with
-	// all conditions. Only if that was cut short is it for us to write one.
+	// The agent API writes the first status of a host that enrols, with all conditions.
+	// This controller writes it only if that write failed.
 	if age := r.Clock.Now().Sub(host.CreationTimestamp.Time); len(host.Status.Conditions) == 0 && age < enrolmentTime {
 		return ctrl.Result{RequeueAfter: enrolmentTime}, nil
 	}
 	err := r.reconcile(ctx, host)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		// The write that won brings the host back here.
+		// The other client's write triggers another reconcile.
 		return ctrl.Result{}, nil
 	}
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: nextEnd(host, r.Clock.Now())}, nil
+	return ctrl.Result{RequeueAfter: untilNextExpiry(host, r.Clock.Now())}, nil
 }
 
 func (r *Reconciler) reconcile(ctx context.Context, host *infrav1.ElementalHost) error {
-	if !annotations.HasPaused(host) && host.DeletionTimestamp.IsZero() {
-		for _, step := range []func(context.Context, *infrav1.ElementalHost) error{r.keepTime, r.releaseFenced, r.completeRelease} {
+	if host.DeletionTimestamp.IsZero() {
+		steps, err := r.steps(ctx, host)
+		if err != nil {
+			return err
+		}
+		for _, step := range steps {
 			if err := step(ctx, host); err != nil {
 				return err
 			}
@@ -99,13 +103,13 @@ func (r *Reconciler) reconcile(ctx context.Context, host *infrav1.ElementalHost)
 	if err := r.setMachineExists(ctx, host, now); err != nil {
 		return err
 	}
-	hoststatus.Update(host, now)
-	if equality.Semantic.DeepEqual(before.Status, host.Status) {
-		return nil
+	if err := r.setKeyAccepted(ctx, host, now); err != nil {
+		return err
 	}
-	after := host.DeepCopy()
-	if err := r.Client.Status().Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("writing status: %w", err)
+	hoststatus.Update(host, now)
+	written, err := reconcile.PatchStatus(ctx, r.Client, host, statusOf, &before.Status)
+	if err != nil || !written {
+		return err
 	}
 	for _, e := range hoststatus.Events(before, host) {
 		r.Recorder.Eventf(host, nil, e.Type, e.Reason, "Reconcile", "%s", e.Message)
@@ -113,9 +117,25 @@ func (r *Reconciler) reconcile(ctx context.Context, host *infrav1.ElementalHost)
 	return nil
 }
 
-// setMachineExists tells of a host that is bound to a Machine that does not
-// exist: one whose finalizer somebody stripped, or one that a restore or move
-// has not brought back yet. That is never a reason to reset the host by itself.
+// steps returns what is to be done with the host. While its cluster is paused, its claim
+// stays as it is.
+func (r *Reconciler) steps(ctx context.Context, host *infrav1.ElementalHost) ([]func(context.Context, *infrav1.ElementalHost) error, error) {
+	paused, err := pause.Host(ctx, r.Client, host)
+	switch {
+	case err != nil:
+		return nil, err
+	case !paused:
+		return []func(context.Context, *infrav1.ElementalHost) error{r.updateExpiring, r.releaseFenced, r.completeRelease}, nil
+	case plan.Paused(host):
+		return []func(context.Context, *infrav1.ElementalHost) error{r.unblockPausedMove}, nil
+	default:
+		return []func(context.Context, *infrav1.ElementalHost) error{r.updateExpiring, r.unblockPausedMove}, nil
+	}
+}
+
+// setMachineExists sets the condition MachineExists of a bound host. The Machine is
+// missing if a user removed its finalizer, or if a restore or move has not created it
+// yet. A missing Machine alone is never a reason to reset the host.
 func (r *Reconciler) setMachineExists(ctx context.Context, host *infrav1.ElementalHost, now metav1.Time) error {
 	is := host.Spec.Claim
 	if is == nil || is.Phase != infrav1.ClaimBound {
@@ -141,8 +161,8 @@ func (r *Reconciler) setMachineExists(ctx context.Context, host *infrav1.Element
 	return nil
 }
 
-// machineExists reports whether there is a Machine of the name in the host's
-// claim. An absence is looked up past the cache.
+// machineExists reports whether the Machine in the host's claim exists. If the cache does
+// not contain it, the API server decides.
 func (r *Reconciler) machineExists(ctx context.Context, host *infrav1.ElementalHost) (bool, error) {
 	key := client.ObjectKey{Namespace: host.Namespace, Name: host.Spec.Claim.MachineName}
 	for _, reader := range []client.Reader{r.Client, r.APIReader} {
@@ -157,42 +177,36 @@ func (r *Reconciler) machineExists(ctx context.Context, host *infrav1.ElementalH
 	return false, nil
 }
 
-// completeRelease frees a host that is clean and whose Machine is gone. Core
-// deletes the Machine's Node after the infrastructure; a host that was free
-// before would join under a name whose Node still exists.
+// completeRelease frees a host that is clean and whose Machine is deleted. Cluster API
+// deletes the Node after the ElementalMachine. If the host were freed earlier, it could
+// join a cluster while a Node of its name still exists.
 //
-// A silent host whose Machine is gone stays Releasing: that is the durable
-// record that it must be reset before anything else. It does not hold up
-// `clusterctl move`, which takes the record along.
+// A host that does not answer stays Releasing after its Machine is deleted. This is the
+// record that the host must be reset before anything else. Then `clusterctl move` need
+// not wait for the reset, because the record moves along.
 func (r *Reconciler) completeRelease(ctx context.Context, host *infrav1.ElementalHost) error {
 	is := host.Spec.Claim
 	if is == nil || is.Phase != infrav1.ClaimReleasing {
 		return nil
 	}
-	gone, err := r.machineGone(ctx, host)
-	if err != nil || !gone {
+	deleted, err := r.machineDeleted(ctx, host)
+	switch {
+	case err != nil:
 		return err
-	}
-	if hoststatus.IsReset(host) {
+	case !deleted:
+		return r.setBlockMove(ctx, host, true)
+	case hoststatus.IsReset(host):
 		ctrl.LoggerFrom(ctx).Info("Freeing host", "machineName", is.MachineName, "clusterName", is.ClusterName)
 		return claim.Free(ctx, r.Client, host, is.ID)
+	default:
+		return r.setBlockMove(ctx, host, false)
 	}
-	if _, blocked := host.Annotations[clusterctlv1.BlockMoveAnnotation]; !blocked {
-		return nil
-	}
-	before := host.DeepCopy()
-	delete(host.Annotations, clusterctlv1.BlockMoveAnnotation)
-	if err := r.Client.Patch(ctx, host, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("removing annotation %s: %w", clusterctlv1.BlockMoveAnnotation, err)
-	}
-	return nil
 }
 
-// machineGone reports whether the Machine that the host was released by is gone.
-// A new one of the same name is another: it is neither being deleted nor on this
-// host. The cache is asked first, which is right nearly always, and the API
-// server before anything is concluded from an absence.
-func (r *Reconciler) machineGone(ctx context.Context, host *infrav1.ElementalHost) (bool, error) {
+// machineDeleted reports whether the Machine that released the host is deleted. A new
+// Machine of the same name is neither being deleted nor has this host's providerID. If
+// the cache does not contain the Machine, the API server decides.
+func (r *Reconciler) machineDeleted(ctx context.Context, host *infrav1.ElementalHost) (bool, error) {
 	key := client.ObjectKey{Namespace: host.Namespace, Name: host.Spec.Claim.MachineName}
 	for _, reader := range []client.Reader{r.Client, r.APIReader} {
 		machine := &clusterv1.Machine{}
@@ -216,7 +230,10 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		For(&infrav1.ElementalHost{}).
 		WithEventFilter(predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilter)).
 		WithOptions(options).
-		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.hostsOfMachine), builder.WithPredicates(comingsAndGoings())).
+		Watches(&infrav1.ElementalHost{}, handler.EnqueueRequestsFromMapFunc(r.hostsOfKey), builder.WithPredicates(holderChanged())).
+		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.hostsOfMachine), builder.WithPredicates(createdOrDeleted())).
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.hostsOfCluster), builder.WithPredicates(pausedOrResumed())).
+		Watches(&infrav1.ElementalMachine{}, handler.EnqueueRequestsFromMapFunc(hostOfElementalMachine), builder.WithPredicates(pausedOrResumed())).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("adding controller: %w", err)
@@ -224,8 +241,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	return nil
 }
 
-// comingsAndGoings passes creations and deletions.
-func comingsAndGoings() predicate.Predicate {
+// createdOrDeleted selects create and delete events.
+func createdOrDeleted() predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc:  func(event.UpdateEvent) bool { return false },
 		GenericFunc: func(event.GenericEvent) bool { return false },
@@ -233,11 +250,20 @@ func comingsAndGoings() predicate.Predicate {
 }
 
 func (r *Reconciler) hostsOfMachine(ctx context.Context, machine client.Object) []ctrl.Request {
+	return r.hostsBy(ctx, machine, index.HostByMachine)
+}
+
+func (r *Reconciler) hostsOfCluster(ctx context.Context, cluster client.Object) []ctrl.Request {
+	return r.hostsBy(ctx, cluster, index.HostByCluster)
+}
+
+// hostsBy returns requests for the hosts that the index finds for the object's name.
+func (r *Reconciler) hostsBy(ctx context.Context, object client.Object, indexName string) []ctrl.Request {
 	hosts := &infrav1.ElementalHostList{}
-	err := r.Client.List(ctx, hosts, client.InNamespace(machine.GetNamespace()),
-		client.MatchingFields{index.HostByMachine: machine.GetName()}, client.UnsafeDisableDeepCopy)
+	err := r.Client.List(ctx, hosts, client.InNamespace(object.GetNamespace()),
+		client.MatchingFields{indexName: object.GetName()}, client.UnsafeDisableDeepCopy)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing hosts of Machine")
+		ctrl.LoggerFrom(ctx).Error(err, "Listing hosts", "index", indexName)
 		return nil
 	}
 	requests := make([]ctrl.Request, len(hosts.Items))

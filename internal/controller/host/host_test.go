@@ -18,7 +18,7 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/host"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/envtest"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/envtest"
 )
 
 const (
@@ -67,7 +67,7 @@ func TestConditionsFollowTheSpec(t *testing.T) {
 	f.reconcile(h)
 	f.Client.Forget()
 	f.reconcile(h)
-	f.Expect(f.Client.Writes()).To(BeEmpty(), "a host at rest is not written")
+	f.Expect(f.Client.Writes()).To(BeEmpty(), "an unchanged host must not be written")
 
 	controllertest.Change(f.Fixture, h, func(h *infrav1.ElementalHost) { h.Spec.Cordon = &infrav1.HostCordon{Reason: "fan broken"} })
 	f.reconcile(h)
@@ -87,21 +87,21 @@ func TestConditionsFollowTheSpec(t *testing.T) {
 	f.reconcile(h)
 	f.ExpectCondition(h, infrav1.AvailableCondition, no, infrav1.ClaimedReason)
 	f.ExpectCondition(h, infrav1.BootstrappedCondition, no, infrav1.BootstrappingReason)
-	f.Expect(h.Status.Connection.State).To(Equal(infrav1.ConnectionConnected), "facts are the agent API's")
+	f.Expect(h.Status.Connection.State).To(Equal(infrav1.ConnectionConnected), "only the agent API writes facts")
 
 	f.Client.Forget()
 	f.reconcile(h)
 	f.Expect(f.Client.Writes()).To(BeEmpty())
 }
 
-// A status that was lost by a move or restore is made again from what is known.
+// After a move or restore, which lose the status, the conditions are derived from spec.
 func TestConditionsOfAHostWithoutStatus(t *testing.T) {
 	f := newFixture(t)
 	h := &infrav1.ElementalHost{ObjectMeta: f.Meta("h1")}
 	h.Spec.Approval = infrav1.ApprovalApproved
 	f.Expect(f.Admin.Create(f.Ctx, h)).To(Succeed())
 	f.reconcile(h)
-	f.Expect(h.Status.Conditions).To(BeEmpty(), "an enrolment writes a new host's first status itself")
+	f.Expect(h.Status.Conditions).To(BeEmpty(), "the enrolment writes the first status of a new host")
 	f.Clock.Step(time.Minute)
 	f.reconcile(h)
 	f.ExpectCondition(h, infrav1.ConnectedCondition, no, infrav1.NeverConnectedReason)
@@ -112,7 +112,7 @@ func TestConditionsOfAHostWithoutStatus(t *testing.T) {
 func TestFreedOnlyWhenCleanAndTheMachineIsGone(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*infrav1.ElementalHost)
-		// machine is whether the Machine is still there, in deletion.
+		// machine is true if the Machine still exists and is being deleted.
 		machine       bool
 		phase         infrav1.ClaimPhase
 		reset         infrav1.OperationState
@@ -127,7 +127,7 @@ func TestFreedOnlyWhenCleanAndTheMachineIsGone(t *testing.T) {
 		"reset, but dirty": {phase: infrav1.ClaimReleasing, reset: infrav1.OperationSucceeded, change: func(h *infrav1.ElementalHost) {
 			h.Status.Cleanliness = &infrav1.HostCleanliness{State: infrav1.CleanlinessDirty, Leftovers: []string{"/var/lib/etcd"}}
 		}},
-		"reset, paused": {phase: infrav1.ClaimReleasing, reset: infrav1.OperationSucceeded, blocked: true, change: func(h *infrav1.ElementalHost) {
+		"reset, paused": {phase: infrav1.ClaimReleasing, reset: infrav1.OperationSucceeded, change: func(h *infrav1.ElementalHost) {
 			h.Annotations[clusterv1.PausedAnnotation] = ""
 		}},
 		"bound to a Machine that does not exist": {phase: infrav1.ClaimBound, reset: infrav1.OperationSucceeded},
@@ -153,7 +153,7 @@ func TestFreedOnlyWhenCleanAndTheMachineIsGone(t *testing.T) {
 			f.reconcile(h)
 			f.Expect(h.Spec.Claim == nil).To(Equal(tc.free))
 			_, blocked := h.Annotations[clusterctlv1.BlockMoveAnnotation]
-			f.Expect(blocked).To(Equal(tc.blocked), "a move waits for resets, but not for hosts that may never answer")
+			f.Expect(blocked).To(Equal(tc.blocked), "a move must wait for resets, but not for hosts that may never connect again")
 			if tc.free {
 				f.ExpectCondition(h, infrav1.AvailableCondition, yes, infrav1.AvailableReason)
 				f.Expect(f.Events()).To(ContainElement(ContainSubstring("free for machines")))
@@ -162,8 +162,8 @@ func TestFreedOnlyWhenCleanAndTheMachineIsGone(t *testing.T) {
 	}
 }
 
-// A Machine that was made again under its old name has another host, or waits
-// for this one: it must not keep it from being freed.
+// A new Machine with the name of the former one has another host, or waits for this one.
+// The host must be freed all the same.
 func TestFreedForANewMachineOfTheSameName(t *testing.T) {
 	f := newFixture(t)
 	h := f.Host("h1", claimed(infrav1.ClaimReleasing), func(h *infrav1.ElementalHost) {
@@ -174,7 +174,7 @@ func TestFreedForANewMachineOfTheSameName(t *testing.T) {
 		o.Spec.ProviderID = "elemental://" + f.Namespace + "/h1"
 	})
 	f.reconcile(h)
-	f.Expect(h.Spec.Claim).NotTo(BeNil(), "this Machine has a Node on the host: only its ElementalMachine was deleted")
+	f.Expect(h.Spec.Claim).NotTo(BeNil(), "the Machine still has a Node on the host: only its ElementalMachine was deleted")
 
 	f.Delete(owner)
 	f.Machine("d", "x") // any other is no hindrance
@@ -185,8 +185,8 @@ func TestFreedForANewMachineOfTheSameName(t *testing.T) {
 	f.Expect(h.Spec.Claim).To(BeNil())
 }
 
-// The cache may not yet have a Machine, as after a restore.
-func TestAbsenceIsLookedUpPastTheCache(t *testing.T) {
+// After a restore the cache may not have the Machine yet.
+func TestMissingMachineIsReadPastTheCache(t *testing.T) {
 	f := newFixture(t)
 	h := f.Host("h1", claimed(infrav1.ClaimReleasing), func(h *infrav1.ElementalHost) {
 		controllertest.SetOperation(&h.Status, infrav1.HostOperation{Type: infrav1.OperationReset, ID: "1", State: infrav1.OperationSucceeded})
@@ -205,13 +205,17 @@ func TestAbsenceIsLookedUpPastTheCache(t *testing.T) {
 			}
 			return c.Get(ctx, key, o, opts...)
 		},
+		// The API server does not know the indexes of the cache.
+		List: func(ctx context.Context, _ client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			return f.Client.List(ctx, list, opts...)
+		},
 	})
 	f.reconcile(h)
 	f.Expect(h.Spec.Claim).NotTo(BeNil())
 }
 
-// A Machine that does not exist is told of, and that is all: it may come back by
-// a restore. The way out is the administrator's.
+// A missing Machine is only reported, because a restore may create it again. The
+// administrator decides.
 func TestHostOfAMachineThatDoesNotExist(t *testing.T) {
 	f := newFixture(t)
 	h := f.Host("h1", claimed(infrav1.ClaimBound), func(h *infrav1.ElementalHost) {
@@ -238,7 +242,7 @@ func TestHostOfAMachineThatDoesNotExist(t *testing.T) {
 	f.Expect(h.Status.Conditions).NotTo(ContainElement(HaveField("Type", infrav1.MachineExistsCondition)))
 }
 
-func TestFailedWritesAreMadeAgain(t *testing.T) {
+func TestFailedWritesAreRetried(t *testing.T) {
 	for _, moment := range []controllertest.Moment{controllertest.BeforeWrite, controllertest.AfterWrite} {
 		for n := 1; n <= 2; n++ {
 			t.Run(string(moment), func(t *testing.T) {
@@ -271,7 +275,7 @@ func TestWatchFilter(t *testing.T) {
 	f.Expect(h.Status.Conditions).NotTo(BeEmpty())
 }
 
-func TestHostThatIsGone(t *testing.T) {
+func TestDeletedHost(t *testing.T) {
 	f := newFixture(t)
 	_, err := f.reconciler.Reconcile(f.Ctx, ctrl.Request{NamespacedName: client.ObjectKey{Namespace: f.Namespace, Name: "none"}})
 	f.Expect(err).NotTo(HaveOccurred())

@@ -26,7 +26,7 @@ import (
 
 const fleetSpace = "fleet"
 
-// bench is a reconciler over a fleet in memory, with one cluster.
+// bench is a reconciler of one cluster with a fleet of hosts in memory.
 type bench struct {
 	*testing.B
 
@@ -46,7 +46,7 @@ func newBench(b *testing.B) *bench {
 	m.reconciler = &machine.Reconciler{
 		Client: m.memory, APIReader: m.memory.Live(), Recorder: &events.FakeRecorder{}, Clock: clock.RealClock{}, Selectors: selectors,
 	}
-	machine.KeepOffers(m.reconciler)
+	machine.KeepFreeHosts(m.reconciler)
 	m.handler = machine.HostHandler(m.reconciler)
 	cluster := &clusterv1.Cluster{ObjectMeta: meta("c"), Spec: clusterv1.ClusterSpec{
 		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "ElementalCluster", Name: "c"},
@@ -69,12 +69,12 @@ func (m *bench) create(o client.Object) {
 	m.memory.Await(m, o)
 }
 
-// offer has the reconciler hear of a host as its watch would.
+// offer sends the reconciler the event of a new host.
 func (m *bench) offer(q workqueue.TypedRateLimitingInterface[ctrl.Request], host *infrav1.ElementalHost) {
 	m.handler.Create(m.Context(), event.CreateEvent{Object: host}, q)
 }
 
-// machine makes a Machine that may claim, and its ElementalMachine.
+// machine creates a Machine that may claim a host, and its ElementalMachine.
 func (m *bench) machine(change ...func(*infrav1.ElementalMachine)) ctrl.Request {
 	m.Helper()
 	name := fmt.Sprintf("machine-%06d", m.machines)
@@ -98,8 +98,8 @@ func newQueue() workqueue.TypedRateLimitingInterface[ctrl.Request] {
 	return workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
 }
 
-// fleet makes hosts that are free and has the reconciler hear of them. Those with
-// an odd number are of one kind, the others of another.
+// fleet creates free hosts and sends the reconciler their events. Hosts with an odd number
+// have one label value, the others another.
 func (m *bench) fleet(n int) {
 	m.Helper()
 	m.memory.AddFleet(m, fleetSpace, n, func(i int, host *infrav1.ElementalHost) { host.Labels["kind"] = kinds[i%2] })
@@ -116,8 +116,8 @@ func (m *bench) fleet(n int) {
 
 var kinds = [2]string{"small", "large"}
 
-// BenchmarkClaim measures what it takes to give a machine a host, without the API
-// server's part: of any kind, and of a kind by labels. It must not grow with hosts.
+// BenchmarkClaim measures one claim, without the time of the API server: of any host, and
+// of a host with certain labels. The result must not grow with the number of hosts.
 func BenchmarkClaim(b *testing.B) {
 	large := func(o *infrav1.ElementalMachine) {
 		o.Spec.HostSelector = &infrav1.HostSelector{MatchLabels: infrav1.Labels{"kind": "large"}}
@@ -146,7 +146,7 @@ func BenchmarkClaim(b *testing.B) {
 	}
 }
 
-// replace removes the host that the machine got and makes another instead.
+// replace deletes the host that the machine claimed and creates another one.
 func (m *bench) replace(q workqueue.TypedRateLimitingInterface[ctrl.Request], request ctrl.Request, i int) {
 	m.Helper()
 	o := &infrav1.ElementalMachine{}
@@ -170,8 +170,8 @@ func (m *bench) replace(q workqueue.TypedRateLimitingInterface[ctrl.Request], re
 	m.offer(q, host)
 }
 
-// BenchmarkHostOffered measures what a host that becomes free costs while so many
-// machines wait, for such hosts and for others.
+// BenchmarkHostOffered measures the handling of a host that becomes free, by the number of
+// machines that wait for such hosts and for others.
 func BenchmarkHostOffered(b *testing.B) {
 	for _, waiting := range []int{0, 300, 3000} {
 		b.Run(fmt.Sprintf("waiting=%d", waiting), func(b *testing.B) {

@@ -12,48 +12,42 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/util"
-	"sigs.k8s.io/cluster-api/util/annotations"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/claim"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubevip"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
 )
 
 const (
-	// conflictDelay lets the cache catch up with a write that won against ours.
-	conflictDelay = 100 * time.Millisecond
-	// waitingDelay is how often a machine without a host looks by itself. Hosts
-	// that become free wake it; this only catches what no event tells, such as
-	// a woken machine that was deleted before it could take the host.
+	// waitingDelay is the interval at which a machine without a host looks for one.
+	// A host that becomes free wakes the machine earlier. The interval only covers
+	// lost wake-ups: a woken machine may be deleted before it claims the host.
 	waitingDelay = 2 * time.Minute
-	// nominatedDelay is for machines that found all suitable hosts about to be
-	// claimed by others; some of those claims may yet fail.
+	// nominatedDelay is for machines whose available hosts are all nominated for
+	// other machines; some of those claims may still fail.
 	nominatedDelay = time.Second
-	// bindAttempts bounds retries against harmless writes to the same host.
+	// bindAttempts bounds the retries after conflicts with writes that do not change
+	// the claim.
 	bindAttempts = 5
 )
 
-// claim sees to it that a host is bound to the machine. bound is false while
-// there is none.
-func (r *Reconciler) claim(ctx context.Context, s *scope) (bound bool, _ ctrl.Result, _ error) {
+// reconcileClaim binds a host to the machine. bound is false as long as no host is
+// bound.
+func (r *Reconciler) reconcileClaim(ctx context.Context, s *scope) (bound bool, _ ctrl.Result, _ error) {
 	if s.machine.Spec.HostRef != nil {
-		keep, err := r.keepChoice(ctx, s)
-		if err != nil || keep || s.hostLost != "" {
-			return keep, ctrl.Result{}, err
+		bound, err := r.bindRecordedHost(ctx, s)
+		if err != nil || bound || s.hostLost != "" {
+			return bound, ctrl.Result{}, err
 		}
 		s.host = nil
 	}
 	if !mayClaim(s) {
 		return false, ctrl.Result{}, nil
 	}
-	host, release, err := r.choose(ctx, s)
+	host, release, err := r.chooser().choose(ctx, s)
 	if err != nil {
 		return false, ctrl.Result{}, err
 	}
@@ -61,44 +55,44 @@ func (r *Reconciler) claim(ctx context.Context, s *scope) (bound bool, _ ctrl.Re
 		if s.noHost == "" {
 			return false, ctrl.Result{RequeueAfter: nominatedDelay}, nil
 		}
-		return false, ctrl.Result{RequeueAfter: waitingDelay}, nil
+		return false, ctrl.Result{RequeueAfter: waitingDelay}, r.replaceInOtherDomain(ctx, s)
 	}
-	if err := r.take(ctx, s, host); err != nil {
+	if err := r.claimHost(ctx, s, host); err != nil {
 		release()
 		if errors.Is(err, claim.ErrTaken) {
-			return false, ctrl.Result{RequeueAfter: conflictDelay}, nil
+			return false, ctrl.Result{RequeueAfter: reconcile.ConflictDelay}, nil
 		}
 		return false, ctrl.Result{}, err
 	}
-	s.waits = false
+	s.waiting = false
 	return true, ctrl.Result{}, nil
 }
 
-// keepChoice holds on to the host recorded in spec.hostRef: it is bound
-// already, or was about to be when the manager stopped. It reports false with
-// no hostLost where another host must be chosen.
-func (r *Reconciler) keepChoice(ctx context.Context, s *scope) (bool, error) {
+// bindRecordedHost binds the host recorded in spec.hostRef, if it is not bound
+// already. It reports false without an error and without s.hostLost if another host
+// must be chosen.
+func (r *Reconciler) bindRecordedHost(ctx context.Context, s *scope) (bound bool, _ error) {
 	ref := s.machine.Spec.HostRef
 	if isBoundTo(s.host, ref) {
 		return true, nil
 	}
-	// The cache may be behind: nothing is concluded from it alone.
+	// The cache may be stale, so the API server decides.
 	live := &infrav1.ElementalHost{}
 	err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: s.machine.Namespace, Name: ref.Name}, live)
 	if client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("reading host %s: %w", ref.Name, err)
 	}
-	gone := apierrors.IsNotFound(err)
-	if !gone {
+	missing := apierrors.IsNotFound(err)
+	if !missing {
 		s.host = live
 		if isBoundTo(live, ref) {
 			return true, nil
 		}
 	}
 	switch {
-	case gone:
-		// It may have run the bootstrap data, and still be at it: the same data on
-		// a second host would make two Nodes, or two clusters, of one Machine.
+	case missing:
+		// The host may have run the bootstrap data, or may still run it. The same data
+		// on a second host would make two Nodes, or two clusters, of one Machine.
 		s.hostLost = fmt.Sprintf("ElementalHost %s does not exist any more; delete the Machine to have it replaced", ref.Name)
 		return false, nil
 	case s.machine.Spec.ProviderID != "":
@@ -107,8 +101,8 @@ func (r *Reconciler) keepChoice(ctx context.Context, s *scope) (bool, error) {
 	case !mayClaim(s):
 		return false, nil
 	}
-	chosen, err := r.chosen(ctx, s)
-	if err != nil || !chosen {
+	current, err := choiceIsCurrent(ctx, r.APIReader, s.machine)
+	if err != nil || !current {
 		return false, err
 	}
 	switch err := r.bind(ctx, s, live); {
@@ -120,127 +114,35 @@ func (r *Reconciler) keepChoice(ctx context.Context, s *scope) (bool, error) {
 	return true, nil
 }
 
-// chosen reports whether the machine still has the choice we know of. While it
-// was being made another manager may have made another, or let the machine go;
-// a host bound nevertheless would be nobody's.
-func (r *Reconciler) chosen(ctx context.Context, s *scope) (bool, error) {
+// choiceIsCurrent reads the machine past the cache and reports whether it still has
+// the same spec.hostRef and is not being deleted. Another manager may have chosen
+// another host or removed the finalizer; a host bound after that would be lost.
+func choiceIsCurrent(ctx context.Context, c client.Reader, machine *infrav1.ElementalMachine) (bool, error) {
 	live := &infrav1.ElementalMachine{}
-	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(s.machine), live); err != nil {
+	if err := c.Get(ctx, client.ObjectKeyFromObject(machine), live); err != nil {
 		if apierrors.IsNotFound(err) {
 			return false, nil
 		}
-		return false, fmt.Errorf("reading machine %s again: %w", s.machine.Name, err)
+		return false, fmt.Errorf("reading machine %s again: %w", machine.Name, err)
 	}
 	ref := live.Spec.HostRef
-	return live.DeletionTimestamp.IsZero() && ref != nil && *ref == *s.machine.Spec.HostRef, nil
+	return live.DeletionTimestamp.IsZero() && ref != nil && *ref == *machine.Spec.HostRef, nil
 }
 
 func isBoundTo(host *infrav1.ElementalHost, ref *infrav1.HostReference) bool {
 	return host != nil && host.Spec.Claim != nil && host.Spec.Claim.ID == ref.ClaimID && host.Spec.Claim.Phase == infrav1.ClaimBound
 }
 
-// candidates returns the hosts that the machine may choose from. The first
-// control-plane machine of a cluster has no choice where the endpoint is a
-// host's address: any other host would answer to nobody there.
-func (r *Reconciler) candidates(ctx context.Context, s *scope, request placement.Request) ([]*infrav1.ElementalHost, error) {
-	endpointHost := firstHost(s)
-	if endpointHost == "" {
-		return r.list(ctx, s, index.Free)
-	}
-	own, err := r.list(ctx, s, s.cluster.Name)
-	if err != nil {
-		return nil, err
-	}
-	for _, host := range own {
-		if host.Name != endpointHost {
-			continue
-		}
-		if host.Spec.Claim.Phase == infrav1.ClaimBound {
-			return r.list(ctx, s, index.Free)
-		}
-		why, ok := request.Suits(host)
-		if ok {
-			return []*infrav1.ElementalHost{host}, nil
-		}
-		s.noHost = fmt.Sprintf("Host %s, whose address is the cluster's endpoint, can't be used now: %s", host.Name, why)
-		return nil, nil
-	}
-	s.noHost = fmt.Sprintf("Host %s, whose address is the cluster's endpoint, is not yet reserved for the cluster", endpointHost)
-	return nil, nil
+// isClaimedBy reports whether the host's claim is the one in ref, in any phase.
+func isClaimedBy(host *infrav1.ElementalHost, ref *infrav1.HostReference) bool {
+	return host != nil && ref != nil && host.Spec.Claim != nil && host.Spec.Claim.ID == ref.ClaimID
 }
 
-// firstHost names the host that the cluster's first control-plane machine must
-// take; blank where there is none or the machine is not the first.
-func firstHost(s *scope) string {
-	if s.infraCluster == nil || reservedFor(s) == "" || s.infraCluster.Spec.ControlPlaneEndpointPolicy.HostRef == nil {
-		return ""
-	}
-	if ptr.Deref(s.cluster.Status.Initialization.ControlPlaneInitialized, false) {
-		return ""
-	}
-	return s.infraCluster.Spec.ControlPlaneEndpointPolicy.HostRef.Name
-}
-
-// requestFor says what the machine asks for.
-func (r *Reconciler) requestFor(ctx context.Context, s *scope) placement.Request {
-	request := placement.Request{
-		HostName:           s.machine.Spec.HostName,
-		Selector:           r.Selectors.Compile(ctx, s.machine.Spec.HostSelector),
-		FailureDomainLabel: failureDomainLabel(s.infraCluster),
-		ReservedFor:        reservedFor(s),
-	}
-	if s.owner != nil {
-		request.FailureDomain = s.owner.Spec.FailureDomain
-	}
-	if c := s.infraCluster; c != nil && request.ReservedFor != "" && c.Spec.ControlPlaneEndpointPolicy.VIP != nil {
-		request.Able = kubevip.Able(c.Spec.ControlPlaneEndpointPolicy.VIP, c.Spec.ControlPlaneEndpoint.Host)
-	}
-	return request
-}
-
-// reservedFor names the cluster whose reservation the machine may use; blank for
-// workers.
-func reservedFor(s *scope) string {
-	if s.owner == nil || s.cluster == nil || !util.IsControlPlaneMachine(s.owner) {
-		return ""
-	}
-	return s.cluster.Name
-}
-
-func failureDomainLabel(c *infrav1.ElementalCluster) string {
-	if c != nil && c.Spec.FailureDomains.HostLabel != "" {
-		return c.Spec.FailureDomains.HostLabel
-	}
-	return infrav1.DefaultFailureDomainLabel
-}
-
-// list returns hosts of the machine's namespace by who has claimed them; all
-// where that is blank. They are the cache's own and must not be changed.
-func (r *Reconciler) list(ctx context.Context, s *scope, claimedBy string) ([]*infrav1.ElementalHost, error) {
-	options := []client.ListOption{client.InNamespace(s.machine.Namespace), client.UnsafeDisableDeepCopy}
-	if claimedBy != "" {
-		options = append(options, client.MatchingFields{index.HostByCluster: claimedBy})
-	}
-	if r.WatchFilter != "" {
-		// Of other hosts this manager would hear nothing.
-		options = append(options, client.MatchingLabels{clusterv1.WatchLabel: r.WatchFilter})
-	}
-	hosts := &infrav1.ElementalHostList{}
-	if err := r.Client.List(ctx, hosts, options...); err != nil {
-		return nil, fmt.Errorf("listing hosts: %w", err)
-	}
-	out := make([]*infrav1.ElementalHost, len(hosts.Items))
-	for i := range hosts.Items {
-		out[i] = &hosts.Items[i]
-	}
-	return out, nil
-}
-
-// take records the choice on the machine and then binds the host.
-func (r *Reconciler) take(ctx context.Context, s *scope, host *infrav1.ElementalHost) error {
+// claimHost records the choice on the machine and then binds the host.
+func (r *Reconciler) claimHost(ctx context.Context, s *scope, host *infrav1.ElementalHost) error {
 	if host.Spec.Claim != nil {
-		// An endpoint that was exchanged leaves a Machine behind that is being
-		// deleted; the cache may not show it yet.
+		// A reserved host. When the endpoint's host is exchanged, the Machine made for
+		// the former endpoint is deleted, and the cache may not show that yet.
 		owner := &clusterv1.Machine{}
 		if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(s.owner), owner); err != nil {
 			return fmt.Errorf("reading Machine %s: %w", s.owner.Name, err)
@@ -260,14 +162,14 @@ func (r *Reconciler) take(ctx context.Context, s *scope, host *infrav1.Elemental
 	return r.bind(ctx, s, host)
 }
 
-// bind binds the host to the recorded choice. Conflicts with writes that do not
-// concern the claim, such as an agent's report, are tried again.
+// bind binds the host to the recorded choice. It retries after conflicts with writes
+// that do not change the claim, such as an agent's report.
 func (r *Reconciler) bind(ctx context.Context, s *scope, host *infrav1.ElementalHost) error {
-	request, ref := r.requestFor(ctx, s), s.machine.Spec.HostRef
+	constraints, ref := constraintsFor(ctx, r.Selectors, s), s.machine.Spec.HostRef
 	var err error
 	for range bindAttempts {
-		if why, ok := request.Suits(host); !ok && !isBoundTo(host, ref) {
-			return fmt.Errorf("claiming host %s, which is %s by now: %w", host.Name, why, claim.ErrTaken)
+		if reason, ok := constraints.Available(host); !ok && !isBoundTo(host, ref) {
+			return fmt.Errorf("claiming host %s, which is now %s: %w", host.Name, reason, claim.ErrTaken)
 		}
 		err = claim.Bind(ctx, r.Client, host, infrav1.HostClaim{
 			ID: ref.ClaimID, ClusterName: s.cluster.Name, MachineName: machineName(s), Role: role(s),
@@ -278,22 +180,22 @@ func (r *Reconciler) bind(ctx context.Context, s *scope, host *infrav1.Elemental
 		if !apierrors.IsConflict(err) {
 			return err
 		}
+		// Read the host first, then the machine: a choice that another manager replaced
+		// in between is noticed here, or else the host's resourceVersion is too old.
 		if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(host), host); err != nil {
 			return fmt.Errorf("reading host %s again: %w", host.Name, err)
 		}
-		// In this order: a choice that was replaced before this look at the
-		// machine is seen by it, and the host's resourceVersion is older.
-		if chosen, err := r.chosen(ctx, s); err != nil {
+		if current, err := choiceIsCurrent(ctx, r.APIReader, s.machine); err != nil {
 			return err
-		} else if !chosen {
-			return fmt.Errorf("claiming host %s, which another was chosen instead of: %w", host.Name, claim.ErrTaken)
+		} else if !current {
+			return fmt.Errorf("claiming host %s, which the machine no longer refers to: %w", host.Name, claim.ErrTaken)
 		}
 	}
 	return err
 }
 
-// role is what the machine is in its cluster. Control planes begin on one
-// machine; there are others only when that one is up.
+// role returns the machine's role in its cluster. The first control-plane machine
+// initializes the control plane; others are made only after that.
 func role(s *scope) infrav1.ClaimRole {
 	switch {
 	case s.owner == nil || !util.IsControlPlaneMachine(s.owner):
@@ -305,62 +207,21 @@ func role(s *scope) infrav1.ClaimRole {
 	}
 }
 
-// confirm takes over a host that was just bound, unless the machine is not its
-// any more: another manager may have let the machine go in between, and did not
-// see this host.
+// confirm checks, after the host was bound, that the machine still refers to it, and
+// releases the host otherwise. Another manager may have removed the machine's
+// finalizer before the host was bound, and did not see this host.
 func (r *Reconciler) confirm(ctx context.Context, s *scope, host *infrav1.ElementalHost) error {
-	chosen, err := r.chosen(ctx, s)
+	current, err := choiceIsCurrent(ctx, r.APIReader, s.machine)
 	if err != nil {
 		return err
 	}
-	if !chosen {
+	if !current {
 		if err := claim.Release(ctx, r.Client, host, s.machine.Spec.HostRef.ClaimID, s.machine.Spec.Release.EraseDataDisks); err != nil {
 			return err
 		}
-		return fmt.Errorf("claiming host %s for a machine that is being deleted or has another: %w", host.Name, claim.ErrTaken)
+		return fmt.Errorf("claiming host %s for a machine that is being deleted or has another host: %w", host.Name, claim.ErrTaken)
 	}
 	s.host = host
 	r.Recorder.Eventf(s.machine, host, corev1.EventTypeNormal, infrav1.HostClaimedReason, "Claim", "Claimed host %s", host.Name)
-	return nil
-}
-
-// moveBlock is the value of Cluster API's block-move annotation on a machine
-// whose host is being bootstrapped; values of others are theirs.
-const moveBlock = "elemental-bootstrap"
-
-// blockMove has `clusterctl move` wait until the host is bootstrapped. It is put
-// on the machine rather than on the host because it costs no write there.
-func blockMove(m *infrav1.ElementalMachine) {
-	if _, blocked := m.Annotations[clusterctlv1.BlockMoveAnnotation]; !blocked {
-		annotations.AddAnnotations(m, map[string]string{clusterctlv1.BlockMoveAnnotation: moveBlock})
-	}
-}
-
-func allowMove(m *infrav1.ElementalMachine) {
-	if m.Annotations[clusterctlv1.BlockMoveAnnotation] == moveBlock {
-		delete(m.Annotations, clusterctlv1.BlockMoveAnnotation)
-	}
-}
-
-func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) error {
-	if controllerutil.ContainsFinalizer(s.machine, infrav1.MachineFinalizer) {
-		return nil
-	}
-	return r.patchSpec(ctx, s, "adding finalizer", func(m *infrav1.ElementalMachine) {
-		controllerutil.AddFinalizer(m, infrav1.MachineFinalizer)
-	})
-}
-
-// patchSpec changes spec or metadata, if nobody else has changed the machine
-// since it was read. status in memory is kept.
-func (r *Reconciler) patchSpec(ctx context.Context, s *scope, doing string, change func(*infrav1.ElementalMachine)) error {
-	before := s.machine.DeepCopy()
-	after := s.machine.DeepCopy()
-	change(after)
-	if err := r.Client.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("%s: %w", doing, err)
-	}
-	after.Status = s.machine.Status
-	*s.machine = *after
 	return nil
 }

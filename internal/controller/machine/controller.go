@@ -4,28 +4,28 @@ import (
 	"context"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
-	"sigs.k8s.io/cluster-api/util/annotations"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/ownership"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
 )
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalmachines,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalmachines/status,verbs=patch
-// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalmachines/finalizers,verbs=update
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalhosts,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalclusters,verbs=get;list;watch
-// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;clusters/status;machines/status,verbs=get;list;watch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=get;list;watch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
@@ -33,50 +33,59 @@ import (
 type Reconciler struct {
 	// Client reads from the cache and writes.
 	Client client.Client
-	// APIReader reads past the cache, where a stale answer could cost a host.
+	// APIReader reads past the cache. It is used where a stale answer could bind a
+	// host to the wrong machine or lose it.
 	APIReader client.Reader
 	// Recorder records Events on ElementalMachines.
 	Recorder events.EventRecorder
 	// Clock is the time source.
 	Clock clock.PassiveClock
-	// Selectors compiles the machines' selectors; nil: each time anew.
+	// Selectors compiles the machines' selectors; nil compiles them without a cache.
 	Selectors *selector.Compiler
-	// Nominations are shared with the reconciler of ElementalClusters; nil: workers may
-	// choose the same host, and all but one choose again.
+	// Nominations are shared with the reconciler of ElementalClusters. With nil,
+	// workers may choose the same host, and all but one choose again.
 	Nominations *placement.Nominations
 	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter that
 	// objects must have; blank for all.
 	WatchFilter string
 
-	// offers are the hosts that may be had; nil: they are listed each time.
-	offers       *placement.Pool
+	// freeHosts is filled by watch events; with nil the hosts are listed each time.
+	freeHosts    *placement.Candidates
 	waiting      waitlist
-	explanations explanations
+	explanations explanationCache
 }
 
-// scope is what one reconcile has read and found out. It has no methods that
-// read or write.
+// scope holds what one reconcile has read and found out. It has no methods.
 type scope struct {
 	machine *infrav1.ElementalMachine
-	// owner is the Machine; nil while Cluster API has not yet set it.
+	// owner is the Machine; nil unless it and the machine refer to each other.
 	owner *clusterv1.Machine
-	// cluster is nil when it does not exist.
+	// mismatch says why the Machine in the owner reference is not the owner; blank if it
+	// is, or does not exist.
+	mismatch string
+	// cluster is nil if it does not exist.
 	cluster *clusterv1.Cluster
-	// infraCluster is nil when it does not exist.
+	// infraCluster is nil if it does not exist.
 	infraCluster *infrav1.ElementalCluster
-	// host is the one in spec.hostRef; nil when there is none.
+	// host is the host in spec.hostRef; nil if it does not exist.
 	host *infrav1.ElementalHost
-	// noHost says why no host could be chosen.
+	// noHost is the message why no host could be chosen.
 	noHost string
-	// hostLost says why the chosen host can't be used any more.
+	// elsewhere are the other failure domains with a host that the machine could have, if
+	// noHost is set.
+	elsewhere []string
+	// hostLost is the message why the chosen host can no longer be used.
 	hostLost string
-	// silent is true when a machine was let go without its host being reset.
-	silent bool
-	// waits is true when the machine looks for a host and has none.
-	waits bool
+	// timedOut is true if the finalizer was removed without a reset, because the
+	// host did not answer in time.
+	timedOut bool
+	// waiting is true if the machine looks for a host and has none.
+	waiting bool
 }
 
-// Reconcile brings one ElementalMachine a step further.
+func statusOf(m *infrav1.ElementalMachine) *infrav1.ElementalMachineStatus { return &m.Status }
+
+// Reconcile reconciles one ElementalMachine.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, reterr error) {
 	machine := &infrav1.ElementalMachine{}
 	if err := r.Client.Get(ctx, req.NamespacedName, machine); err != nil {
@@ -85,25 +94,28 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if !r.watches(machine) {
-		// It may have been ours.
+	if !reconcile.IsWatched(machine, r.WatchFilter) {
+		// Its label may have changed while it was waiting.
 		r.waiting.remove(req.NamespacedName)
 		return ctrl.Result{}, nil
 	}
 	s := &scope{machine: machine}
 	before := machine.Status.DeepCopy()
-	if err := r.read(ctx, s); err != nil {
+	if err := read(ctx, r.Client, s); err != nil {
 		return ctrl.Result{}, err
 	}
 	defer func() {
-		// It waits on after an error.
-		if !s.waits && reterr == nil {
+		// After an error the machine stays in the waitlist.
+		if !s.waiting && reterr == nil {
 			r.waiting.remove(req.NamespacedName)
 		}
 	}()
 	ctx = ctrl.LoggerInto(ctx, logger(ctx, s))
 
 	if paused(s) {
+		if err := r.unblockPausedMove(ctx, s); err != nil {
+			return reconcile.RequeueConflict(ctrl.Result{}, err)
+		}
 		return ctrl.Result{}, r.patchStatus(ctx, s, before)
 	}
 	step := r.reconcileNormal
@@ -111,48 +123,51 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		step = r.reconcileDelete
 	}
 	result, err := step(ctx, s)
-	if apierrors.IsConflict(err) {
-		// Somebody was quicker or the cache is behind; look again.
-		return ctrl.Result{RequeueAfter: conflictDelay}, nil
-	}
-	if !machine.DeletionTimestamp.IsZero() && len(machine.Finalizers) == 0 {
-		return result, err
-	}
-	if statusErr := r.patchStatus(ctx, s, before); statusErr != nil && err == nil {
-		if apierrors.IsConflict(statusErr) {
-			return ctrl.Result{RequeueAfter: conflictDelay}, nil
+	if deleted := !machine.DeletionTimestamp.IsZero() && len(machine.Finalizers) == 0; !deleted && !apierrors.IsConflict(err) {
+		if statusErr := r.patchStatus(ctx, s, before); err == nil {
+			err = statusErr
 		}
-		err = statusErr
 	}
-	return result, err
+	return reconcile.RequeueConflict(result, err)
 }
 
 func (r *Reconciler) reconcileNormal(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if s.owner == nil || s.cluster == nil {
+		// A new Machine may have the name of the former owner.
+		if s.mismatch != "" && hostFenced(s) {
+			return ctrl.Result{}, r.releaseFencedHost(ctx, s)
+		}
 		return ctrl.Result{}, nil
 	}
 	if err := r.ensureFinalizer(ctx, s); err != nil {
 		return ctrl.Result{}, err
 	}
-	if fenced(s) {
-		return ctrl.Result{}, r.giveUp(ctx, s)
+	if hostFenced(s) {
+		return ctrl.Result{}, r.releaseFencedHost(ctx, s)
+	}
+	if hostReleased(s) {
+		return ctrl.Result{}, r.deleteReleased(ctx, s)
 	}
 	if s.machine.Spec.HostRef == nil && !mayClaim(s) {
 		return ctrl.Result{}, nil
 	}
 	r.markProvisioned(s)
-	bound, result, err := r.claim(ctx, s)
+	bound, result, err := r.reconcileClaim(ctx, s)
 	if err != nil {
 		return result, err
 	}
 	if err := r.skipRemediation(ctx, s); err != nil || !bound {
 		return result, err
 	}
+	if err := r.blockMoveAgain(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
 	return ctrl.Result{}, r.observe(ctx, s)
 }
 
-// mayClaim keeps to the order of the InfraMachine contract: a host is claimed
-// once it can be used at once, never hoarded.
+// mayClaim reports whether the machine may claim a host. By the InfraMachine
+// contract it needs a provisioned cluster and bootstrap data, so that it uses the
+// host at once.
 func mayClaim(s *scope) bool {
 	return infrastructureProvisioned(s.cluster) &&
 		s.owner.Spec.Bootstrap.DataSecretName != nil &&
@@ -164,61 +179,54 @@ func infrastructureProvisioned(cluster *clusterv1.Cluster) bool {
 	return p != nil && *p
 }
 
-// paused treats a cluster that is referred to but missing as paused: on the
-// target of a move objects arrive one by one.
 func paused(s *scope) bool {
-	if s.cluster == nil {
-		return annotations.HasPaused(s.machine) || (s.owner != nil && s.machine.DeletionTimestamp.IsZero())
-	}
-	return annotations.IsPaused(s.cluster, s.machine)
+	return reconcile.IsPaused(s.cluster, s.machine, s.owner != nil || s.mismatch != "")
 }
 
-func (r *Reconciler) read(ctx context.Context, s *scope) error {
-	var err error
-	if s.owner, err = util.GetOwnerMachine(ctx, r.Client, s.machine.ObjectMeta); client.IgnoreNotFound(err) != nil {
+// read reads the objects that belong to s.machine. The owner reference alone proves
+// nothing, so the Machine has to name s.machine, too (docs/adr/0044).
+func read(ctx context.Context, c client.Client, s *scope) error {
+	owner, err := util.GetOwnerMachine(ctx, c, s.machine.ObjectMeta)
+	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("getting owner Machine: %w", err)
 	}
-	key := client.ObjectKey{Namespace: s.machine.Namespace, Name: clusterName(s)}
-	if key.Name != "" {
-		cluster := &clusterv1.Cluster{}
-		switch err := r.Client.Get(ctx, key, cluster); {
-		case err == nil:
-			s.cluster = cluster
-		case !apierrors.IsNotFound(err):
-			return fmt.Errorf("getting Cluster: %w", err)
+	if owner != nil {
+		if s.mismatch = ownership.InfraMachineMismatch(s.machine, owner); s.mismatch == "" {
+			s.owner = owner
 		}
 	}
-	if s.cluster != nil && s.cluster.Spec.InfrastructureRef.Name != "" {
-		infraCluster := &infrav1.ElementalCluster{}
-		switch err := r.Client.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: s.cluster.Spec.InfrastructureRef.Name}, infraCluster); {
-		case err == nil:
-			s.infraCluster = infraCluster
-		case !apierrors.IsNotFound(err):
+	namespace := s.machine.Namespace
+	if s.cluster, err = reconcile.Get(ctx, c, namespace, clusterName(s), &clusterv1.Cluster{}); err != nil {
+		return fmt.Errorf("getting Cluster: %w", err)
+	}
+	if s.cluster != nil {
+		s.infraCluster, err = reconcile.Get(ctx, c, namespace, s.cluster.Spec.InfrastructureRef.Name, &infrav1.ElementalCluster{})
+		if err != nil {
 			return fmt.Errorf("getting ElementalCluster: %w", err)
+		}
+		// The Cluster may name an object of another kind.
+		if s.infraCluster != nil && !ownership.NamesInfraCluster(s.cluster, s.infraCluster) {
+			s.infraCluster = nil
 		}
 	}
 	if ref := s.machine.Spec.HostRef; ref != nil {
-		host := &infrav1.ElementalHost{}
-		switch err := r.Client.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: ref.Name}, host); {
-		case err == nil:
-			s.host = host
-		case !apierrors.IsNotFound(err):
+		if s.host, err = reconcile.Get(ctx, c, namespace, ref.Name, &infrav1.ElementalHost{}); err != nil {
 			return fmt.Errorf("getting ElementalHost: %w", err)
 		}
 	}
 	return nil
 }
 
-// clusterName is the name of the machine's Cluster. The label is the contract's;
-// the owner has it too while the label is not yet there.
+// clusterName returns the name of the machine's Cluster: the owner's, which can't
+// change. Without an owner it is the label's.
 func clusterName(s *scope) string {
-	if name := s.machine.Labels[clusterv1.ClusterNameLabel]; name != "" || s.owner == nil {
-		return name
+	if s.owner != nil {
+		return s.owner.Spec.ClusterName
 	}
-	return s.owner.Spec.ClusterName
+	return s.machine.Labels[clusterv1.ClusterNameLabel]
 }
 
-// machineName is the Machine's name.
+// machineName returns the name of the owner Machine, also if it no longer exists.
 func machineName(s *scope) string {
 	if s.owner != nil {
 		return s.owner.Name
@@ -243,4 +251,18 @@ func logger(ctx context.Context, s *scope) klog.Logger {
 		log = log.WithValues("ElementalHost", klog.KRef(s.machine.Namespace, s.machine.Spec.HostRef.Name))
 	}
 	return log
+}
+
+// Cluster API's finalizers.EnsureFinalizer sets no optimistic lock.
+func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) error {
+	if controllerutil.ContainsFinalizer(s.machine, infrav1.MachineFinalizer) {
+		return nil
+	}
+	return r.patchSpec(ctx, s, "adding finalizer", func(m *infrav1.ElementalMachine) {
+		controllerutil.AddFinalizer(m, infrav1.MachineFinalizer)
+	})
+}
+
+func (r *Reconciler) patchSpec(ctx context.Context, s *scope, doing string, change func(*infrav1.ElementalMachine)) error {
+	return reconcile.PatchSpec(ctx, r.Client, s.machine, statusOf, doing, change)
 }

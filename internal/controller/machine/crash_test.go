@@ -16,9 +16,9 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/machine"
 )
 
-// live takes a machine from its making to its end and checks each station. It
-// returns how many writes the reconcilers made.
-func live(t *testing.T, failAt int, moment controllertest.Moment) int {
+// runLifecycle creates, provisions and deletes a machine and checks each step. It returns
+// the number of writes by the reconcilers.
+func runLifecycle(t *testing.T, failAt int, moment controllertest.Moment) int {
 	t.Helper()
 	f := newFixture(t)
 	hosts := []*infrav1.ElementalHost{f.Host("h1"), f.Host("h2")}
@@ -57,23 +57,21 @@ func live(t *testing.T, failAt int, moment controllertest.Moment) int {
 	return len(f.Client.Writes())
 }
 
-// Whichever write fails or stays unanswered, and with reconcilers that remember
-// nothing afterwards: the same machine gets the same one host, and gives it back.
+// Whichever write fails or gets no response, and although the reconcilers are new
+// afterwards, the machine gets the same host, and only that host, and releases it.
 func TestCrashAtEveryWrite(t *testing.T) {
 	const never = 1 << 30
-	writes := live(t, never, controllertest.BeforeWrite)
+	writes := runLifecycle(t, never, controllertest.BeforeWrite)
 	NewWithT(t).Expect(writes).To(BeNumerically(">=", 10))
-	for n := 1; n <= writes; n++ {
-		for _, moment := range []controllertest.Moment{controllertest.BeforeWrite, controllertest.AfterWrite} {
-			t.Run(fmt.Sprintf("%s %d", moment, n), func(t *testing.T) {
-				t.Parallel()
-				live(t, n, moment)
-			})
-		}
+	for n, moment := range controllertest.Crashes(writes) {
+		t.Run(fmt.Sprintf("%s %d", moment, n), func(t *testing.T) {
+			t.Parallel()
+			runLifecycle(t, n, moment)
+		})
 	}
 }
 
-// staleHosts is a client whose cache shows hosts as they were.
+// staleHosts returns a client whose cache still shows the hosts in an old state.
 func staleHosts(f *fixture, as ...*infrav1.ElementalHost) client.Client {
 	live, err := client.NewWithWatch(env.Config, client.Options{Scheme: env.Scheme})
 	f.Expect(err).NotTo(HaveOccurred())
@@ -116,7 +114,7 @@ func withCache(f *fixture, c client.Client) *machine.Reconciler {
 	return &machine.Reconciler{Client: c, APIReader: f.Admin, Recorder: f.Recorder, Clock: f.Clock}
 }
 
-func TestStaleCacheDoesNotTakeAClaimedHost(t *testing.T) {
+func TestStaleCacheDoesNotClaimAClaimedHost(t *testing.T) {
 	f := newFixture(t)
 	f.Cluster("c")
 	host := f.Host("h1")
@@ -136,9 +134,9 @@ func TestStaleCacheDoesNotTakeAClaimedHost(t *testing.T) {
 	f.Expect(other.Spec.HostRef.Name).To(Equal("h2"))
 }
 
-// The claim was made a moment ago and the cache does not show it: the machine
-// must not go without a release.
-func TestStaleCacheDoesNotLetAMachineGo(t *testing.T) {
+// The cache does not show the claim yet. The machine must not be deleted before its host
+// is released.
+func TestStaleCacheDoesNotPreventARelease(t *testing.T) {
 	f := newFixture(t)
 	f.Cluster("c")
 	host := f.Host("h1")
@@ -166,9 +164,9 @@ func TestStaleCacheDoesNotLoseABoundHost(t *testing.T) {
 	f.Expect(claimOf(host)).To(Equal("Bound m"))
 }
 
-// A manager that was deposed writes on for a moment: while it binds a host,
-// another deletes the machine or chooses another host for it.
-func TestBindAgainstAnotherManager(t *testing.T) {
+// A manager that lost leadership may still bind a host, while the new leader deletes the
+// machine or chooses another host.
+func TestBindAfterLossOfLeadership(t *testing.T) {
 	for name, meanwhile := range map[string]func(*fixture, *infrav1.ElementalMachine){
 		"machine gone": func(f *fixture, m *infrav1.ElementalMachine) {
 			f.Delete(m)
@@ -208,7 +206,7 @@ func TestBindAgainstAnotherManager(t *testing.T) {
 			f.Expect(client.IgnoreNotFound(err)).To(Succeed())
 			f.Expect(once).To(BeFalse())
 			f.Refresh(host)
-			f.Expect(claimOf(host)).To(Equal("Releasing m"), "a host that nobody would release is released by who bound it")
+			f.Expect(claimOf(host)).To(Equal("Releasing m"), "the manager that bound the host must release it, because no other manager knows of it")
 		})
 	}
 }

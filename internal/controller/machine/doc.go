@@ -1,11 +1,10 @@
-// Package machine reconciles ElementalMachines: it claims a host, watches the
-// agent bootstrap it, and releases it.
+// Package machine reconciles ElementalMachines: it claims a host, observes its bootstrap,
+// and releases it.
 //
-// A claim takes two writes. First the choice is recorded on the machine
-// (spec.hostRef, with a new claim ID), then the host is bound to that ID
-// (spec.claim, internal/claim). The host is the authority. A crash between the
-// two is mended by the next reconcile, which finds the choice and binds it, or
-// finds the host taken and chooses again. Every write to a spec carries the
-// resourceVersion it was decided on, so that a stale cache or a deposed manager
-// loses.
+// A claim takes two writes. The first records the choice on the machine (spec.hostRef,
+// with a new claim ID). The second binds the host to that ID (spec.claim, package claim).
+// The host is the authority. After a crash between the two, the next reconcile finds the
+// recorded choice and binds the host, or finds that the host is taken and chooses again.
+// Every write to a spec has an optimistic lock, so that a write based on a stale cache, or
+// by a manager that lost leadership, fails.
 package machine

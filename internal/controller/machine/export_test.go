@@ -2,14 +2,14 @@ package machine
 
 import "github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 
-// AddIndexes lets tests list as the manager does.
+// AddIndexes registers the indexes that the reconciler uses.
 var AddIndexes = addIndexes
 
-// HostHandler is what hears of changes to hosts.
+// HostHandler returns the handler of ElementalHost events.
 var HostHandler = (*Reconciler).hostHandler
 
-// KeepOffers has a reconciler keep the hosts that may be had, as in a manager.
-func KeepOffers(r *Reconciler) { r.offers = placement.NewPool() }
+// KeepFreeHosts makes the reconciler maintain an index of free hosts, as in a manager.
+func KeepFreeHosts(r *Reconciler) { r.freeHosts = placement.NewCandidates() }
 
-// Waiting counts the machines that look for a host.
-func Waiting(r *Reconciler) int { return len(r.waiting.machines) }
+// WaitlistLen returns the number of machines that wait for a host.
+func WaitlistLen(r *Reconciler) int { return len(r.waiting.machines) }

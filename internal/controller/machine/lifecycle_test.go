@@ -18,7 +18,7 @@ const (
 	no  = metav1.ConditionFalse
 )
 
-func TestLifeOfAMachine(t *testing.T) {
+func TestLifecycle(t *testing.T) {
 	f := newFixture(t)
 	host := f.Host("h1", func(h *infrav1.ElementalHost) {
 		h.Labels = map[string]string{infrav1.DefaultFailureDomainLabel: "zone-a"}
@@ -43,7 +43,7 @@ func TestLifeOfAMachine(t *testing.T) {
 	f.reconcile(machine)
 	f.ExpectCondition(machine, infrav1.HostClaimedCondition, no, infrav1.WaitingForBootstrapDataReason)
 	f.Refresh(host)
-	f.Expect(host.Spec.Claim).To(BeNil(), "no host is hoarded by a machine that can't use it yet")
+	f.Expect(host.Spec.Claim).To(BeNil(), "a machine without bootstrap data must not claim a host")
 
 	controllertest.Change(f.Fixture, owner, func(o *clusterv1.Machine) { o.Spec.Bootstrap.DataSecretName = new("data") })
 	f.reconcile(machine)
@@ -53,14 +53,14 @@ func TestLifeOfAMachine(t *testing.T) {
 	f.Expect(host.Spec.Claim.Role).To(Equal(infrav1.RoleWorker))
 	f.Expect(*machine.Spec.HostRef).To(Equal(infrav1.HostReference{Name: "h1", ClaimID: host.Spec.Claim.ID}))
 	f.Expect(machine.Spec.ProviderID).To(BeEmpty())
-	f.Expect(machine.Annotations).To(HaveKey(clusterctlv1.BlockMoveAnnotation), "clusterctl move waits for bootstraps")
+	f.Expect(machine.Annotations).To(HaveKey(clusterctlv1.BlockMoveAnnotation), "clusterctl move must wait for the bootstrap")
 	f.ExpectCondition(machine, infrav1.HostClaimedCondition, yes, infrav1.HostClaimedReason)
 	f.ExpectCondition(machine, infrav1.BootstrappedCondition, no, infrav1.BootstrappingReason)
 
 	f.ReportOperation(host, infrav1.OperationBootstrap, infrav1.OperationRunning)
 	f.Client.Forget()
 	f.reconcile(machine)
-	f.Expect(f.Client.Writes()).To(BeEmpty(), "progress is on the host only")
+	f.Expect(f.Client.Writes()).To(BeEmpty(), "progress must be shown on the host only")
 
 	f.ReportOperation(host, infrav1.OperationBootstrap, infrav1.OperationSucceeded)
 	f.reconcile(machine)
@@ -77,10 +77,10 @@ func TestLifeOfAMachine(t *testing.T) {
 
 	f.Client.Forget()
 	f.reconcile(machine)
-	f.Expect(f.Client.Writes()).To(BeEmpty(), "a machine at rest is not written")
+	f.Expect(f.Client.Writes()).To(BeEmpty(), "an unchanged machine must not be written")
 }
 
-func TestFailedBootstrapIsShown(t *testing.T) {
+func TestConditionsShowAFailedBootstrap(t *testing.T) {
 	f := newFixture(t)
 	host := f.Host("h1")
 	f.Cluster("c")
@@ -165,15 +165,15 @@ func TestWatchFilter(t *testing.T) {
 	_, machine := f.Machine("c", "m", func(_ *clusterv1.Machine, m *infrav1.ElementalMachine) { m.Labels[clusterv1.WatchLabel] = "mine" })
 	f.reconciler.WatchFilter = "mine"
 	f.reconcile(other)
-	f.Expect(other.Status.Conditions).To(BeEmpty(), "another manager's machine is left alone, whoever woke it")
+	f.Expect(other.Status.Conditions).To(BeEmpty(), "the machine of another manager must not change")
 	f.reconcile(machine)
 	f.Refresh(mine)
-	f.Expect(claimOf(mine)).To(Equal("Bound m"), "of other managers' hosts nothing would be heard")
+	f.Expect(claimOf(mine)).To(Equal("Bound m"), "hosts of other managers must not be claimed, because this manager gets no events of them")
 }
 
-// A cluster that is moved or restored comes with spec and metadata only, under
-// new UIDs. What runs must not notice (decisions 1, 4 and 6).
-func TestCreateFromADump(t *testing.T) {
+// Objects that are moved or restored have spec and metadata only, and new UIDs. Running
+// hosts must not be affected (decisions 1, 4 and 6).
+func TestRestore(t *testing.T) {
 	f := newFixture(t)
 	f.Cluster("c")
 	const id = "4b1d0c6e"
@@ -190,7 +190,7 @@ func TestCreateFromADump(t *testing.T) {
 	})
 	before := host.Spec.DeepCopy()
 	f.reconcile(machine)
-	f.Expect(machine.Status.Initialization.Provisioned).To(HaveValue(BeTrue()), "at once, without a report")
+	f.Expect(machine.Status.Initialization.Provisioned).To(HaveValue(BeTrue()), "a restored machine is provisioned at once, without a report of the host")
 	f.ExpectCondition(machine, infrav1.ReadyCondition, yes, infrav1.ProvisionedReason)
 	f.settle([]*infrav1.ElementalMachine{machine}, []*infrav1.ElementalHost{host, free})
 	f.Refresh(host)
@@ -200,7 +200,7 @@ func TestCreateFromADump(t *testing.T) {
 	f.Expect(machine.Spec.HostRef.ClaimID).To(Equal(id))
 }
 
-func TestCreateFromADumpWhoseHostIsMissing(t *testing.T) {
+func TestRestoreWithoutTheHost(t *testing.T) {
 	f := newFixture(t)
 	f.Cluster("c")
 	free := f.Host("h0")
@@ -212,7 +212,7 @@ func TestCreateFromADumpWhoseHostIsMissing(t *testing.T) {
 	f.ExpectCondition(machine, infrav1.ReadyCondition, no, infrav1.HostMissingReason)
 	f.Expect(machine.Status.Initialization.Provisioned).To(HaveValue(BeTrue()))
 	f.Refresh(free)
-	f.Expect(claimOf(free)).To(Equal("free"), "what is missing is not replaced by the provider")
+	f.Expect(claimOf(free)).To(Equal("free"), "a missing host must not be replaced by another")
 }
 
 func TestDeleteForMoveReleasesNothing(t *testing.T) {
@@ -222,7 +222,7 @@ func TestDeleteForMoveReleasesNothing(t *testing.T) {
 	_, machine := f.Machine("c", "m")
 	f.reconcile(machine)
 	f.Delete(machine)
-	// clusterctl replaces the map of annotations of what it deletes.
+	// clusterctl replaces the map of annotations of the objects that it deletes.
 	controllertest.Change(f.Fixture, machine, func(m *infrav1.ElementalMachine) {
 		m.Annotations = map[string]string{clusterctlv1.DeleteForMoveAnnotation: ""}
 	})

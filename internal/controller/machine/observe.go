@@ -8,16 +8,17 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/plan"
 )
 
-// observe takes over what became of the host: its addresses and, once it is
-// bootstrapped, the providerID.
+// observe copies the host's addresses and failure domain to the machine and, once
+// the host is bootstrapped, sets the providerID.
 func (r *Reconciler) observe(ctx context.Context, s *scope) error {
-	if s.machine.Spec.ProviderID == "" && succeeded(s) {
+	if s.machine.Spec.ProviderID == "" && bootstrapSucceeded(s) {
 		err := r.patchSpec(ctx, s, "setting providerID", func(m *infrav1.ElementalMachine) {
 			m.Spec.ProviderID = plan.ProviderID(s.host)
-			allowMove(m)
+			unblockMove(m)
 		})
 		if err != nil {
 			return err
@@ -25,7 +26,7 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	}
 	r.markProvisioned(s)
 	status := &s.machine.Status
-	if domain := s.host.Labels[failureDomainLabel(s.infraCluster)]; domain != "" {
+	if domain := s.host.Labels[reconcile.FailureDomainLabel(s.infraCluster)]; domain != "" {
 		status.FailureDomain = domain
 	}
 	if len(s.host.Status.Addresses) > 0 {
@@ -34,9 +35,9 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// markProvisioned tells Cluster API of a providerID. One that is there already
-// was written when the host was bootstrapped; after a move or restore it is all
-// that tells so, because neither brings status back.
+// markProvisioned sets status.initialization.provisioned if the machine has a
+// providerID. After a move or restore, which do not bring status back, the providerID
+// is the only record that the host was bootstrapped.
 func (r *Reconciler) markProvisioned(s *scope) {
 	initialization := &s.machine.Status.Initialization
 	if s.machine.Spec.ProviderID == "" || ptr.Deref(initialization.Provisioned, false) {
@@ -46,12 +47,13 @@ func (r *Reconciler) markProvisioned(s *scope) {
 	r.Recorder.Eventf(s.machine, nil, corev1.EventTypeNormal, infrav1.ProvisionedReason, "Bootstrap", "%s is bootstrapped", s.machine.Spec.ProviderID)
 }
 
-func succeeded(s *scope) bool {
+func bootstrapSucceeded(s *scope) bool {
 	op := bootstrapOperation(s)
 	return op != nil && op.State == infrav1.OperationSucceeded
 }
 
-// bootstrapOperation is what the host reported of this machine's bootstrap.
+// bootstrapOperation returns the host's report on the bootstrap for this machine, or
+// nil.
 func bootstrapOperation(s *scope) *infrav1.HostOperation {
 	if s.host == nil || s.machine.Spec.HostRef == nil {
 		return nil
@@ -59,8 +61,8 @@ func bootstrapOperation(s *scope) *infrav1.HostOperation {
 	return s.host.Operation(infrav1.OperationBootstrap, s.machine.Spec.HostRef.ClaimID)
 }
 
-// addresses adds the host name, which is the Node's name, to what the host
-// reports.
+// addresses returns the addresses that the host reported, and the host name, which is
+// the Node's name.
 func addresses(host *infrav1.ElementalHost) []clusterv1.MachineAddress {
 	name := clusterv1.MachineAddress{Type: clusterv1.MachineHostName, Address: plan.Hostname(host)}
 	out := make([]clusterv1.MachineAddress, 0, len(host.Status.Addresses)+1)

@@ -13,7 +13,8 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
 )
 
-// bound makes a machine that has the host, provisioned if asked for.
+// bound creates a Machine whose ElementalMachine has claimed the host, and reports a
+// successful bootstrap if provisioned.
 func bound(f *fixture, host *infrav1.ElementalHost, name string, provisioned bool) (*clusterv1.Machine, *infrav1.ElementalMachine) {
 	f.T.Helper()
 	owner, machine := f.Machine("c", name, func(o *clusterv1.Machine, m *infrav1.ElementalMachine) {
@@ -32,7 +33,7 @@ func bound(f *fixture, host *infrav1.ElementalHost, name string, provisioned boo
 	return owner, machine
 }
 
-// remove takes the finalizer off a Machine that is being deleted, as core does at last.
+// remove removes the finalizer of a Machine that is being deleted, as Cluster API does.
 func remove(f *fixture, owner *clusterv1.Machine) {
 	f.T.Helper()
 	controllertest.Change(f.Fixture, owner, func(o *clusterv1.Machine) { o.Finalizers = nil })
@@ -62,7 +63,7 @@ func TestReleaseInOrder(t *testing.T) {
 		s.Cleanliness = &infrav1.HostCleanliness{State: infrav1.CleanlinessDirty, Leftovers: []string{"/var/lib/etcd"}}
 	})
 	both()
-	f.Expect(f.Exists(machine)).To(BeTrue(), "reset, but not clean")
+	f.Expect(f.Exists(machine)).To(BeTrue(), "the host is reset, but not clean")
 	f.Expect(f.ExpectCondition(machine, infrav1.ReadyCondition, no, infrav1.WaitingForResetReason).Message).To(ContainSubstring("/var/lib/etcd"))
 
 	f.Report(host, func(s *infrav1.ElementalHostStatus) {
@@ -71,7 +72,7 @@ func TestReleaseInOrder(t *testing.T) {
 	both()
 	f.Expect(f.Exists(machine)).To(BeFalse())
 	f.Refresh(host)
-	f.Expect(claimOf(host)).To(Equal("Releasing m"), "core deletes the Node only now; the host must not join under its name before")
+	f.Expect(claimOf(host)).To(Equal("Releasing m"), "Cluster API deletes the Node only now; before that the host must not join under its name")
 	f.ExpectCondition(host, infrav1.AvailableCondition, no, infrav1.WaitingForMachineGone)
 
 	remove(f, owner)
@@ -159,9 +160,10 @@ func TestDeletionWithoutOwnerOrCluster(t *testing.T) {
 	f.Expect(claimOf(host)).To(Equal("Releasing m"))
 }
 
-// While its host is silent a deleted machine waits only as long as another host
-// of its cluster shows that it is the host and not the line (decisions 2, 31).
-func TestSilentHost(t *testing.T) {
+// A machine that is being deleted waits for its disconnected host. The waiting time counts
+// only while another host of the cluster is connected, which shows that the network is up
+// (decisions 2, 31).
+func TestDisconnectedHost(t *testing.T) {
 	f := newFixture(t)
 	host, witness := f.Host("h1"), f.Host("h2")
 	f.Cluster("c")
@@ -173,7 +175,7 @@ func TestSilentHost(t *testing.T) {
 	f.Delete(machine)
 
 	f.Clock.Step(time.Hour)
-	f.Expect(f.reconcile(machine).RequeueAfter).To(BeZero(), "the whole site is dark: events end the wait, not time")
+	f.Expect(f.reconcile(machine).RequeueAfter).To(BeZero(), "the site is offline: only an event ends the wait")
 	f.ExpectCondition(machine, infrav1.ReadyCondition, no, infrav1.HostSilentReason)
 
 	f.SetConnection(witness, infrav1.ConnectionConnected)
@@ -183,15 +185,15 @@ func TestSilentHost(t *testing.T) {
 
 	f.SetConnection(witness, infrav1.ConnectionDisconnected)
 	f.Clock.Step(time.Minute)
-	f.Expect(f.reconcile(machine).RequeueAfter).To(BeZero(), "dark again")
+	f.Expect(f.reconcile(machine).RequeueAfter).To(BeZero(), "the site is offline again")
 	f.SetConnection(witness, infrav1.ConnectionConnected)
-	f.Expect(f.reconcile(machine).RequeueAfter).To(Equal(20*time.Second), "the time counts from its return")
+	f.Expect(f.reconcile(machine).RequeueAfter).To(Equal(20*time.Second), "the time counts from the return of the site")
 	f.Clock.Step(20 * time.Second)
 	f.reconcile(machine)
 	f.Expect(f.Exists(machine)).To(BeFalse())
 	f.Expect(f.Events()).To(ContainElement(ContainSubstring(infrav1.HostSilentReason)))
 
-	t.Log("The Machine goes; the record on the host stays, and does not hold up a move")
+	t.Log("The machine is deleted; the claim stays, and does not block clusterctl move")
 	remove(f, owner)
 	machines, hosts := []*infrav1.ElementalMachine{machine}, []*infrav1.ElementalHost{host}
 	f.settle(machines, hosts)
@@ -199,7 +201,7 @@ func TestSilentHost(t *testing.T) {
 	f.Expect(claimOf(host)).To(Equal("Releasing m"))
 	f.Expect(host.Annotations).NotTo(HaveKey(clusterctlv1.BlockMoveAnnotation))
 
-	t.Log("When it returns it is reset before anything else")
+	t.Log("When the host returns, it is reset first")
 	f.SetConnection(host, infrav1.ConnectionConnected)
 	f.settle(machines, hosts)
 	f.Refresh(host)
@@ -211,9 +213,9 @@ func TestSilentHost(t *testing.T) {
 	f.Expect(claimOf(host)).To(Equal("free"))
 }
 
-// A Machine whose finalizer was stripped and that was made anew under its name has
-// a host of its own.
-func TestReleaseSparesTheHostOfANamesake(t *testing.T) {
+// If a user removed a Machine's finalizer, a new Machine of the same name has its own host,
+// which must not be released.
+func TestReleaseSparesTheHostOfANewMachine(t *testing.T) {
 	f := newFixture(t)
 	host, fresh := f.Host("h1"), f.Host("h2")
 	f.Cluster("c")
@@ -237,10 +239,18 @@ func TestReleaseSparesTheHostOfANamesake(t *testing.T) {
 		f.Refresh(h)
 		claims[h.Name] = claimOf(h)
 	}
-	f.Expect(claims).To(Equal(map[string]string{"h1": "Releasing m", "h2": "Bound m", "h3": "Releasing m"}), "nobody else knows of the last")
+	f.Expect(claims).To(Equal(map[string]string{"h1": "Releasing m", "h2": "Bound m", "h3": "Releasing m"}), "h3 was bound for the machine under another claim ID")
 }
 
-func TestSilentHostThatReturnsInTime(t *testing.T) {
+// setTimeOfDeletion sets the clock to the time that the API server gave the deletion, which is
+// that of the real clock.
+func (f *fixture) setTimeOfDeletion(machine *infrav1.ElementalMachine) {
+	f.T.Helper()
+	f.Refresh(machine)
+	f.Clock.SetTime(machine.DeletionTimestamp.Time)
+}
+
+func TestDisconnectedHostThatReturnsInTime(t *testing.T) {
 	f := newFixture(t)
 	host, witness := f.Host("h1"), f.Host("h2")
 	f.Cluster("c")
@@ -248,14 +258,15 @@ func TestSilentHostThatReturnsInTime(t *testing.T) {
 	bound(f, witness, "w", true)
 	f.SetConnection(host, infrav1.ConnectionDisconnected)
 	f.Delete(machine)
-	f.Expect(f.reconcile(machine).RequeueAfter).To(BeNumerically("~", 20*time.Second, 3*time.Second))
+	f.setTimeOfDeletion(machine)
+	f.Expect(f.reconcile(machine).RequeueAfter).To(Equal(20 * time.Second))
 	f.SetConnection(host, infrav1.ConnectionConnected)
 	f.Clock.Step(time.Hour)
-	f.Expect(f.reconcile(machine).RequeueAfter).To(BeZero(), "a connected host gets all the time it needs")
+	f.Expect(f.reconcile(machine).RequeueAfter).To(BeZero(), "the wait for a connected host must have no limit")
 	f.Expect(f.Exists(machine)).To(BeTrue())
 }
 
-func TestSilentHostOfADeletedCluster(t *testing.T) {
+func TestDisconnectedHostOfADeletedCluster(t *testing.T) {
 	f := newFixture(t)
 	host := f.Host("h1")
 	cluster, _ := f.Cluster("c", func(c *clusterv1.Cluster, _ *infrav1.ElementalCluster) {
@@ -264,10 +275,11 @@ func TestSilentHostOfADeletedCluster(t *testing.T) {
 	_, machine := bound(f, host, "m", true)
 	f.SetConnection(host, infrav1.ConnectionDisconnected)
 	f.Delete(machine)
-	f.Expect(f.reconcile(machine).RequeueAfter).To(BeZero(), "a lone silent host is waited for")
+	f.setTimeOfDeletion(machine)
+	f.Expect(f.reconcile(machine).RequeueAfter).To(BeZero(), "without another host the wait must have no limit")
 	f.Delete(cluster)
-	f.Expect(f.reconcile(machine).RequeueAfter).To(BeNumerically("~", 20*time.Second, 2*time.Second))
-	f.Clock.Step(25 * time.Second)
+	f.Expect(f.reconcile(machine).RequeueAfter).To(Equal(20 * time.Second))
+	f.Clock.Step(20 * time.Second)
 	f.reconcile(machine)
 	f.Expect(f.Exists(machine)).To(BeFalse())
 	f.Refresh(host)

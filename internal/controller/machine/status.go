@@ -6,42 +6,30 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/plan"
 )
 
-// patchStatus writes conditions and what the steps put into status, in one
-// request and only if something changed.
+// patchStatus sets the conditions and writes status in one request, if it changed.
 func (r *Reconciler) patchStatus(ctx context.Context, s *scope, before *infrav1.ElementalMachineStatus) error {
-	now := metav1.NewTime(r.Clock.Now())
-	for _, c := range conditions(s) {
-		c.LastTransitionTime = now
-		c.ObservedGeneration = s.machine.Generation
-		meta.SetStatusCondition(&s.machine.Status.Conditions, c)
-	}
+	reconcile.SetConditions(&s.machine.Status.Conditions, s.machine.Generation, r.Clock.Now(), conditions(s)...)
 	keepObservedGeneration(before.Conditions, s.machine.Status.Conditions)
-	if equality.Semantic.DeepEqual(before, &s.machine.Status) {
-		return nil
+	written, err := reconcile.PatchStatus(ctx, r.Client, s.machine, statusOf, before)
+	if written {
+		r.recordFailure(s, before)
 	}
-	base := s.machine.DeepCopy()
-	base.Status = *before
-	after := s.machine.DeepCopy()
-	if err := r.Client.Status().Patch(ctx, after, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("writing status: %w", err)
-	}
-	r.events(s, before)
-	return nil
+	return err
 }
 
-// keepObservedGeneration leaves alone what a mere change of generation would
-// rewrite: our own writes to spec change no verdict. Ready follows the newest.
+// keepObservedGeneration keeps the former observedGeneration of conditions that did
+// not change otherwise. This controller's own writes to spec change the generation,
+// and would cost a status write each. Ready always has the newest generation.
 func keepObservedGeneration(before, after []metav1.Condition) {
 	for i := range after {
 		was := meta.FindStatusCondition(before, after[i].Type)
@@ -54,38 +42,33 @@ func keepObservedGeneration(before, after []metav1.Condition) {
 	}
 }
 
-// events tells of failures; successes are told where they happen.
-func (r *Reconciler) events(s *scope, before *infrav1.ElementalMachineStatus) {
+// recordFailure records an Event if the condition Ready has a new reason that is a
+// failure. Successes are recorded where they happen.
+func (r *Reconciler) recordFailure(s *scope, before *infrav1.ElementalMachineStatus) {
 	is := meta.FindStatusCondition(s.machine.Status.Conditions, infrav1.ReadyCondition)
 	was := meta.FindStatusCondition(before.Conditions, infrav1.ReadyCondition)
 	if is == nil || (was != nil && was.Reason == is.Reason) {
 		return
 	}
 	switch is.Reason {
-	case infrav1.BootstrapFailedReason, infrav1.NoHostReason, infrav1.HostMissingReason, infrav1.ResetFailedReason, infrav1.ResetPreventedReason:
+	case infrav1.BootstrapFailedReason, infrav1.NoHostReason, infrav1.NoHostInFailureDomainReason, infrav1.HostMissingReason,
+		infrav1.ResetFailedReason, infrav1.ResetPreventedReason:
 		r.Recorder.Eventf(s.machine, nil, corev1.EventTypeWarning, is.Reason, "Reconcile", "%s", is.Message)
 	}
 }
 
-// conditions says what is the case, from what was read. It is pure.
+// conditions returns the machine's conditions. It is pure.
 func conditions(s *scope) []metav1.Condition {
 	if paused(s) {
-		return []metav1.Condition{condition(clusterv1.PausedCondition, metav1.ConditionTrue, clusterv1.PausedReason, pausedMessage(s))}
+		return []metav1.Condition{reconcile.Paused(reconcile.PausedMessage(s.cluster))}
 	}
 	claimed, bootstrapped := hostClaimed(s), bootstrapped(s)
 	return []metav1.Condition{
 		claimed,
 		bootstrapped,
 		ready(s, claimed, bootstrapped),
-		condition(clusterv1.PausedCondition, metav1.ConditionFalse, clusterv1.NotPausedReason, ""),
+		reconcile.NotPaused(),
 	}
-}
-
-func pausedMessage(s *scope) string {
-	if s.cluster == nil {
-		return "The Cluster does not exist, which counts as paused"
-	}
-	return "The Cluster or this object is paused"
 }
 
 func condition(conditionType string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
@@ -98,11 +81,13 @@ func hostClaimed(s *scope) metav1.Condition {
 	}
 	ref := s.machine.Spec.HostRef
 	switch {
+	case s.mismatch != "":
+		return no(infrav1.ReferenceMismatchReason, s.mismatch)
 	case ref != nil && s.hostLost != "":
 		return no(infrav1.HostMissingReason, s.hostLost)
-	case fenced(s):
+	case hostFenced(s):
 		return no(infrav1.FencedReason, fmt.Sprintf("Host %s is fenced (%s); its Machine is deleted", s.host.Name, s.host.Spec.Fence.Reason))
-	case ref != nil && s.host != nil && s.host.Spec.Claim != nil && s.host.Spec.Claim.ID == ref.ClaimID:
+	case isClaimedBy(s.host, ref):
 		return condition(infrav1.HostClaimedCondition, metav1.ConditionTrue, infrav1.HostClaimedReason, "")
 	case s.owner == nil:
 		return no(infrav1.WaitingForOwnerReason, "Waiting for Cluster API to set the owner Machine")
@@ -110,18 +95,20 @@ func hostClaimed(s *scope) metav1.Condition {
 		return no(infrav1.WaitingForInfrastructureReason, "Waiting for the Cluster's infrastructure to be provisioned")
 	case s.owner.Spec.Bootstrap.DataSecretName == nil:
 		return no(infrav1.WaitingForBootstrapDataReason, "Waiting for the bootstrap provider to write the bootstrap data of Machine "+s.owner.Name)
+	case len(s.elsewhere) > 0:
+		return no(infrav1.NoHostInFailureDomainReason, keepMessage(s, infrav1.NoHostInFailureDomainReason, noHostInDomain(s)))
 	case s.noHost != "":
-		return no(infrav1.NoHostReason, stable(s, s.noHost))
+		return no(infrav1.NoHostReason, keepMessage(s, infrav1.NoHostReason, s.noHost))
 	default:
 		return no(infrav1.NoHostReason, "Choosing a host")
 	}
 }
 
-// stable keeps the former text as long as it names the same groups of hosts, so
-// that a fleet in motion does not make every waiting machine write.
-func stable(s *scope, message string) string {
+// keepMessage returns the former message if only numbers of hosts changed in it.
+// Otherwise each change of a host would cost a write for each waiting machine.
+func keepMessage(s *scope, reason, message string) string {
 	was := meta.FindStatusCondition(s.machine.Status.Conditions, infrav1.HostClaimedCondition)
-	if was != nil && was.Reason == infrav1.NoHostReason && withoutDigits(was.Message) == withoutDigits(message) {
+	if was != nil && was.Reason == reason && withoutDigits(was.Message) == withoutDigits(message) {
 		return was.Message
 	}
 	return message
@@ -148,8 +135,11 @@ func bootstrapped(s *scope) metav1.Condition {
 		return no(infrav1.WaitingForBootstrapDataReason, "No host is claimed")
 	case plan.BootstrapPrevented(s.host):
 		return no(infrav1.MaintenanceReason, "The bootstrap waits until the maintenance of host "+s.host.Name+" ends")
+	case op == nil && plan.Paused(s.host):
+		return no(clusterv1.PausedReason, fmt.Sprintf(
+			"The bootstrap waits until the annotation %s is removed from host %s", clusterv1.PausedAnnotation, s.host.Name))
 	case op == nil || op.State == infrav1.OperationRunning:
-		// Progress is on the host; repeating it here would double the writes.
+		// The ElementalHost shows the progress; repeating it here would double the writes.
 		return no(infrav1.BootstrappingReason, "Host "+s.host.Name+" is to run the bootstrap data; its progress is in the ElementalHost")
 	case op.State == infrav1.OperationFailed, op.State == infrav1.OperationUnsupported:
 		at := ""
@@ -162,7 +152,7 @@ func bootstrapped(s *scope) metav1.Condition {
 	}
 }
 
-// ready sums up: the first thing that is missing.
+// ready returns the condition Ready: the first condition that is not true, if any.
 func ready(s *scope, claimed, bootstrapped metav1.Condition) metav1.Condition {
 	if !s.machine.DeletionTimestamp.IsZero() {
 		return deleting(s)
@@ -183,11 +173,12 @@ func deleting(s *scope) metav1.Condition {
 	no := func(reason, message string) metav1.Condition {
 		return condition(infrav1.ReadyCondition, metav1.ConditionFalse, reason, message)
 	}
-	if s.host == nil || s.silent {
+	if s.host == nil || s.timedOut {
 		return no(infrav1.DeletingReason, "The machine is let go")
 	}
 	if s.host.Spec.Maintenance != nil {
-		// Unknown, so that its end is a transition: patience counts from there.
+		// Unknown, so that the end of maintenance is a transition: remainingWait counts
+		// from its time.
 		message := fmt.Sprintf("The reset of host %s waits until its maintenance ends: remove spec.maintenance from the ElementalHost", s.host.Name)
 		if !plan.ResetPrevented(s.host) {
 			message = fmt.Sprintf("Host %s is in maintenance; its reset had begun before and goes on", s.host.Name)
@@ -198,7 +189,11 @@ func deleting(s *scope) metav1.Condition {
 		return no(infrav1.ResetPreventedReason, fmt.Sprintf(
 			"The reset of host %s waits until the annotation %s is removed from the ElementalHost", s.host.Name, infrav1.PreventResetAnnotation))
 	}
-	if c := s.host.Status.Connection; c == nil || c.State != infrav1.ConnectionConnected {
+	if plan.Paused(s.host) && s.host.Operation(infrav1.OperationReset, s.machine.Spec.HostRef.ClaimID) == nil {
+		return no(clusterv1.PausedReason, fmt.Sprintf(
+			"The reset of host %s waits until the annotation %s is removed from the ElementalHost", s.host.Name, clusterv1.PausedAnnotation))
+	}
+	if !s.host.IsConnected() {
 		return no(infrav1.HostSilentReason, fmt.Sprintf(
 			"Host %s is not connected; the machine waits for it for at most spec.release.disconnectedTimeoutSeconds while another host of the cluster is connected. "+
 				"If the host is dead, set spec.fence of the ElementalHost", s.host.Name))

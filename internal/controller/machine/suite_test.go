@@ -16,7 +16,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/host"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/machine"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/envtest"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/envtest"
 )
 
 var env *envtest.Environment
@@ -36,12 +36,12 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{Fixture: controllertest.New(t, env, machine.AddIndexes)}
-	f.reconciler = f.fresh()
+	f.reconciler = f.newReconciler()
 	return f
 }
 
-// fresh returns a reconciler that remembers nothing, as after a crash.
-func (f *fixture) fresh() *machine.Reconciler {
+// newReconciler returns a reconciler without state in memory, as after a crash.
+func (f *fixture) newReconciler() *machine.Reconciler {
 	return &machine.Reconciler{
 		Client: f.Client, APIReader: f.Admin, Recorder: f.Recorder, Clock: f.Clock, Nominations: &placement.Nominations{},
 	}
@@ -60,8 +60,8 @@ func (f *fixture) reconcile(m *infrav1.ElementalMachine) ctrl.Result {
 	return result
 }
 
-// settle reconciles machines and hosts, each time with reconcilers that remember
-// nothing, until nothing is written any more.
+// settle reconciles machines and hosts, each time with new reconcilers, until they write
+// nothing.
 func (f *fixture) settle(machines []*infrav1.ElementalMachine, hosts []*infrav1.ElementalHost) {
 	f.T.Helper()
 	const rounds = 20
@@ -76,7 +76,7 @@ func (f *fixture) settle(machines []*infrav1.ElementalMachine, hosts []*infrav1.
 			failed = failed || err != nil
 		}
 		for _, m := range machines {
-			_, err := f.fresh().Reconcile(f.Ctx, request(m))
+			_, err := f.newReconciler().Reconcile(f.Ctx, request(m))
 			check(err)
 		}
 		hostReconciler := &host.Reconciler{Client: f.Client, APIReader: f.Admin, Recorder: f.Recorder, Clock: f.Clock}
@@ -91,7 +91,7 @@ func (f *fixture) settle(machines []*infrav1.ElementalMachine, hosts []*infrav1.
 	f.T.Fatalf("still writing after %d rounds: %v", rounds, f.Client.Writes())
 }
 
-// owner of a host: the machine name and phase of its claim.
+// claimOf returns the phase and the machine name of the host's claim.
 func claimOf(h *infrav1.ElementalHost) string {
 	if h.Spec.Claim == nil {
 		return "free"

@@ -10,9 +10,9 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
 )
 
-// A host that can't have the virtual IP address could join, and would lose the
-// address whenever it leads. Workers don't have it.
-func TestControlPlaneGetsHostsThatCanHaveTheVIP(t *testing.T) {
+// A host that can't carry the virtual IP address could join the control plane, but the
+// address would be unreachable while that host leads. Workers don't need the address.
+func TestControlPlaneHostsCanCarryTheVIP(t *testing.T) {
 	nic := func(name, address string) func(*infrav1.ElementalHost) {
 		return func(h *infrav1.ElementalHost) {
 			h.Status.Inventory = &infrav1.HostInventory{NICs: []infrav1.HostNIC{{Name: name, Addresses: []string{address}}}}

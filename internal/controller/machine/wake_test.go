@@ -14,8 +14,8 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/machine"
 )
 
-// woken returns the names of the machines that a host's change wakes; before is
-// nil for a host that is new.
+// woken returns the names of the machines that a change of a host wakes. before is nil
+// for a new host.
 func (f *fixture) woken(before, after *infrav1.ElementalHost) []string {
 	f.T.Helper()
 	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
@@ -35,7 +35,7 @@ func (f *fixture) woken(before, after *infrav1.ElementalHost) []string {
 	return names
 }
 
-// waitingMachine makes a machine that found no host.
+// waitingMachine creates a machine that finds no host.
 func (f *fixture) waitingMachine(name string, changes ...func(*clusterv1.Machine, *infrav1.ElementalMachine)) *infrav1.ElementalMachine {
 	f.T.Helper()
 	_, m := f.Machine("c", name, changes...)
@@ -44,7 +44,7 @@ func (f *fixture) waitingMachine(name string, changes ...func(*clusterv1.Machine
 	return m
 }
 
-func TestWaitingMachinesAreWokenOneForEachHost(t *testing.T) {
+func TestEachHostWakesOneWaitingMachine(t *testing.T) {
 	f := newFixture(t)
 	f.Cluster("c")
 	f.waitingMachine("a-worker")
@@ -55,13 +55,13 @@ func TestWaitingMachinesAreWokenOneForEachHost(t *testing.T) {
 		m.Spec.HostSelector = &infrav1.HostSelector{MatchLabels: infrav1.Labels{"size": "big"}}
 	})
 	first, second, third := f.Host("h1"), f.Host("h2"), f.Host("h3")
-	f.Expect(f.woken(nil, first)).To(Equal([]string{"z-control-plane"}), "control planes first; the picky one can't use it")
-	f.Expect(f.woken(nil, second)).To(Equal([]string{"a-worker"}), "then the oldest, and not one that was woken for another host just now")
+	f.Expect(f.woken(nil, first)).To(Equal([]string{"z-control-plane"}), "control planes come first; the host does not match the selector of the other one")
+	f.Expect(f.woken(nil, second)).To(Equal([]string{"a-worker"}), "then the oldest machine that was not just woken for another host")
 	f.Expect(f.woken(nil, third)).To(Equal([]string{"b-worker"}))
-	f.Expect(f.woken(nil, f.Host("h4"))).To(HaveLen(1), "better once too often")
+	f.Expect(f.woken(nil, f.Host("h4"))).To(HaveLen(1), "all machines were woken already: one is woken again")
 }
 
-func TestWhatWakesWaitingMachines(t *testing.T) {
+func TestChangesThatWakeWaitingMachines(t *testing.T) {
 	f := newFixture(t)
 	f.Cluster("c")
 	f.waitingMachine("m", func(_ *clusterv1.Machine, m *infrav1.ElementalMachine) {
@@ -96,13 +96,14 @@ func TestWhatWakesWaitingMachines(t *testing.T) {
 		f.Expect(f.woken(before, free)).To(Equal([]string{"m"}), name)
 	}
 	f.Expect(f.woken(with(func(h *infrav1.ElementalHost) { h.Status.Agent = &infrav1.HostAgent{Version: "1"} }), free)).To(BeEmpty(),
-		"a report of a free host wakes nobody")
+		"a report of a free host must wake no machine")
 	f.Expect(f.woken(free, with(func(h *infrav1.ElementalHost) {
 		h.Spec.Claim = &infrav1.HostClaim{ClusterName: "d", Phase: infrav1.ClaimReserved}
-	}))).To(BeEmpty(), "reserved for another cluster")
+	}))).To(BeEmpty(), "the host is reserved for another cluster")
 }
 
-// What became another manager's gets none of our hosts, and keeps nobody from one.
+// A machine that now belongs to another manager gets no host from this one, and does not
+// delay other machines.
 func TestMachinesOfAnotherManagerAreNotWoken(t *testing.T) {
 	f := newFixture(t)
 	f.Cluster("c")
@@ -116,23 +117,22 @@ func TestMachinesOfAnotherManagerAreNotWoken(t *testing.T) {
 	host := func(name string) *infrav1.ElementalHost {
 		return f.Host(name, func(h *infrav1.ElementalHost) { h.Labels = map[string]string{clusterv1.WatchLabel: "mine"} })
 	}
-	f.Expect(f.woken(nil, host("h1"))).To(Equal([]string{waits.Name}), "also before it was looked at again")
+	f.Expect(f.woken(nil, host("h1"))).To(Equal([]string{waits.Name}), "even before the other machine is reconciled again")
 	f.reconcile(moved)
-	f.Expect(machine.Waiting(f.reconciler)).To(Equal(1))
+	f.Expect(machine.WaitlistLen(f.reconciler)).To(Equal(1))
 }
 
-// A machine that is paused or being deleted waits no more.
-func TestMachinesThatAreHeldUpAreForgotten(t *testing.T) {
+func TestPausedAndDeletedMachinesLeaveTheWaitlist(t *testing.T) {
 	f := newFixture(t)
 	f.Cluster("c")
 	paused, deleted := f.waitingMachine("a"), f.waitingMachine("b")
-	f.Expect(machine.Waiting(f.reconciler)).To(Equal(2))
+	f.Expect(machine.WaitlistLen(f.reconciler)).To(Equal(2))
 	controllertest.Change(f.Fixture, paused, func(m *infrav1.ElementalMachine) { m.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} })
 	f.reconcile(paused)
-	f.Expect(machine.Waiting(f.reconciler)).To(Equal(1))
+	f.Expect(machine.WaitlistLen(f.reconciler)).To(Equal(1))
 	f.Delete(deleted)
 	f.reconcile(deleted)
-	f.Expect(machine.Waiting(f.reconciler)).To(BeZero())
+	f.Expect(machine.WaitlistLen(f.reconciler)).To(BeZero())
 }
 
 func TestReservationWakesTheControlPlane(t *testing.T) {
@@ -168,10 +168,10 @@ func TestOwnerIsWoken(t *testing.T) {
 	before := host.DeepCopy()
 	f.ReportOperation(host, infrav1.OperationBootstrap, infrav1.OperationSucceeded)
 	f.Expect(f.woken(before, host)).To(Equal([]string{m.Name}))
-	f.Expect(f.woken(host, host)).To(BeEmpty(), "a resync is no change")
+	f.Expect(f.woken(host, host)).To(BeEmpty(), "a resync changes nothing")
 }
 
-func TestReturnOfADarkSiteWakesMachinesThatAreBeingDeleted(t *testing.T) {
+func TestReturnOfAnOfflineSiteWakesMachinesBeingDeleted(t *testing.T) {
 	f := newFixture(t)
 	f.Cluster("c")
 	silent, witness := f.Host("h1"), f.Host("h2")
@@ -186,8 +186,8 @@ func TestReturnOfADarkSiteWakesMachinesThatAreBeingDeleted(t *testing.T) {
 	f.Expect(f.woken(before, witness)).To(ConsistOf(m.Name, w.Name))
 }
 
-// A machine whose choice was lost, and that found no other, waits like the rest.
-func TestMachineWithALostChoiceIsWoken(t *testing.T) {
+// A machine that lost its chosen host and found no other joins the waitlist.
+func TestMachineThatLostItsHostIsWoken(t *testing.T) {
 	f := newFixture(t)
 	f.Cluster("c")
 	lost := f.Host("h1", func(h *infrav1.ElementalHost) { h.Status.Connection.State = infrav1.ConnectionDisconnected })

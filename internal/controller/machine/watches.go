@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/util/workqueue"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/predicates"
@@ -15,17 +14,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 )
 
-// SetupWithManager registers the reconciler and its watches. The indexes of
-// package index must have been registered.
+// SetupWithManager registers the reconciler and its watches. The indexes of package
+// index must have been registered.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "elementalmachine")
 	filter := predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilter)
@@ -36,8 +35,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	if err := addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	r.offers = placement.NewPool()
-	// Hosts that are another manager's are heard of too: they may have been ours.
+	r.freeHosts = placement.NewCandidates()
+	// Hosts are not filtered: one whose watch-filter label changed must leave freeHosts.
 	err = ctrl.NewControllerManagedBy(mgr).
 		Named("elementalmachine").
 		For(&infrav1.ElementalMachine{}, builder.WithPredicates(filter)).
@@ -70,96 +69,82 @@ func deletingOf(o client.Object) []string {
 	return []string{o.GetLabels()[clusterv1.ClusterNameLabel]}
 }
 
-type queue = workqueue.TypedRateLimitingInterface[ctrl.Request]
-
-// hostHandler keeps the hosts that may be had, wakes the machine that a host
-// belongs to, and for every host that becomes free one machine that waits for such
-// a host.
+// hostHandler keeps freeHosts up to date, wakes the machine that has claimed a host,
+// and wakes one waiting machine for each host that becomes free.
 func (r *Reconciler) hostHandler() handler.EventHandler {
-	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
-			if host, ok := e.Object.(*infrav1.ElementalHost); ok && r.offer(host) {
-				r.wakeOwner(ctx, host, q)
-				if offered(host) {
-					r.wakeWaiting(ctx, host, q)
-				}
+	return reconcile.HostEvents(func(ctx context.Context, before, after *infrav1.ElementalHost, q reconcile.Queue) {
+		switch {
+		case after == nil:
+			if r.freeHosts != nil {
+				r.freeHosts.Remove(before.Namespace, before.Name)
 			}
-		},
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
-			before, ok1 := e.ObjectOld.(*infrav1.ElementalHost)
-			after, ok2 := e.ObjectNew.(*infrav1.ElementalHost)
-			if !ok1 || !ok2 || !r.offer(after) || before.ResourceVersion == after.ResourceVersion {
-				return
+			if reconcile.IsWatched(before, r.WatchFilter) {
+				r.wakeClaimant(ctx, before, q)
 			}
-			r.wakeOwner(ctx, after, q)
-			if connected(after) && !connected(before) {
+		case r.updateFreeHosts(after):
+			r.wakeClaimant(ctx, after, q)
+			if before != nil && after.IsConnected() && !before.IsConnected() {
 				r.wakeDeleting(ctx, after, q)
 			}
-			if offered(after) && (!offered(before) || offeredToOthers(before, after)) {
+			if claimable(after) && (before == nil || !claimable(before) || suitsMore(before, after)) {
 				r.wakeWaiting(ctx, after, q)
 			}
-		},
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
-			if host, ok := e.Object.(*infrav1.ElementalHost); ok {
-				if r.offers != nil {
-					r.offers.Remove(host.Namespace, host.Name)
-				}
-				if r.watches(host) {
-					r.wakeOwner(ctx, host, q)
-				}
-			}
-		},
-	}
+		}
+	})
 }
 
-// offer keeps the host if it may be had. It reports whether it is one of ours.
-func (r *Reconciler) offer(host *infrav1.ElementalHost) bool {
-	ours := r.watches(host)
+// updateFreeHosts updates freeHosts with the host. It reports whether this manager
+// watches the host.
+func (r *Reconciler) updateFreeHosts(host *infrav1.ElementalHost) (watched bool) {
+	watched = reconcile.IsWatched(host, r.WatchFilter)
 	switch {
-	case r.offers == nil:
-	case ours:
-		r.offers.Set(host)
+	case r.freeHosts == nil:
+	case watched:
+		r.freeHosts.Update(host)
 	default:
-		r.offers.Remove(host.Namespace, host.Name)
+		r.freeHosts.Remove(host.Namespace, host.Name)
 	}
-	return ours
+	return watched
 }
 
-// offered reports whether some machine may take the host: it is free, or
-// reserved for the first control-plane machine of a cluster.
-func offered(host *infrav1.ElementalHost) bool {
+// claimable reports whether a machine may claim the host: it is free, or reserved for
+// the first control-plane machine of a cluster.
+func claimable(host *infrav1.ElementalHost) bool {
 	if host.Spec.Claim == nil {
 		return hoststatus.Available(host).IsTrue()
 	}
 	return host.Spec.Claim.Phase == infrav1.ClaimReserved && hoststatus.Usable(host).IsTrue()
 }
 
-// offeredToOthers reports whether a change brings an offered host to machines
-// that could not have it before: it was relabelled, reserved for a cluster, or
-// has other hardware.
-func offeredToOthers(before, after *infrav1.ElementalHost) bool {
+// suitsMore reports whether a change of a claimable host may make it match machines
+// that it did not match before: its labels, reservation or inventory changed.
+func suitsMore(before, after *infrav1.ElementalHost) bool {
 	return !maps.Equal(before.Labels, after.Labels) ||
 		!equality.Semantic.DeepEqual(before.Spec.Claim, after.Spec.Claim) ||
 		!equality.Semantic.DeepEqual(before.Status.Inventory, after.Status.Inventory)
 }
 
-func connected(host *infrav1.ElementalHost) bool {
-	c := host.Status.Connection
-	return c != nil && c.State == infrav1.ConnectionConnected
+// wakeDeleting wakes the machines of the host's cluster that are being deleted. If the
+// host is the first of its site to reconnect, remainingWait starts to count for them.
+func (r *Reconciler) wakeDeleting(ctx context.Context, host *infrav1.ElementalHost, q reconcile.Queue) {
+	if host.Spec.Claim != nil {
+		wake(ctx, r.Client, host.Namespace, deletingIndex, host.Spec.Claim.ClusterName, q)
+	}
 }
 
-// wakeDeleting wakes the machines of the host's cluster that are being deleted:
-// the host may be the first of a dark site to return, from when on a silent host
-// has to answer within its time.
-func (r *Reconciler) wakeDeleting(ctx context.Context, host *infrav1.ElementalHost, q queue) {
-	if host.Spec.Claim == nil {
-		return
+// wakeClaimant wakes the machine that has claimed the host.
+func (r *Reconciler) wakeClaimant(ctx context.Context, host *infrav1.ElementalHost, q reconcile.Queue) {
+	if host.Spec.Claim != nil && host.Spec.Claim.ID != "" {
+		wake(ctx, r.Client, host.Namespace, index.MachineByClaim, host.Spec.Claim.ID, q)
 	}
+}
+
+// wake wakes the machines that the index finds for the value.
+func wake(ctx context.Context, cache client.Reader, namespace, indexName, value string, q reconcile.Queue) {
 	machines := &infrav1.ElementalMachineList{}
-	err := r.Client.List(ctx, machines, client.InNamespace(host.Namespace),
-		client.MatchingFields{deletingIndex: host.Spec.Claim.ClusterName}, client.UnsafeDisableDeepCopy)
+	err := cache.List(ctx, machines, client.InNamespace(namespace), client.MatchingFields{indexName: value}, client.UnsafeDisableDeepCopy)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing machines that are being deleted")
+		ctrl.LoggerFrom(ctx).Error(err, "Listing machines of a host", "index", indexName)
 		return
 	}
 	for i := range machines.Items {
@@ -167,28 +152,22 @@ func (r *Reconciler) wakeDeleting(ctx context.Context, host *infrav1.ElementalHo
 	}
 }
 
-func (r *Reconciler) wakeOwner(ctx context.Context, host *infrav1.ElementalHost, q queue) {
-	if host.Spec.Claim == nil || host.Spec.Claim.ID == "" {
-		return
-	}
-	machines := &infrav1.ElementalMachineList{}
-	err := r.Client.List(ctx, machines, client.InNamespace(host.Namespace),
-		client.MatchingFields{index.MachineByClaim: host.Spec.Claim.ID}, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing machines of host")
-		return
-	}
-	for i := range machines.Items {
-		q.Add(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&machines.Items[i])})
+// wakeWaiting wakes one waiting machine that may claim the host. Without one, it wakes a
+// control-plane machine that could claim the host in another failure domain.
+func (r *Reconciler) wakeWaiting(ctx context.Context, host *infrav1.ElementalHost, q reconcile.Queue) {
+	if !r.wakeMatching(ctx, host, q, false) {
+		r.wakeMatching(ctx, host, q, true)
 	}
 }
 
-// wakeWaiting wakes one waiting machine that the host suits.
-func (r *Reconciler) wakeWaiting(ctx context.Context, host *infrav1.ElementalHost, q queue) {
-	// Of those that ask for the same, one is looked at for what it asks.
+// wakeMatching wakes one waiting machine whose constraints match the host, and reports
+// whether there is one. inAnyDomain considers control-plane machines only, and matches
+// them regardless of their failure domain.
+func (r *Reconciler) wakeMatching(ctx context.Context, host *infrav1.ElementalHost, q reconcile.Queue, inAnyDomain bool) bool {
+	// Machines with the same constraints are evaluated once.
 	matches := map[string]bool{}
 	key, found := r.waiting.wake(r.Clock.Now(), client.ObjectKeyFromObject(host), func(w *waiter) bool {
-		if is, known := matches[w.asks]; known && !is {
+		if match, known := matches[w.constraints]; (known && !match) || (inAnyDomain && !w.controlPlane) {
 			return false
 		}
 		s := &scope{machine: &infrav1.ElementalMachine{}}
@@ -198,26 +177,31 @@ func (r *Reconciler) wakeWaiting(ctx context.Context, host *infrav1.ElementalHos
 			}
 			return false
 		}
-		// Nothing is heard of a machine that became another manager's.
-		if !r.watches(s.machine) {
+		// No event arrives for a machine whose watch-filter label changed.
+		if !reconcile.IsWatched(s.machine, r.WatchFilter) {
 			return false
 		}
-		if err := r.read(ctx, s); err != nil {
+		if err := read(ctx, r.Client, s); err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "Reading waiting machine")
 			return false
 		}
 		if s.owner == nil || s.cluster == nil || !s.machine.DeletionTimestamp.IsZero() || paused(s) || !mayClaim(s) {
 			return false
 		}
-		request := r.requestFor(ctx, s)
-		_, suits := request.Matches(host)
-		suits = suits && (host.Spec.Claim == nil || host.Spec.Claim.ClusterName == request.ReservedFor)
-		matches[asks(s, request)] = suits
-		return suits
+		constraints := constraintsFor(ctx, r.Selectors, s)
+		group := constraintsKey(s, constraints)
+		if inAnyDomain {
+			constraints.FailureDomain = ""
+		}
+		_, match := constraints.Matches(host)
+		match = match && (host.Spec.Claim == nil || host.Spec.Claim.ClusterName == constraints.ReservedFor)
+		matches[group] = match
+		return match
 	})
 	if found {
 		q.Add(ctrl.Request{NamespacedName: key})
 	}
+	return found
 }
 
 func workerRank(m *infrav1.ElementalMachine) int {

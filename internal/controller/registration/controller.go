@@ -7,9 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/predicates"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -17,10 +15,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/enrolment"
 )
 
@@ -29,32 +27,33 @@ import (
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalregistrations/finalizers,verbs=update
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=list;watch;create;patch
 
-// Authority knows the roots that hosts are to trust.
+// Authority is the certificate authority of the agent API.
 type Authority interface {
+	// Bundle returns the trust bundle of hosts, in PEM.
 	Bundle(ctx context.Context) (string, error)
-	// Subscribe has f called after a change, until stop is called.
+	// Subscribe makes each change of the bundle call f, until stop is called.
 	Subscribe(f func()) (stop func())
 }
 
-// Agents knows the agents' binaries that hosts can fetch.
+// Agents are the agent binaries that hosts can download.
 type Agents interface {
-	// Has tells whether there is one with that SHA-256, in lower-case hex.
+	// Has reports whether a binary has the SHA-256, which is in lower-case hex.
 	Has(sha256 string) bool
-	// Subscribe has f called after a change, until stop is called.
+	// Subscribe makes each change of the binaries call f, until stop is called.
 	Subscribe(f func()) (stop func())
 }
 
 // Reconciler reconciles ElementalRegistrations. Several workers may run at once.
 type Reconciler struct {
-	// Client reads from a cache that holds Secrets with the label
-	// infrav1.RegistrationLabel, and writes.
+	// Client writes, and reads from a cache that contains only Secrets with the label
+	// infrav1.RegistrationLabel.
 	Client client.Client
-	// Authority knows the roots that hosts are to trust.
+	// Authority provides the trust bundle of hosts.
 	Authority Authority
-	// Agents knows the agents' binaries that hosts can fetch.
+	// Agents are the agent binaries that hosts can download.
 	Agents Agents
-	// URL is where hosts find the agent API unless the registration says
-	// otherwise; may be blank.
+	// URL is the default server URL for hosts; a registration may set another. It may be
+	// blank.
 	URL string
 	// Clock is the time source.
 	Clock clock.PassiveClock
@@ -63,37 +62,42 @@ type Reconciler struct {
 	WatchFilter string
 }
 
-// scope is what one reconcile has read and found out. It has no methods that
-// read or write.
+// scope holds what one reconcile has read and found out. Its methods neither read nor
+// write objects of the API server.
 type scope struct {
 	registration *infrav1.ElementalRegistration
 	paused       bool
-	// url and bundle are what hosts are told; url is blank while it is unknown.
-	url, bundle string
-	// tokens of the registration, the newest first.
+	// url and trustBundle are for hosts; url is blank while it is unknown.
+	url, trustBundle string
+	// tokens of the registration; the newest is the first.
 	tokens []token
-	// missing are the pinned agents that no host can fetch.
+	// missing are the pinned agent binaries that hosts can't download.
 	missing []infrav1.AgentBinary
 }
 
-// token is a token Secret and what it says.
+// token is a token Secret with its content.
 type token struct {
 	secret *corev1.Secret
 	read   enrolment.Token
 	state  enrolment.State
 }
 
-// Reconcile brings one ElementalRegistration up to date.
+func statusOf(r *infrav1.ElementalRegistration) *infrav1.ElementalRegistrationStatus {
+	return &r.Status
+}
+
+// Reconcile reconciles one ElementalRegistration.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	registration := &infrav1.ElementalRegistration{}
 	if err := r.Client.Get(ctx, req.NamespacedName, registration); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if r.WatchFilter != "" && registration.Labels[clusterv1.WatchLabel] != r.WatchFilter {
-		return ctrl.Result{}, nil // another manager's, whose token Secret changed
+	if !reconcile.IsWatched(registration, r.WatchFilter) {
+		// Changes of token Secrets wake the registrations of other managers, too.
+		return ctrl.Result{}, nil
 	}
 	if !registration.DeletionTimestamp.IsZero() {
-		// Its Secrets are collected, and no token is good without a registration.
+		// The garbage collector deletes its Secrets. Its tokens are invalid already.
 		return ctrl.Result{}, nil
 	}
 	s := &scope{registration: registration, paused: annotations.HasPaused(registration)}
@@ -101,7 +105,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	var result ctrl.Result
 	if !s.paused {
 		for _, step := range []func(context.Context, *scope) error{
-			r.findEndpoint, r.findAgents, r.readTokens, r.ensureToken, r.refreshSecrets,
+			r.readServer, r.findMissingAgents, r.readTokens, r.ensureToken, r.refreshSecrets,
 		} {
 			if err := step(ctx, s); err != nil {
 				return ctrl.Result{}, ignoreConflict(err)
@@ -115,18 +119,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return result, nil
 }
 
-// findEndpoint finds out what hosts are told.
-func (r *Reconciler) findEndpoint(ctx context.Context, s *scope) error {
+// readServer sets the server URL and the trust bundle.
+func (r *Reconciler) readServer(ctx context.Context, s *scope) error {
 	bundle, err := r.Authority.Bundle(ctx)
 	if err != nil {
-		return fmt.Errorf("finding trusted roots: %w", err)
+		return fmt.Errorf("reading the trust bundle: %w", err)
 	}
-	s.url, s.bundle = enrolment.URL(s.registration, r.URL), bundle
+	s.url, s.trustBundle = enrolment.ServerURL(s.registration, r.URL), bundle
 	return nil
 }
 
-// findAgents finds out which of the pinned agents are not there.
-func (r *Reconciler) findAgents(_ context.Context, s *scope) error {
+// findMissingAgents finds the pinned agent binaries that hosts can't download.
+func (r *Reconciler) findMissingAgents(_ context.Context, s *scope) error {
 	if s.registration.Spec.Agent == nil {
 		return nil
 	}
@@ -138,7 +142,7 @@ func (r *Reconciler) findAgents(_ context.Context, s *scope) error {
 	return nil
 }
 
-// ignoreConflict drops conflicts: the write that won brings the object back.
+// ignoreConflict ignores conflicts: the other client's write triggers another reconcile.
 func ignoreConflict(err error) error {
 	if apierrors.IsConflict(err) {
 		return nil
@@ -154,8 +158,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		For(&infrav1.ElementalRegistration{}, builder.WithPredicates(predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilter))).
 		WithOptions(options).
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(registrationOf)).
-		WatchesRawSource(r.whenever(r.Authority.Subscribe)).
-		WatchesRawSource(r.whenever(r.Agents.Subscribe)).
+		WatchesRawSource(r.onChange(r.Authority.Subscribe)).
+		WatchesRawSource(r.onChange(r.Agents.Subscribe)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("adding controller: %w", err)
@@ -163,27 +167,27 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	return nil
 }
 
-// registrationOf is the registration that a token Secret belongs to.
-func registrationOf(_ context.Context, o client.Object) []reconcile.Request {
+// registrationOf returns the registration of a token Secret.
+func registrationOf(_ context.Context, o client.Object) []ctrl.Request {
 	name := o.GetLabels()[infrav1.RegistrationLabel]
 	if name == "" {
 		return nil
 	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}}
+	return []ctrl.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}}
 }
 
-// whenever has all registrations looked at after each change of something that
-// they all depend on.
-func (r *Reconciler) whenever(subscribe func(func()) func()) source.Source {
-	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+// onChange returns a source that wakes all registrations when subscribe's function is
+// called.
+func (r *Reconciler) onChange(subscribe func(func()) func()) source.Source {
+	return source.Func(func(ctx context.Context, queue reconcile.Queue) error {
 		stop := subscribe(func() {
 			var all infrav1.ElementalRegistrationList
 			if err := r.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
-				// Only when the manager ends: it is a cache.
-				ctrl.LoggerFrom(ctx).Error(err, "Registrations could not be listed")
+				// Reading the cache fails only when the manager stops.
+				ctrl.LoggerFrom(ctx).Error(err, "Listing ElementalRegistrations")
 			}
 			for i := range all.Items {
-				queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
+				queue.Add(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
 			}
 		})
 		context.AfterFunc(ctx, stop)

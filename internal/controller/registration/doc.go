@@ -1,9 +1,9 @@
-// Package registration reconciles ElementalRegistrations: it publishes where
-// hosts find the agent API and what they may trust, keeps the registration's
-// token Secrets, and tells whether the agents that it pins are there.
+// Package registration reconciles ElementalRegistrations: it publishes the server URL and
+// the trust bundle for hosts, keeps the registration's token Secrets, and reports whether
+// the pinned agent binaries can be downloaded.
 //
-// One token is made by itself and never renewed by itself, since a token nobody
-// waits for is a risk without a use. Deleting its Secret revokes it and makes
-// another. Token Secrets of an administrator's own hand count as well. Hosts are
-// none of this package's business: they stay when their registration goes.
+// It creates one token by itself and never renews it, because an unused token is a
+// needless risk. Deleting the Secret revokes the token and creates another. Token Secrets
+// that an administrator creates count as well. This package does not touch hosts: they
+// stay when their registration is deleted.
 package registration

@@ -1,10 +1,7 @@
 package registration_test
 
 import (
-	"context"
-	"os"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,124 +10,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	clocktesting "k8s.io/utils/clock/testing"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/registration"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/enrolment"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/subscription"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/envtest"
 )
-
-var env *envtest.Environment
-
-func TestMain(m *testing.M) {
-	os.Exit(envtest.Main(m, func(e *envtest.Environment) { env = e }))
-}
-
-const bundle = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
-
-type roots string
-
-func (r roots) Bundle(context.Context) (string, error) { return string(r), nil }
-func (roots) Subscribe(func()) func()                  { return func() {} }
-
-// served are the digests of agents that can be fetched.
-type served map[string]bool
-
-func (s served) Has(digest string) bool       { return s[digest] }
-func (served) Subscribe(func()) (stop func()) { return func() {} }
-
-// fixture calls the reconciler directly, against a real API server.
-type fixture struct {
-	*WithT
-	t          *testing.T
-	client     client.Client
-	reconciler *registration.Reconciler
-	clock      *clocktesting.FakeClock
-	key        client.ObjectKey
-	writes     int
-}
-
-func newFixture(t *testing.T, change ...func(*infrav1.ElementalRegistration)) *fixture {
-	t.Helper()
-	f := &fixture{WithT: NewWithT(t), t: t, clock: clocktesting.NewFakeClock(time.Now())}
-	f.key = client.ObjectKey{Namespace: env.Namespace(t), Name: "edge"}
-	plain, err := client.NewWithWatch(env.Config, client.Options{Scheme: env.Scheme})
-	f.Expect(err).NotTo(HaveOccurred())
-	f.client = plain
-	counted := interceptor.NewClient(plain, interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			f.writes++
-			return c.Create(ctx, o, opts...)
-		},
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-			f.writes++
-			return c.Patch(ctx, o, p, opts...)
-		},
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-			f.writes++
-			return c.SubResource(sub).Patch(ctx, o, p, opts...)
-		},
-	})
-	f.reconciler = &registration.Reconciler{Client: counted, Authority: roots(bundle), Agents: served{}, URL: "https://agents.example.com", Clock: f.clock}
-	r := &infrav1.ElementalRegistration{ObjectMeta: metav1.ObjectMeta{Namespace: f.key.Namespace, Name: f.key.Name}}
-	for _, c := range change {
-		c(r)
-	}
-	f.Expect(f.client.Create(t.Context(), r)).To(Succeed())
-	return f
-}
-
-func (f *fixture) reconcile() ctrl.Result {
-	f.t.Helper()
-	result, err := f.reconciler.Reconcile(f.t.Context(), ctrl.Request{NamespacedName: f.key})
-	f.Expect(err).NotTo(HaveOccurred())
-	return result
-}
-
-func (f *fixture) get() *infrav1.ElementalRegistration {
-	f.t.Helper()
-	r := &infrav1.ElementalRegistration{}
-	f.Expect(f.client.Get(f.t.Context(), f.key, r)).To(Succeed())
-	return r
-}
-
-func (f *fixture) update(change func(*infrav1.ElementalRegistration)) {
-	f.t.Helper()
-	r := f.get()
-	change(r)
-	f.Expect(f.client.Update(f.t.Context(), r)).To(Succeed())
-}
-
-func (f *fixture) secret() *corev1.Secret {
-	f.t.Helper()
-	s := &corev1.Secret{}
-	f.Expect(f.client.Get(f.t.Context(), client.ObjectKey{Namespace: f.key.Namespace, Name: "edge-token"}, s)).To(Succeed())
-	return s
-}
-
-func (f *fixture) condition(kind string) (metav1.ConditionStatus, string) {
-	f.t.Helper()
-	c := meta.FindStatusCondition(f.get().Status.Conditions, kind)
-	f.Expect(c).NotTo(BeNil(), kind)
-	return c.Status, c.Reason
-}
-
-func (f *fixture) expectCondition(kind string, status metav1.ConditionStatus, reason string) {
-	f.t.Helper()
-	is, why := f.condition(kind)
-	f.Expect([]string{string(is), why}).To(Equal([]string{string(status), reason}), kind)
-}
 
 func TestRegistrationIsPublished(t *testing.T) {
 	f := newFixture(t)
@@ -163,7 +49,7 @@ func TestRegistrationIsPublished(t *testing.T) {
 	for range 3 {
 		f.reconcile()
 	}
-	f.Expect(f.writes).To(Equal(2), "at rest nothing is written")
+	f.Expect(f.writes).To(Equal(2), "an unchanged registration must not be written")
 }
 
 func TestRegistrationWithoutURL(t *testing.T) {
@@ -236,9 +122,11 @@ func TestTokenIsUsedUp(t *testing.T) {
 	f.expectCondition("Ready", metav1.ConditionTrue, "Published")
 	f.Expect(f.get().Status.TokenSecretRef.Name).To(Equal("mine"))
 	f.Expect(f.client.Get(t.Context(), client.ObjectKeyFromObject(mine), mine)).To(Succeed())
-	f.Expect(mine.OwnerReferences).To(HaveLen(1), "it moves with the registration")
+	f.Expect(mine.OwnerReferences).To(HaveLen(1), "the Secret must be moved with the registration")
 	f.Expect(mine.OwnerReferences[0].Controller).To(BeNil())
 	f.Expect(string(mine.Data[enrolment.ConfigKey])).To(Equal("token: x\nextra: kept\n"))
+	f.Expect(string(mine.Data[enrolment.IssuedAtKey])).To(Equal(mine.CreationTimestamp.UTC().Format(time.RFC3339)),
+		"a move must not make a long-lived token short-lived")
 	writes := f.writes
 	f.reconcile()
 	f.Expect(f.writes).To(Equal(writes))
@@ -258,7 +146,7 @@ func TestPausedRegistration(t *testing.T) {
 	f.expectCondition("Ready", metav1.ConditionTrue, "Published")
 }
 
-func TestRegistrationsOfOthers(t *testing.T) {
+func TestWatchFilterAndDeletion(t *testing.T) {
 	f := newFixture(t)
 	f.reconciler.WatchFilter = "mine"
 	f.reconcile()
@@ -267,7 +155,8 @@ func TestRegistrationsOfOthers(t *testing.T) {
 	f.reconcile()
 }
 
-// What is pinned and can't be fetched is named; hosts can enrol all the same.
+// The condition names the pinned binaries that can't be downloaded. Hosts can enrol all the
+// same.
 func TestPinnedAgents(t *testing.T) {
 	amd64, arm64 := strings.Repeat("a", 64), strings.Repeat("b", 64)
 	f := newFixture(t, func(r *infrav1.ElementalRegistration) {
@@ -292,79 +181,4 @@ func TestPinnedAgents(t *testing.T) {
 	f.update(func(r *infrav1.ElementalRegistration) { r.Spec.Agent = nil })
 	f.reconcile()
 	f.Expect(meta.FindStatusCondition(f.get().Status.Conditions, "AgentBinariesReady")).To(BeNil())
-}
-
-// authority has roots that change.
-type authority struct {
-	bundle  atomic.Pointer[string]
-	changed subscription.List
-}
-
-func (a *authority) Bundle(context.Context) (string, error) { return *a.bundle.Load(), nil }
-func (a *authority) Subscribe(f func()) (stop func())       { return a.changed.Add(f) }
-
-// agents has none, then all.
-type agents struct {
-	all     atomic.Bool
-	changed subscription.List
-}
-
-func (a *agents) Has(string) bool                  { return a.all.Load() }
-func (a *agents) Subscribe(f func()) (stop func()) { return a.changed.Add(f) }
-
-// A change of the roots, or of the agents that are there, reaches every
-// registration without a restart.
-func TestChangesReachAllRegistrations(t *testing.T) {
-	g := NewWithT(t)
-	admin, namespace := env.Client(t), env.Namespace(t)
-	skip := true
-	mgr, err := ctrl.NewManager(env.Config, ctrl.Options{
-		Scheme: env.Scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &skip},
-		Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}}},
-	})
-	g.Expect(err).NotTo(HaveOccurred())
-	ca, agents := &authority{}, &agents{}
-	ca.bundle.Store(new(bundle))
-	r := &registration.Reconciler{
-		Client: mgr.GetClient(), Authority: ca, Agents: agents, Clock: clocktesting.NewFakeClock(time.Now()), URL: "https://agents.example.com",
-	}
-	g.Expect(r.SetupWithManager(t.Context(), mgr, controller.Options{})).To(Succeed())
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- mgr.Start(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		g.Expect(<-done).To(Succeed())
-	})
-	for _, name := range []string{"a", "b"} {
-		object := &infrav1.ElementalRegistration{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-		object.Spec.Agent = &infrav1.AgentRelease{Version: "v0.2.0", Binaries: []infrav1.AgentBinary{
-			{Architecture: "amd64", SHA256: strings.Repeat("a", 64)},
-		}}
-		g.Expect(admin.Create(t.Context(), object)).To(Succeed())
-	}
-	all := func(bundle, reason string) {
-		t.Helper()
-		g.Eventually(func(g Gomega) {
-			for _, name := range []string{"a", "b"} {
-				got := &infrav1.ElementalRegistration{}
-				g.Expect(admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, got)).To(Succeed())
-				g.Expect(got.Status.Endpoint.CABundle).To(Equal(bundle))
-				c := meta.FindStatusCondition(got.Status.Conditions, "AgentBinariesReady")
-				g.Expect(c).To(HaveField("Reason", reason))
-				secret := &corev1.Secret{}
-				g.Expect(admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name + "-token"}, secret)).To(Succeed())
-				read, err := enrolment.DecodeAgentConfig(secret.Data[enrolment.ConfigKey])
-				g.Expect(err).NotTo(HaveOccurred())
-				g.Expect(read.TrustBundle).To(Equal(bundle), "new hosts know the roots as well")
-			}
-		}, "20s", "20ms").Should(Succeed())
-	}
-	all(bundle, "BinariesMissing")
-	ca.bundle.Store(new(bundle + bundle))
-	ca.changed.Changed()
-	all(bundle+bundle, "BinariesMissing")
-	agents.all.Store(true)
-	agents.changed.Changed()
-	all(bundle+bundle, "BinariesServed")
 }

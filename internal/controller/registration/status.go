@@ -5,55 +5,42 @@ import (
 	"fmt"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/enrolment"
 )
 
-// patchStatus writes the status in one request, and only if something changed.
+// patchStatus sets the conditions and writes status in one request, if it changed.
 func (r *Reconciler) patchStatus(ctx context.Context, s *scope, before *infrav1.ElementalRegistrationStatus) error {
-	base := s.registration.DeepCopy()
-	base.Status = *before
-	after := s.registration.DeepCopy()
-	publish(&after.Status, s)
-	now := metav1.NewTime(r.Clock.Now())
-	for _, c := range conditions(s) {
-		c.LastTransitionTime = now
-		c.ObservedGeneration = s.registration.Generation
-		meta.SetStatusCondition(&after.Status.Conditions, c)
-	}
+	status := &s.registration.Status
+	publish(status, s)
+	reconcile.SetConditions(&status.Conditions, s.registration.Generation, r.Clock.Now(), conditions(s)...)
 	if !s.paused && s.registration.Spec.Agent == nil {
-		meta.RemoveStatusCondition(&after.Status.Conditions, infrav1.AgentBinariesReadyCondition)
+		meta.RemoveStatusCondition(&status.Conditions, infrav1.AgentBinariesReadyCondition)
 	}
-	if equality.Semantic.DeepEqual(before, &after.Status) {
-		return nil
-	}
-	if err := r.Client.Status().Patch(ctx, after, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("writing status: %w", err)
-	}
-	return nil
+	_, err := reconcile.PatchStatus(ctx, r.Client, s.registration, statusOf, before)
+	return err
 }
 
-// publish sets what people and tools look for.
+// publish sets the URL, the trust bundle and the token for users and tools.
 func publish(status *infrav1.ElementalRegistrationStatus, s *scope) {
 	if s.paused {
 		return
 	}
-	status.Endpoint = infrav1.PublishedEndpoint{URL: s.url, CABundle: s.bundle}
+	status.Endpoint = infrav1.PublishedEndpoint{URL: s.url, CABundle: s.trustBundle}
 	status.TokenSecretRef, status.TokenExpiresAt = nil, metav1.Time{}
-	if t := s.best(); t != nil {
+	if t := s.bestToken(); t != nil {
 		status.TokenSecretRef = &infrav1.LocalReference{Name: t.secret.Name}
 		status.TokenExpiresAt = metav1.NewTime(t.read.ExpiresAt)
 	}
 }
 
-// best is the newest token that hosts can enrol with, or else the newest.
-func (s *scope) best() *token {
+// bestToken returns the newest usable token; the newest one if none is usable; or nil.
+func (s *scope) bestToken() *token {
 	for i := range s.tokens {
 		if s.tokens[i].state == enrolment.Usable {
 			return &s.tokens[i]
@@ -65,13 +52,10 @@ func (s *scope) best() *token {
 	return nil
 }
 
-// conditions says what is the case. It is pure.
+// conditions returns the conditions of the registration. It is pure.
 func conditions(s *scope) []metav1.Condition {
 	if s.paused {
-		return []metav1.Condition{{
-			Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason,
-			Message: "The registration has the annotation " + clusterv1.PausedAnnotation,
-		}}
+		return []metav1.Condition{reconcile.Paused("The registration has the annotation " + clusterv1.PausedAnnotation)}
 	}
 	endpoint := metav1.Condition{
 		Type: infrav1.EndpointReadyCondition, Status: metav1.ConditionTrue, Reason: infrav1.PublishedReason,
@@ -89,8 +73,7 @@ func conditions(s *scope) []metav1.Condition {
 		}
 	}
 	all := []metav1.Condition{
-		ready, endpoint, usable,
-		{Type: clusterv1.PausedCondition, Status: metav1.ConditionFalse, Reason: clusterv1.NotPausedReason},
+		ready, endpoint, usable, reconcile.NotPaused(),
 	}
 	if s.registration.Spec.Agent != nil {
 		all = append(all, agentBinariesReady(s))
@@ -98,7 +81,8 @@ func conditions(s *scope) []metav1.Condition {
 	return all
 }
 
-// agentBinariesReady has no part in Ready: hosts can enrol without.
+// agentBinariesReady returns the condition AgentBinariesReady. It does not count for
+// Ready, because hosts can enrol without the binaries.
 func agentBinariesReady(s *scope) metav1.Condition {
 	if len(s.missing) == 0 {
 		return metav1.Condition{
@@ -117,7 +101,7 @@ func agentBinariesReady(s *scope) metav1.Condition {
 
 func tokenValid(s *scope) metav1.Condition {
 	c := metav1.Condition{Type: infrav1.TokenValidCondition, Status: metav1.ConditionFalse}
-	t := s.best()
+	t := s.bestToken()
 	if t == nil {
 		c.Reason = infrav1.EndpointUnknownReason
 		c.Message = "A token is made once it is known where hosts find the agent API"

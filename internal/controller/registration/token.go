@@ -21,12 +21,12 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
 )
 
-// tokenSuffix makes the name of the Secret of the token that is made by itself.
-// The name is always the same, so two attempts make one token.
+// tokenSuffix ends the name of the Secret of the registration's own token. The name is
+// fixed, so that two attempts create one token.
 const tokenSuffix = "-token"
 
-// readTokens reads the registration's token Secrets. What is not well-formed is
-// no token; the agent API doesn't take it either.
+// readTokens reads the registration's token Secrets. It ignores malformed ones, which
+// the agent API rejects.
 func (r *Reconciler) readTokens(ctx context.Context, s *scope) error {
 	var secrets corev1.SecretList
 	if err := r.Client.List(ctx, &secrets, client.InNamespace(s.registration.Namespace),
@@ -34,13 +34,13 @@ func (r *Reconciler) readTokens(ctx context.Context, s *scope) error {
 		return fmt.Errorf("listing token Secrets: %w", err)
 	}
 	for i := range secrets.Items {
-		s.add(&secrets.Items[i], r.Clock.Now())
+		s.addToken(&secrets.Items[i], r.Clock.Now())
 	}
 	return nil
 }
 
-// add takes a Secret up if it is a token's.
-func (s *scope) add(secret *corev1.Secret, now time.Time) {
+// addToken adds a well-formed token Secret to s.tokens.
+func (s *scope) addToken(secret *corev1.Secret, now time.Time) {
 	read, err := enrolment.ReadToken(secret)
 	if err != nil || !secret.DeletionTimestamp.IsZero() {
 		return
@@ -51,8 +51,8 @@ func (s *scope) add(secret *corev1.Secret, now time.Time) {
 	})
 }
 
-// ensureToken makes the registration's own token if there is none. It waits for
-// the URL, for the token's time would run while nobody can use it.
+// ensureToken creates the registration's own token. It waits until the URL is known:
+// without it the token could not be used, but its lifetime would run.
 func (r *Reconciler) ensureToken(ctx context.Context, s *scope) error {
 	isOwn := func(t token) bool { return metav1.IsControlledBy(t.secret, s.registration) }
 	if s.url == "" || slices.ContainsFunc(s.tokens, isOwn) {
@@ -60,12 +60,14 @@ func (r *Reconciler) ensureToken(ctx context.Context, s *scope) error {
 	}
 	plain := identity.NewToken()
 	policy := s.registration.Spec.Token
+	now := r.Clock.Now()
 	made := enrolment.Token{
 		Hash:      identity.HashToken(plain),
-		ExpiresAt: r.Clock.Now().Add(time.Duration(policy.TTLSeconds) * time.Second),
+		ExpiresAt: now.Add(time.Duration(policy.TTLSeconds) * time.Second),
+		IssuedAt:  now,
 		MaxUses:   int(policy.MaxUses),
 	}
-	config, err := enrolment.AgentConfig{Servers: []string{s.url}, TrustBundle: s.bundle, Token: plain}.Encode()
+	config, err := enrolment.AgentConfig{Servers: []string{s.url}, TrustBundle: s.trustBundle, Token: plain}.Encode()
 	if err != nil {
 		return err
 	}
@@ -82,22 +84,22 @@ func (r *Reconciler) ensureToken(ctx context.Context, s *scope) error {
 	if err := controllerutil.SetControllerReference(s.registration, secret, r.Client.Scheme()); err != nil {
 		return fmt.Errorf("owning token Secret: %w", err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Making registration token", "Secret", klog.KObj(secret), "expiresAt", made.ExpiresAt, "maxUses", made.MaxUses)
+	ctrl.LoggerFrom(ctx).Info("Creating registration token", "Secret", klog.KObj(secret), "expiresAt", made.ExpiresAt, "maxUses", made.MaxUses)
 	err = r.Client.Create(ctx, secret)
 	if apierrors.IsAlreadyExists(err) {
-		// Either the cache has not seen it yet and will bring us back, or somebody
-		// else's Secret has the name.
+		// Either the cache is stale, and its update triggers another reconcile, or another
+		// client has created a Secret of this name.
 		return fmt.Errorf("creating token Secret: %w", errNameTaken{secret.Name})
 	}
 	if err != nil {
 		return fmt.Errorf("creating token Secret: %w", err)
 	}
-	s.add(secret, r.Clock.Now())
+	s.addToken(secret, r.Clock.Now())
 	return nil
 }
 
-// errNameTaken tells that a Secret of the name is there but is not ours, as far
-// as the cache knows.
+// errNameTaken means that a Secret with the name exists and, as far as the cache shows,
+// does not belong to the registration.
 type errNameTaken struct{ name string }
 
 // Error implements error.
@@ -105,13 +107,23 @@ func (e errNameTaken) Error() string {
 	return "a Secret named " + e.name + " exists already"
 }
 
-// refreshSecrets keeps the token Secrets as they should be: owned, so that they
-// move and go with the registration; with a configuration that hosts can use; and
-// without the plain token once that is good for nothing.
+// recordIssue stores when the token was issued. The creation time of the Secret becomes
+// later when the Secret is moved or restored, and a long-lived token would look short-lived.
+func recordIssue(secret *corev1.Secret, t enrolment.Token) {
+	if _, recorded := secret.Data[enrolment.IssuedAtKey]; recorded {
+		return
+	}
+	secret.Data[enrolment.IssuedAtKey] = []byte(t.Issued(secret).UTC().Format(time.RFC3339))
+}
+
+// refreshSecrets updates the token Secrets. It stores when the token was issued. It sets the
+// owner, so that a Secret is moved and deleted with its registration. It updates the agent
+// configuration. It removes the plain token when the token can no longer be used.
 func (r *Reconciler) refreshSecrets(ctx context.Context, s *scope) error {
 	var errs []error
 	for _, t := range s.tokens {
 		after := t.secret.DeepCopy()
+		recordIssue(after, t.read)
 		if err := controllerutil.SetOwnerReference(s.registration, after, r.Client.Scheme(), keepController(t.secret)); err != nil {
 			return fmt.Errorf("owning token Secret: %w", err)
 		}
@@ -133,7 +145,8 @@ func (r *Reconciler) refreshSecrets(ctx context.Context, s *scope) error {
 	return errors.Join(errs...)
 }
 
-// keepController leaves the controller mark of an owner reference as it is.
+// keepController keeps the fields controller and blockOwnerDeletion of an owner
+// reference.
 func keepController(secret *corev1.Secret) controllerutil.OwnerReferenceOption {
 	return func(ref *metav1.OwnerReference) {
 		for _, is := range secret.OwnerReferences {
@@ -144,18 +157,18 @@ func keepController(secret *corev1.Secret) controllerutil.OwnerReferenceOption {
 	}
 }
 
-// refreshConfig brings the agent configuration of the registration's own token up
-// to date. A configuration without that token was changed by somebody on
-// purpose.
+// refreshConfig updates the URL and the trust bundle in the agent configuration of the
+// registration's own token. A configuration with another token was changed by a user and
+// stays as it is.
 func refreshConfig(secret *corev1.Secret, t enrolment.Token, s *scope) error {
 	config, err := enrolment.DecodeAgentConfig(secret.Data[enrolment.ConfigKey])
 	if err != nil || !t.Matches(config.Token) || s.url == "" {
-		return nil //nolint:nilerr // documented
+		return nil //nolint:nilerr // a configuration that can't be decoded stays as it is
 	}
-	if slices.Equal(config.Servers, []string{s.url}) && config.TrustBundle == s.bundle {
+	if slices.Equal(config.Servers, []string{s.url}) && config.TrustBundle == s.trustBundle {
 		return nil
 	}
-	config.Servers, config.TrustBundle = []string{s.url}, s.bundle
+	config.Servers, config.TrustBundle = []string{s.url}, s.trustBundle
 	text, err := config.Encode()
 	if err != nil {
 		return err
@@ -164,14 +177,14 @@ func refreshConfig(secret *corev1.Secret, t enrolment.Token, s *scope) error {
 	return nil
 }
 
-// untilExpiry is when the next token expires; zero if none will.
+// untilExpiry returns the time until the next usable token expires; 0 if none expires.
 func (r *Reconciler) untilExpiry(s *scope) time.Duration {
 	var next time.Duration
 	for _, t := range s.tokens {
 		if t.state != enrolment.Usable {
 			continue
 		}
-		// A little later, so that it has expired by then.
+		// One second more, so that the token has expired by then.
 		if left := t.read.ExpiresAt.Sub(r.Clock.Now()) + time.Second; next == 0 || left < next {
 			next = left
 		}

@@ -3,6 +3,7 @@ package remediation
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,13 +13,13 @@ import (
 	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
-	"sigs.k8s.io/cluster-api/util/annotations"
-	"sigs.k8s.io/cluster-api/util/labels"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/ownership"
 )
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalremediations,verbs=get;list;watch
@@ -30,9 +31,6 @@ import (
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines/status,verbs=patch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// conflictDelay lets the cache catch up with a write that won against ours.
-const conflictDelay = 100 * time.Millisecond
-
 // Reconciler reconciles ElementalRemediations. Several workers may run at once.
 type Reconciler struct {
 	// Client reads from the cache and writes.
@@ -41,59 +39,59 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Clock is the time source.
 	Clock clock.PassiveClock
-	// Metrics counts what remediations came to.
+	// Metrics counts the outcomes of remediations.
 	Metrics *Metrics
 	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter that
 	// objects must have; blank for all.
 	WatchFilter string
 
-	begin sync.Once
-	began time.Time
+	startOnce sync.Once
+	startedAt time.Time
 }
 
-// scope is what one reconcile has read and found out. It has no methods that
-// read or write.
+// scope holds what one reconcile has read and found out. It has no methods.
 type scope struct {
 	remediation *infrav1.ElementalRemediation
-	// owner is the unhealthy Machine; nil when it does not exist.
+	// owner is the unhealthy Machine; nil if it does not exist.
 	owner *clusterv1.Machine
-	// cluster is nil when it does not exist.
+	// cluster is nil if it does not exist.
 	cluster *clusterv1.Cluster
-	// infraCluster is nil when it does not exist.
+	// infraCluster is nil if it does not exist.
 	infraCluster *infrav1.ElementalCluster
-	// machine is the Machine's infrastructure; nil when it does not exist or is not
-	// an ElementalMachine.
+	// machine is the Machine's infrastructure; nil unless it and the Machine refer to each
+	// other.
 	machine *infrav1.ElementalMachine
-	// host is the machine's; nil when it has none or it is not its any more.
+	// host is the host that the machine has claimed; nil if it does not exist.
 	host *infrav1.ElementalHost
-	// others are the cluster's other hosts. They are the cache's own and must not
-	// be changed.
+	// others are the cluster's other hosts. They belong to the cache and must not be
+	// changed.
 	others []*infrav1.ElementalHost
-	// now is when the reconcile began, and began when this manager's first did.
-	now, began time.Time
-	// aside is true when the last reconcile stood aside.
-	aside bool
-	// decision is what is to be done.
-	decision decision
+	// now is the time of this reconcile, startedAt that of this manager's first.
+	now, startedAt time.Time
+	// suspended is true if the last reconcile did not act on purpose.
+	suspended bool
+	decision  decision
 }
 
-// Reconcile brings one ElementalRemediation a step further.
+func statusOf(r *infrav1.ElementalRemediation) *infrav1.ElementalRemediationStatus { return &r.Status }
+
+// Reconcile reconciles one ElementalRemediation.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	r.begin.Do(func() { r.began = r.Clock.Now() })
+	r.startOnce.Do(func() { r.startedAt = r.Clock.Now() })
 	remediation := &infrav1.ElementalRemediation{}
 	if err := r.Client.Get(ctx, req.NamespacedName, remediation); err != nil {
 		if apierrors.IsNotFound(err) {
-			return again(ctrl.Result{}, r.forget(ctx, req.NamespacedName))
+			return reconcile.RequeueConflict(ctrl.Result{}, r.withdrawAll(ctx, req.NamespacedName))
 		}
 		return ctrl.Result{}, fmt.Errorf("getting ElementalRemediation: %w", err)
 	}
-	if r.WatchFilter != "" && !labels.HasWatchLabel(remediation, r.WatchFilter) {
+	if !reconcile.IsWatched(remediation, r.WatchFilter) {
 		return ctrl.Result{}, nil
 	}
 	if !remediation.DeletionTimestamp.IsZero() {
-		return again(ctrl.Result{}, r.forget(ctx, req.NamespacedName))
+		return reconcile.RequeueConflict(ctrl.Result{}, r.withdrawAll(ctx, req.NamespacedName))
 	}
-	s := &scope{remediation: remediation, now: r.Clock.Now(), began: r.began, aside: stoodAside(remediation)}
+	s := &scope{remediation: remediation, now: r.Clock.Now(), startedAt: r.startedAt, suspended: wasSuspended(remediation)}
 	before := remediation.Status.DeepCopy()
 	if err := r.read(ctx, s); err != nil {
 		return ctrl.Result{}, err
@@ -102,113 +100,81 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 	result, err := ctrl.Result{}, error(nil)
 	if !paused(s) {
-		result, err = r.remedy(ctx, s)
+		result, err = r.remediate(ctx, s)
 	}
-	if apierrors.IsConflict(err) {
-		return again(result, err)
+	if !apierrors.IsConflict(err) {
+		if statusErr := r.patchStatus(ctx, s, before); err == nil {
+			err = statusErr
+		}
 	}
-	if statusErr := r.patchStatus(ctx, s, before); err == nil {
-		err = statusErr
-	}
-	return again(result, err)
+	return reconcile.RequeueConflict(result, err)
 }
 
-// again turns a conflict into another look: somebody was quicker, or the cache is
-// behind.
-func again(result ctrl.Result, err error) (ctrl.Result, error) {
-	if apierrors.IsConflict(err) {
-		return ctrl.Result{RequeueAfter: conflictDelay}, nil
-	}
-	return result, err
-}
-
-// remedy decides what to do and does it.
-func (r *Reconciler) remedy(ctx context.Context, s *scope) (ctrl.Result, error) {
+// remediate decides what to do and does it.
+func (r *Reconciler) remediate(ctx context.Context, s *scope) (ctrl.Result, error) {
 	decide(s)
 	if err := r.withdraw(ctx, s); err != nil {
 		return ctrl.Result{}, err
 	}
 	var err error
-	switch s.decision.act {
-	case actReboot:
+	switch s.decision.action {
+	case actionReboot:
 		err = r.reboot(ctx, s)
-	case actReplace:
+	case actionReplace:
 		err = r.replace(ctx, s)
-	case actNothing:
+	case actionNone:
 	}
-	return ctrl.Result{RequeueAfter: s.decision.again}, err
+	return ctrl.Result{RequeueAfter: s.decision.requeueAfter}, err
 }
 
-// paused treats a cluster that is missing as paused: on the target of a move
-// objects arrive one by one.
-func paused(s *scope) bool {
-	return s.cluster == nil || annotations.IsPaused(s.cluster, s.remediation)
-}
+func paused(s *scope) bool { return reconcile.IsPaused(s.cluster, s.remediation, true) }
 
+// read reads the objects that belong to s.remediation.
 func (r *Reconciler) read(ctx context.Context, s *scope) error {
+	namespace := s.remediation.Namespace
 	var err error
 	if s.owner, err = util.GetOwnerMachine(ctx, r.Client, s.remediation.ObjectMeta); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("getting owner Machine: %w", err)
 	}
-	if s.cluster, err = get(ctx, r.Client, s, clusterName(s), &clusterv1.Cluster{}); err != nil {
+	if s.cluster, err = reconcile.Get(ctx, r.Client, namespace, clusterName(s), &clusterv1.Cluster{}); err != nil {
 		return fmt.Errorf("getting Cluster: %w", err)
 	}
 	if s.owner == nil || s.cluster == nil {
 		return nil
 	}
-	if s.infraCluster, err = get(ctx, r.Client, s, s.cluster.Spec.InfrastructureRef.Name, &infrav1.ElementalCluster{}); err != nil {
+	if s.infraCluster, err = reconcile.Get(ctx, r.Client, namespace, s.cluster.Spec.InfrastructureRef.Name, &infrav1.ElementalCluster{}); err != nil {
 		return fmt.Errorf("getting ElementalCluster: %w", err)
 	}
-	ref := s.owner.Spec.InfrastructureRef
-	if ref.APIGroup != infrav1.GroupVersion.Group || ref.Kind != "ElementalMachine" {
-		return nil
+	// The Cluster and the Machine may name objects of other kinds.
+	if s.infraCluster != nil && !ownership.NamesInfraCluster(s.cluster, s.infraCluster) {
+		s.infraCluster = nil
 	}
-	if s.machine, err = get(ctx, r.Client, s, ref.Name, &infrav1.ElementalMachine{}); err != nil {
+	machine, err := reconcile.Get(ctx, r.Client, namespace, s.owner.Spec.InfrastructureRef.Name, &infrav1.ElementalMachine{})
+	if err != nil {
 		return fmt.Errorf("getting ElementalMachine: %w", err)
 	}
-	if s.machine == nil || s.machine.Spec.HostRef == nil {
+	if machine == nil || !ownership.IsInfraMachine(machine, s.owner) {
 		return nil
 	}
-	host, err := get(ctx, r.Client, s, s.machine.Spec.HostRef.Name, &infrav1.ElementalHost{})
+	if s.machine = machine; machine.Spec.HostRef == nil {
+		return nil
+	}
+	host, err := reconcile.Get(ctx, r.Client, namespace, s.machine.Spec.HostRef.Name, &infrav1.ElementalHost{})
 	if err != nil {
 		return fmt.Errorf("getting ElementalHost: %w", err)
 	}
-	if host == nil || host.Spec.Claim == nil || host.Spec.Claim.ID != s.machine.Spec.HostRef.ClaimID {
+	if host == nil || host.Spec.Claim == nil || host.Spec.Claim.ID != s.machine.Spec.HostRef.ClaimID || host.Spec.Claim.MachineName != s.owner.Name {
 		return nil
 	}
 	s.host = host
-	return r.readOthers(ctx, s)
+	// Without the watch filter: hosts of other managers are witnesses, too.
+	hosts, err := reconcile.ListHosts(ctx, r.Client, namespace, "", client.MatchingFields{index.HostByCluster: s.cluster.Name})
+	s.others = slices.DeleteFunc(hosts, func(other *infrav1.ElementalHost) bool { return other.Name == host.Name })
+	return err
 }
 
-func (r *Reconciler) readOthers(ctx context.Context, s *scope) error {
-	hosts := &infrav1.ElementalHostList{}
-	err := r.Client.List(ctx, hosts, client.InNamespace(s.host.Namespace),
-		client.MatchingFields{index.HostByCluster: s.cluster.Name}, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return fmt.Errorf("listing hosts of the Cluster: %w", err)
-	}
-	for i := range hosts.Items {
-		if hosts.Items[i].Name != s.host.Name {
-			s.others = append(s.others, &hosts.Items[i])
-		}
-	}
-	return nil
-}
-
-// get reads an object of the remediation's namespace into o, and returns nil where
-// it does not exist or has no name.
-func get[T client.Object](ctx context.Context, c client.Reader, s *scope, name string, o T) (none T, _ error) {
-	if name == "" {
-		return none, nil
-	}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: s.remediation.Namespace, Name: name}, o); err != nil {
-		return none, client.IgnoreNotFound(err)
-	}
-	return o, nil
-}
-
-// clusterName is the name of the remediation's Cluster: the owner's, or the label
-// that Cluster API gives what it makes from a template.
+// clusterName returns the name of the remediation's Cluster, from the owner or, if it
+// does not exist, from the label that Cluster API sets on objects made from a template.
 func clusterName(s *scope) string {
 	if s.owner != nil {
 		return s.owner.Spec.ClusterName

@@ -10,6 +10,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
 )
 
 const (
@@ -17,74 +18,75 @@ const (
 	defaultRecoverySeconds = 300
 )
 
-// action is what a reconcile does besides telling how things are.
+// action is what a reconcile does apart from setting conditions.
 type action int
 
 const (
-	actNothing action = iota
-	actReboot
-	actReplace
+	actionNone action = iota
+	actionReboot
+	actionReplace
 )
 
-// decision is what is to be done, and how the condition Ready tells it.
+// decision is the action to take, with the reason and message of the condition Ready.
 type decision struct {
-	act             action
+	action          action
 	reason, message string
-	// again is when to look again without an event; 0 for never.
-	again time.Duration
-	// attempt is the reboot to ask for, counted from 1.
+	// requeueAfter is when to reconcile again without an event; 0 for never.
+	requeueAfter time.Duration
+	// attempt is the number of the reboot to request, counted from 1.
 	attempt int32
-	// reboot says why there is none, where the host does not report that itself.
-	reboot verdict
+	// rebootFailure is set if a reboot failed or is impossible.
+	rebootFailure failure
 }
 
-// verdict is a reason and a message of a condition that is not true.
-type verdict struct{ reason, message string }
+// failure is the reason and the message of a condition that is not true.
+type failure struct{ reason, message string }
 
-func stay(reason, format string, args ...any) decision {
+// wait returns a decision without an action.
+func noAction(reason, format string, args ...any) decision {
 	return decision{reason: reason, message: fmt.Sprintf(format, args...)}
 }
 
-// decide says what to do, from what was read. It writes nothing but the scope's
-// decision and, where a wait begins, status.waitingSince.
+// decide sets s.decision and, if a wait begins, status.waitingSince. It does no I/O.
 func decide(s *scope) {
-	if d, end := subject(s); end {
+	if d, done := checkSubject(s); done {
 		s.decision = d
 		return
 	}
-	if d, aside := standAside(s); aside {
+	if d, suspend := checkSuspended(s); suspend {
 		s.decision = d
 		return
 	}
-	if s.aside {
-		// What was not counted in between is not made up for.
+	if s.suspended {
+		// The time of the suspension does not count.
 		s.remediation.Status.WaitingSince = metav1.NewTime(s.now)
 	}
-	if !connected(s.host) {
-		s.decision = silent(s)
+	if !s.host.IsConnected() {
+		s.decision = decideDisconnected(s)
 		return
 	}
-	s.decision = responsive(s)
+	s.decision = decideConnected(s)
 }
 
-// subject checks that there is something to remedy. What is absent is no reason
-// to act: it may not have been restored or moved here yet.
-func subject(s *scope) (_ decision, end bool) {
+// checkSubject reports whether there is nothing to remediate, with the decision. A
+// missing object is no reason to act: it may not have been restored or moved yet.
+func checkSubject(s *scope) (_ decision, done bool) {
 	switch {
 	case s.owner == nil:
-		return stay(infrav1.MachineNotFoundReason, "The Machine that owns this object does not exist; there is nothing to remedy"), true
+		return noAction(infrav1.MachineNotFoundReason, "The Machine that owns this object does not exist; there is nothing to remedy"), true
 	case !s.owner.DeletionTimestamp.IsZero():
-		return stay(infrav1.DeletingReason, "Machine %s is being deleted", s.owner.Name), true
+		return noAction(infrav1.DeletingReason, "Machine %s is being deleted", s.owner.Name), true
 	case meta.IsStatusConditionTrue(s.owner.Status.Conditions, clusterv1.MachineHealthCheckSucceededCondition):
-		return stay(infrav1.RemediatedReason, "Machine %s passes its health check", s.owner.Name), true
+		return noAction(infrav1.RemediatedReason, "Machine %s passes its health check", s.owner.Name), true
 	case meta.IsStatusConditionFalse(s.owner.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition):
 		return replacing(s), true
 	case s.machine == nil:
-		return stay(infrav1.NoHostReason, "Machine %s has no ElementalMachine; there is nothing to remedy", s.owner.Name), true
+		return noAction(infrav1.NoHostReason, "Machine %s has no ElementalMachine; there is nothing to remedy", s.owner.Name), true
 	case s.machine.Spec.HostRef == nil:
-		return stay(infrav1.NoHostReason, "Machine %s has no host yet; a replacement would not have one either", s.owner.Name), true
+		return noAction(infrav1.NoHostReason, "Machine %s has no host yet; a replacement would wait, too. "+
+			"If another failure domain has a host, a control-plane Machine is replaced without a remediation", s.owner.Name), true
 	case s.host == nil:
-		return stay(infrav1.HostMissingReason, "Host %s does not exist or is not the machine's any more; "+
+		return noAction(infrav1.HostMissingReason, "Host %s does not exist or is not the machine's any more; "+
 			"delete Machine %s to have it replaced, unless the host is about to be restored", s.machine.Spec.HostRef.Name, s.owner.Name), true
 	default:
 		return decision{}, false
@@ -93,33 +95,35 @@ func subject(s *scope) (_ decision, end bool) {
 
 func replacing(s *scope) decision {
 	if by := metav1.GetControllerOf(s.owner); by != nil {
-		return stay(infrav1.ReplacingReason, "%s %s is to replace Machine %s; the Machine's condition OwnerRemediated tells how far it is",
+		return noAction(infrav1.ReplacingReason, "%s %s is to replace Machine %s; the Machine's condition OwnerRemediated tells how far it is",
 			by.Kind, by.Name, s.owner.Name)
 	}
-	return stay(infrav1.NoReplacementReason, "Machine %s belongs to nothing that would replace it; delete it to have its host reset", s.owner.Name)
+	return noAction(infrav1.NoReplacementReason, "Machine %s belongs to nothing that would replace it; delete it to have its host reset", s.owner.Name)
 }
 
-// standAside tells why nothing is to be done though the Machine is unhealthy.
-func standAside(s *scope) (_ decision, aside bool) {
+// checkSuspended reports whether the remediation must not act although the Machine is
+// unhealthy, with the decision.
+func checkSuspended(s *scope) (_ decision, suspend bool) {
 	switch spec := s.host.Spec; {
 	case spec.Fence != nil:
-		return stay(infrav1.FencedReason, "Host %s is given up already: %s", s.host.Name, spec.Fence.Reason), true
+		return noAction(infrav1.FencedReason, "Host %s is given up already: %s", s.host.Name, spec.Fence.Reason), true
 	case spec.Maintenance != nil:
-		return stay(infrav1.MaintenanceReason, "Somebody works on host %s: %s", s.host.Name, spec.Maintenance.Reason), true
+		return noAction(infrav1.MaintenanceReason, "Somebody works on host %s: %s", s.host.Name, spec.Maintenance.Reason), true
 	case spec.Lock != nil:
-		return stay(infrav1.IdentityClonedReason, "Host %s is locked, as two hosts use its key; remove spec.lock once one copy is destroyed", s.host.Name), true
+		return noAction(infrav1.IdentityClonedReason, "Host %s is locked, as two hosts use its key; remove spec.lock once one copy is destroyed", s.host.Name), true
 	}
-	if connected(s.host) {
+	if s.host.IsConnected() {
 		return decision{}, false
 	}
-	if _, message := light(s); message != "" {
-		return stay(infrav1.SiteDarkReason, "%s", message), true
+	if _, offline := siteOnlineSince(s); offline != "" {
+		return noAction(infrav1.SiteDarkReason, "%s", offline), true
 	}
 	return decision{}, false
 }
 
-// stoodAside reports whether the conditions tell that nothing was done on purpose.
-func stoodAside(r *infrav1.ElementalRemediation) bool {
+// wasSuspended reports whether the conditions show that the last reconcile did not act
+// on purpose.
+func wasSuspended(r *infrav1.ElementalRemediation) bool {
 	if meta.IsStatusConditionTrue(r.Status.Conditions, clusterv1.PausedCondition) {
 		return true
 	}
@@ -135,60 +139,61 @@ func stoodAside(r *infrav1.ElementalRemediation) bool {
 	}
 }
 
-// silent deals with a host that is not connected while others are.
-func silent(s *scope) decision {
-	witness, _ := light(s)
-	if rest := remaining(s, latest(witness, s.began)); rest > 0 {
-		d := stay(infrav1.DisconnectedReason, "Host %s is not connected, but others of the Cluster are; "+
+// decideDisconnected decides on a host that is not connected while its site is online.
+func decideDisconnected(s *scope) decision {
+	witness, _ := siteOnlineSince(s)
+	if rest := remainingWait(s, reconcile.Later(witness, s.startedAt)); rest > 0 {
+		d := noAction(infrav1.DisconnectedReason, "Host %s is not connected, but others of the Cluster are; "+
 			"the Machine is replaced unless the host returns within spec.recoverySeconds (%s)", s.host.Name, recovery(s))
-		d.again = rest
+		d.requeueAfter = rest
 		return d
 	}
-	return decision{act: actReplace}
+	return decision{action: actionReplace}
 }
 
-// responsive deals with a host that is connected: it is rebooted as often as the
-// spec allows, and replaced when that did not help.
-func responsive(s *scope) decision {
-	adopt(s)
-	asked := s.remediation.Status.Reboots
-	if asked > 0 {
-		if d, end := rebooting(s, asked); end {
+// decideConnected decides on a host that is connected. It is rebooted at most
+// spec.reboots times; then its Machine is replaced.
+func decideConnected(s *scope) decision {
+	adoptReboot(s)
+	last := s.remediation.Status.Reboots
+	if last > 0 {
+		if d, done := checkReboot(s, last); done {
 			return d
 		}
 	}
-	if rest := remaining(s, time.Time{}); rest > 0 {
-		return recovering(s, asked, rest)
+	if rest := remainingWait(s, time.Time{}); rest > 0 {
+		return recovering(s, last, rest)
 	}
-	next := asked + 1
-	if withdrawn(s, asked) {
-		next = asked
+	next := last + 1
+	if withdrawn(s, last) {
+		next = last
 	}
 	if next > ptr.Deref(s.remediation.Spec.Reboots, defaultReboots) {
-		return decision{act: actReplace}
+		return decision{action: actionReplace}
 	}
-	if why := unbootable(s.host); why != "" {
-		return decision{act: actReplace, reboot: verdict{infrav1.RebootImpossibleReason, why}}
+	if reason := whyNoReboot(s.host); reason != "" {
+		return decision{action: actionReplace, rebootFailure: failure{infrav1.RebootImpossibleReason, reason}}
 	}
 	if other := pendingReboot(s.host); other != "" && other != requestID(s, next) {
-		// It may help as well as ours would.
-		return stay(infrav1.RebootRequestedReason, "Host %s is yet to be rebooted for somebody else (request %s)", s.host.Name, other)
+		// Another client's reboot may help as well.
+		return noAction(infrav1.RebootRequestedReason, "Host %s must first finish a reboot that another client requested (%s)", s.host.Name, other)
 	}
-	d := stay(infrav1.RebootRequestedReason, "Host %s was asked to reboot (%d of %d)",
+	d := noAction(infrav1.RebootRequestedReason, "Host %s was asked to reboot (%d of %d)",
 		s.host.Name, next, ptr.Deref(s.remediation.Spec.Reboots, defaultReboots))
-	d.act, d.attempt, d.again = actReboot, next, recovery(s)
+	d.action, d.attempt, d.requeueAfter = actionReboot, next, recovery(s)
 	return d
 }
 
-// adopt takes over a request that was made, but not recorded.
-func adopt(s *scope) {
+// adoptReboot records a reboot in status that was requested by a reconcile whose status
+// write was lost.
+func adoptReboot(s *scope) {
 	status := &s.remediation.Status
 	if next := status.Reboots + 1; s.host.Spec.Reboot != nil && s.host.Spec.Reboot.ID == requestID(s, next) {
 		status.Reboots, status.WaitingSince = next, metav1.NewTime(s.now)
 	}
 }
 
-// withdrawn reports whether a request was taken back before the host took notice.
+// withdrawn reports whether the reboot was withdrawn before the host started it.
 func withdrawn(s *scope, attempt int32) bool {
 	id := requestID(s, attempt)
 	is := meta.FindStatusCondition(s.remediation.Status.Conditions, infrav1.RebootedCondition)
@@ -196,25 +201,25 @@ func withdrawn(s *scope, attempt int32) bool {
 		s.host.Operation(infrav1.OperationReboot, id) == nil && pendingReboot(s.host) != id
 }
 
-// rebooting looks after the reboot that was asked for last. end is false when it
-// is over, or has to be asked for again.
-func rebooting(s *scope, attempt int32) (_ decision, end bool) {
+// checkReboot checks the last requested reboot. It reports false if the reboot succeeded
+// or must be requested again.
+func checkReboot(s *scope, attempt int32) (_ decision, done bool) {
 	id := requestID(s, attempt)
 	switch op := s.host.Operation(infrav1.OperationReboot, id); {
 	case op == nil && pendingReboot(s.host) != id:
 		return decision{}, false
 	case op == nil || op.State == infrav1.OperationRunning:
-		rest := remaining(s, time.Time{})
+		rest := remainingWait(s, time.Time{})
 		if rest <= 0 {
-			return decision{act: actReplace, reboot: verdict{infrav1.RebootFailedReason,
+			return decision{action: actionReplace, rebootFailure: failure{infrav1.RebootFailedReason,
 				fmt.Sprintf("Host %s did not report within spec.recoverySeconds (%s) that it has rebooted", s.host.Name, recovery(s))}}, true
 		}
-		d := stay(infrav1.RebootRequestedReason, "Host %s was asked to reboot (%d of %d)",
+		d := noAction(infrav1.RebootRequestedReason, "Host %s was asked to reboot (%d of %d)",
 			s.host.Name, attempt, ptr.Deref(s.remediation.Spec.Reboots, defaultReboots))
-		d.again = rest
+		d.requeueAfter = rest
 		return d, true
 	case op.State != infrav1.OperationSucceeded:
-		return decision{act: actReplace, reboot: failure(s.host, op)}, true
+		return decision{action: actionReplace, rebootFailure: rebootFailure(s.host, op)}, true
 	default:
 		if !meta.IsStatusConditionTrue(s.remediation.Status.Conditions, infrav1.RebootedCondition) {
 			s.remediation.Status.WaitingSince = metav1.NewTime(s.now)
@@ -223,27 +228,27 @@ func rebooting(s *scope, attempt int32) (_ decision, end bool) {
 	}
 }
 
-// failure says why a host was not rebooted.
-func failure(host *infrav1.ElementalHost, op *infrav1.HostOperation) verdict {
+// rebootFailure returns why the host did not reboot.
+func rebootFailure(host *infrav1.ElementalHost, op *infrav1.HostOperation) failure {
 	if op.State == infrav1.OperationUnsupported {
-		return verdict{infrav1.RebootImpossibleReason, fmt.Sprintf("The agent of host %s can't reboot it", host.Name)}
+		return failure{infrav1.RebootImpossibleReason, fmt.Sprintf("The agent of host %s can't reboot it", host.Name)}
 	}
-	return verdict{infrav1.RebootFailedReason, fmt.Sprintf("Host %s did not reboot: %s", host.Name, op.Message)}
+	return failure{infrav1.RebootFailedReason, fmt.Sprintf("Host %s did not reboot: %s", host.Name, op.Message)}
 }
 
-func recovering(s *scope, asked int32, rest time.Duration) decision {
-	d := stay(infrav1.RecoveringReason, "Host %s is there again; Machine %s has spec.recoverySeconds (%s) to become healthy",
+func recovering(s *scope, attempt int32, rest time.Duration) decision {
+	d := noAction(infrav1.RecoveringReason, "Host %s is there again; Machine %s has spec.recoverySeconds (%s) to become healthy",
 		s.host.Name, s.owner.Name, recovery(s))
-	if op := s.host.Operation(infrav1.OperationReboot, requestID(s, asked)); op != nil {
-		d = stay(infrav1.RebootedReason, "Host %s was rebooted; Machine %s has spec.recoverySeconds (%s) to become healthy",
+	if op := s.host.Operation(infrav1.OperationReboot, requestID(s, attempt)); op != nil {
+		d = noAction(infrav1.RebootedReason, "Host %s was rebooted; Machine %s has spec.recoverySeconds (%s) to become healthy",
 			s.host.Name, s.owner.Name, recovery(s))
 	}
-	d.again = rest
+	d.requeueAfter = rest
 	return d
 }
 
-// unbootable says why a host that is connected can't be rebooted; blank if it can.
-func unbootable(host *infrav1.ElementalHost) string {
+// whyNoReboot returns why a connected host can't be rebooted; blank if it can.
+func whyNoReboot(host *infrav1.ElementalHost) string {
 	op := host.Operation(infrav1.OperationBootstrap, host.Spec.Claim.ID)
 	switch {
 	case host.Spec.Approval != infrav1.ApprovalApproved:
@@ -251,34 +256,22 @@ func unbootable(host *infrav1.ElementalHost) string {
 	case !host.Supports(infrav1.OperationReboot):
 		return fmt.Sprintf("The agent of host %s can't reboot it", host.Name)
 	case op == nil || op.State != infrav1.OperationSucceeded:
-		return fmt.Sprintf("Host %s is not bootstrapped, and is told nothing else before", host.Name)
+		return fmt.Sprintf("Host %s is not bootstrapped, and runs no other operation before", host.Name)
 	default:
 		return ""
 	}
 }
 
-// remaining is what is left of the time to become healthy: it counts from the
-// latest of the wait's beginning, the last change of the connection, and since.
-func remaining(s *scope, since time.Time) time.Duration {
-	since = latest(since, s.remediation.Status.WaitingSince.Time)
+// remainingWait returns the remaining time to become healthy. It counts from the latest
+// of status.waitingSince, the last change of the connection, and since.
+func remainingWait(s *scope, since time.Time) time.Duration {
+	since = reconcile.Later(since, s.remediation.Status.WaitingSince.Time)
 	if c := s.host.Status.Connection; c != nil {
-		since = latest(since, c.Since.Time)
+		since = reconcile.Later(since, c.Since.Time)
 	}
 	return since.Add(recovery(s)).Sub(s.now)
 }
 
 func recovery(s *scope) time.Duration {
 	return time.Duration(ptr.Deref(s.remediation.Spec.RecoverySeconds, defaultRecoverySeconds)) * time.Second
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-func connected(host *infrav1.ElementalHost) bool {
-	c := host.Status.Connection
-	return c != nil && c.State == infrav1.ConnectionConnected
 }

@@ -1,14 +1,14 @@
-// Package remediation reconciles ElementalRemediations: it has the host of an
-// unhealthy Machine rebooted, and if that does not help it has the Machine
-// replaced, which resets the host.
+// Package remediation reconciles ElementalRemediations: it reboots the host of an
+// unhealthy Machine and, if that does not help, has the Machine replaced, which resets
+// the host.
 //
 // A MachineHealthCheck whose spec.remediation.templateRef names an
-// ElementalRemediationTemplate makes one for each unhealthy Machine and deletes
-// it when the Machine is healthy. A Machine is replaced by its owner, as without
-// a template: the condition OwnerRemediated asks for that, and the owner follows
-// its own rules of safety (Cluster API's documentation, "Configure a
-// MachineHealthCheck", "Remediation"). This package never deletes a Machine.
+// ElementalRemediationTemplate creates a remediation for each unhealthy Machine, and
+// deletes it when the Machine is healthy. As without a template, the Machine's owner
+// replaces the Machine: the condition OwnerRemediated requests that, and the owner
+// applies its own safety rules (see "Configure a MachineHealthCheck" in Cluster API's
+// documentation). This package never deletes a Machine.
 //
-// Time counts only while it says something about the host: not while somebody
-// works on it, not while a whole site is dark, and not while no manager looked.
+// Waiting times count only while they say something about the host: not while it is in
+// maintenance, not while its site is offline, and not while no manager was running.
 package remediation

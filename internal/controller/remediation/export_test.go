@@ -1,4 +1,4 @@
 package remediation
 
-// HostHandler is what hears of changes to hosts.
+// HostHandler returns the handler of ElementalHost events.
 var HostHandler = (*Reconciler).hostHandler

@@ -8,7 +8,7 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 )
 
-// Metrics counts what remediations came to. Several goroutines may use it.
+// Metrics counts the outcomes of remediations. Several goroutines may use it.
 type Metrics struct {
 	outcomes *prometheus.CounterVec
 }
@@ -17,7 +17,7 @@ type Metrics struct {
 func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "elemental", Subsystem: "remediation", Name: "outcomes_total",
-		Help: "What remediations came to, step by step: rebooted, reboot_failed, replaced, site_dark, stood_aside.",
+		Help: "Outcomes of remediations: rebooted, reboot_failed, replaced, site_dark, stood_aside.",
 	}, []string{"outcome"})}
 	if err := registerer.Register(m.outcomes); err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
@@ -25,8 +25,8 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-// count counts what a condition has just come to say; reasons that are no outcome
-// don't count.
+// count counts the outcome that a condition's new reason stands for. Other reasons are
+// not counted.
 func (m *Metrics) count(reason string) {
 	switch reason {
 	case infrav1.RebootedReason:

@@ -34,14 +34,14 @@ func TestRebootThatHelps(t *testing.T) {
 	f.Expect(f.outcomes()).To(Equal(map[string]float64{"rebooted": 1}))
 	f.Expect(f.Events()).To(HaveExactElements(ContainSubstring("RebootRequested"), ContainSubstring("Normal Rebooted")))
 
-	t.Log("The health check is content; a little later it deletes the remediation")
+	t.Log("The Machine is healthy; a little later the health check deletes the remediation")
 	n.health(yes)
 	f.Clock.Step(time.Hour)
 	n.reconcile()
 	f.ExpectCondition(n.remediation, infrav1.ReadyCondition, yes, infrav1.RemediatedReason)
 	f.Delete(n.remediation)
 	n.reconcile()
-	f.Expect(n.host.Spec.Reboot).NotTo(BeNil(), "a request that is done with may stay")
+	f.Expect(n.host.Spec.Reboot).NotTo(BeNil(), "a completed request may stay in spec")
 	f.Expect(n.toBeReplaced()).To(BeFalse())
 }
 
@@ -69,7 +69,7 @@ func TestRebootsThatDoNotHelp(t *testing.T) {
 	f.ExpectCondition(n.remediation, infrav1.RebootedCondition, yes, infrav1.RebootedReason)
 	f.Expect(f.outcomes()).To(Equal(map[string]float64{"rebooted": 2, "replaced": 1}))
 
-	t.Log("From here on it is the owner's; what it says is not overwritten")
+	t.Log("From here on the owner of the Machine owns the condition, which must not be overwritten")
 	n.setCondition(metav1.Condition{Type: clusterv1.MachineOwnerRemediatedCondition, Status: no, Reason: "Deferred"})
 	n.expect(infrav1.ReplacingReason, 0)
 	f.Refresh(n.owner)
@@ -79,14 +79,14 @@ func TestRebootsThatDoNotHelp(t *testing.T) {
 	n.expect(infrav1.MachineNotFoundReason, 0)
 }
 
-// Where a reboot can't be had the Machine is replaced without.
-func TestNoReboot(t *testing.T) {
+// If the host can't be rebooted, its Machine is replaced at once.
+func TestRebootImpossible(t *testing.T) {
 	for name, tc := range map[string]struct {
 		host     func(*infrav1.ElementalHost)
 		spec     infrav1.ElementalRemediationSpec
 		rebooted string
 	}{
-		"not wanted": {spec: infrav1.ElementalRemediationSpec{Reboots: new(int32(0))}},
+		"no reboots allowed": {spec: infrav1.ElementalRemediationSpec{Reboots: new(int32(0))}},
 		"not supported": {
 			host:     func(h *infrav1.ElementalHost) { h.Status.Agent.Capabilities = []string{"Bootstrap", "Reset"} },
 			rebooted: infrav1.RebootImpossibleReason,
@@ -120,7 +120,7 @@ func TestRebootThatFails(t *testing.T) {
 	for state, reason := range map[infrav1.OperationState]string{
 		infrav1.OperationFailed:      infrav1.RebootFailedReason,
 		infrav1.OperationUnsupported: infrav1.RebootImpossibleReason,
-		// A host that stays connected, and does not reboot.
+		// The host stays connected and does not reboot.
 		infrav1.OperationRunning: infrav1.RebootFailedReason,
 	} {
 		t.Run(string(state), func(t *testing.T) {
@@ -139,8 +139,9 @@ func TestRebootThatFails(t *testing.T) {
 	}
 }
 
-// A request of somebody else's is waited for, and not overwritten.
-func TestRebootForSomebodyElse(t *testing.T) {
+// The remediation waits for a reboot that another client requested, and does not
+// overwrite the request.
+func TestRebootRequestedByAnotherClient(t *testing.T) {
 	f := newFixture(t)
 	n := f.node("n", func(h *infrav1.ElementalHost) { h.Spec.Reboot = &infrav1.HostReboot{ID: "mine"} })
 	n.unhealthy(infrav1.ElementalRemediationSpec{})
@@ -152,9 +153,9 @@ func TestRebootForSomebodyElse(t *testing.T) {
 	f.Expect(n.host.Spec.Reboot.ID).NotTo(Equal("mine"))
 }
 
-// Whatever write is lost, before or after it happens, a host is asked once for
-// each reboot, and a Machine is replaced in the end.
-func TestWritesThatAreLost(t *testing.T) {
+// Whichever write is lost, before or after it reached the API server, each reboot is
+// requested once and the Machine is replaced at last.
+func TestLostWrites(t *testing.T) {
 	for _, moment := range []controllertest.Moment{controllertest.BeforeWrite, controllertest.AfterWrite} {
 		t.Run(string(moment), func(t *testing.T) {
 			f := newFixture(t)
@@ -162,7 +163,7 @@ func TestWritesThatAreLost(t *testing.T) {
 			requests := map[string]bool{}
 			for step := range 60 {
 				f.Client.FailWrite(1+step%2, moment)
-				// An injected failure is an error like any other; it is tried again.
+				// The work queue retries after an injected failure as after any other error.
 				_, err := f.reconciler.Reconcile(f.Ctx, request(n.remediation))
 				if err != nil {
 					f.Expect(err).To(MatchError(controllertest.ErrInjected))
@@ -183,8 +184,8 @@ func TestWritesThatAreLost(t *testing.T) {
 	}
 }
 
-// A request that the host took no notice of does not outlive its reason.
-func TestRequestsAreTakenBack(t *testing.T) {
+// A reboot that the host has not started is withdrawn when it is no longer needed.
+func TestRequestsAreWithdrawn(t *testing.T) {
 	for name, end := range map[string]func(*node){
 		"remediation is deleted": func(n *node) { n.f.Delete(n.remediation) },
 		"Machine is deleted": func(n *node) {
@@ -192,7 +193,7 @@ func TestRequestsAreTakenBack(t *testing.T) {
 			n.f.Delete(n.owner)
 		},
 		"Machine is healthy": func(n *node) { n.health(yes) },
-		"site is dark":       func(n *node) { n.disconnect() },
+		"site is offline":    func(n *node) { n.disconnect() },
 		"no report in time":  func(n *node) { n.f.Clock.Step(recovery) },
 		"maintenance": func(n *node) {
 			controllertest.Change(n.f.Fixture, n.host, func(h *infrav1.ElementalHost) { h.Spec.Maintenance = &infrav1.HostMaintenance{Reason: "disk"} })
@@ -209,7 +210,7 @@ func TestRequestsAreTakenBack(t *testing.T) {
 	}
 }
 
-func TestRequestsOfOthersAreLeft(t *testing.T) {
+func TestRequestsOfOtherClientsAreKept(t *testing.T) {
 	f := newFixture(t)
 	n := f.node("n", func(h *infrav1.ElementalHost) { h.Spec.Reboot = &infrav1.HostReboot{ID: "mine"} })
 	n.unhealthy(infrav1.ElementalRemediationSpec{})
@@ -220,7 +221,7 @@ func TestRequestsOfOthersAreLeft(t *testing.T) {
 	f.Expect(n.host.Spec.Reboot).NotTo(BeNil())
 }
 
-// A reboot that did not come about is none of those that the spec allows.
+// A withdrawn reboot does not count towards spec.reboots.
 func TestWithdrawnRequestIsMadeAgain(t *testing.T) {
 	f := newFixture(t)
 	n := f.node("n").unhealthy(infrav1.ElementalRemediationSpec{})
@@ -240,4 +241,28 @@ func TestWithdrawnRequestIsMadeAgain(t *testing.T) {
 	n.report(infrav1.OperationSucceeded)
 	n.expect(infrav1.RebootedReason, recovery)
 	f.Expect(n.toBeReplaced()).To(BeFalse())
+}
+
+// A remediation reboots only a host of its Machine: not that of another, whose claim the
+// ElementalMachine names, and not that of an ElementalMachine with another owner.
+func TestThreat49_HostOfAnotherMachine(t *testing.T) {
+	for name, change := range map[string]func(n *node, m *infrav1.ElementalMachine){
+		"another claim": func(_ *node, m *infrav1.ElementalMachine) {
+			m.Spec.HostRef = &infrav1.HostReference{Name: "victim", ClaimID: "claim-victim"}
+		},
+		"another owner": func(n *node, m *infrav1.ElementalMachine) {
+			m.OwnerReferences[0].Name, m.OwnerReferences[0].UID = n.owner.Name, n.owner.UID
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			victim, n := f.node("victim"), f.node("n").unhealthy(infrav1.ElementalRemediationSpec{})
+			controllertest.Change(f.Fixture, n.machine, func(m *infrav1.ElementalMachine) { change(victim, m) })
+			n.reconcile()
+			f.Refresh(victim.host)
+			f.Refresh(n.host)
+			f.Expect(victim.host.Spec.Reboot).To(BeNil())
+			f.Expect(n.host.Spec.Reboot).To(BeNil())
+		})
+	}
 }

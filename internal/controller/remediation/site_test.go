@@ -55,8 +55,8 @@ func TestSilentHostThatReturns(t *testing.T) {
 	n.expect(infrav1.RebootRequestedReason, recovery)
 }
 
-// A host that goes away while it reboots may take its time like any other, counted
-// from when it went and again from when it came.
+// A host that disconnects for its reboot has the full recovery time twice: from when it
+// disconnects, and from when it connects again.
 func TestRebootThatTakesLong(t *testing.T) {
 	f := newFixture(t)
 	f.node("witness")
@@ -73,16 +73,16 @@ func TestRebootThatTakesLong(t *testing.T) {
 	f.Expect(n.toBeReplaced()).To(BeFalse())
 }
 
-// What a site gone dark can't tell is never held against its hosts, and light gives
-// them all the time anew.
-func TestDarkSite(t *testing.T) {
+// No host is remediated while its site is offline. When the site is online again, the
+// recovery time of all hosts starts anew.
+func TestOfflineSite(t *testing.T) {
 	for name, tc := range map[string]struct {
 		cluster func(*fixture) (subject *node, others []*node)
 	}{
 		"whole cluster": {func(f *fixture) (*node, []*node) {
 			return f.node("n"), []*node{f.node("a"), f.node("b")}
 		}},
-		"lone host": {func(f *fixture) (*node, []*node) { return f.node("n"), nil }},
+		"only host of the cluster": {func(f *fixture) (*node, []*node) { return f.node("n"), nil }},
 		"one domain of several": {func(f *fixture) (*node, []*node) {
 			f.node("far", site("b"))
 			return f.node("n", site("a")), []*node{f.node("near", site("a"))}
@@ -102,8 +102,8 @@ func TestDarkSite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			n, others := tc.cluster(f)
-			for _, dark := range append(others, n) {
-				dark.disconnect()
+			for _, node := range append(others, n) {
+				node.disconnect()
 			}
 			n.unhealthy(infrav1.ElementalRemediationSpec{})
 			n.expect(infrav1.SiteDarkReason, 0)
@@ -113,7 +113,7 @@ func TestDarkSite(t *testing.T) {
 			f.Expect(f.outcomes()).To(Equal(map[string]float64{"site_dark": 1}))
 
 			if len(others) > 0 {
-				t.Log("Another returns first")
+				t.Log("Another host returns first")
 				others[0].connect()
 				n.expect(infrav1.DisconnectedReason, recovery)
 				f.Clock.Step(recovery - time.Second)
@@ -125,9 +125,9 @@ func TestDarkSite(t *testing.T) {
 	}
 }
 
-// The recovery time counts from the last return of light, also when it was dark
-// only between two looks.
-func TestDarkAgain(t *testing.T) {
+// The recovery time counts from the last return of a witness, also if the site was offline
+// only between two reconciles.
+func TestOfflineAgain(t *testing.T) {
 	f := newFixture(t)
 	w, n := f.node("witness"), f.node("n")
 	n.disconnect()
@@ -141,8 +141,9 @@ func TestDarkAgain(t *testing.T) {
 	f.Expect(n.toBeReplaced()).To(BeFalse())
 }
 
-// A neighbour whose silence has another reason does not make the site dark.
-func TestSilenceThatSaysNothing(t *testing.T) {
+// A host of the failure domain that is disconnected for another reason does not show that
+// the site is offline.
+func TestDisconnectedHostsThatAreNoWitnesses(t *testing.T) {
 	for name, change := range map[string]func(*infrav1.ElementalHost){
 		"releasing":   func(h *infrav1.ElementalHost) { h.Spec.Claim.Phase = infrav1.ClaimReleasing },
 		"fenced":      func(h *infrav1.ElementalHost) { h.Spec.Fence = &infrav1.HostFence{Reason: "stolen"} },
@@ -162,8 +163,8 @@ func TestSilenceThatSaysNothing(t *testing.T) {
 	}
 }
 
-// Time that no manager was there to watch does not count against a silent host.
-func TestManagerWasAway(t *testing.T) {
+// Time during which no manager was running does not count as waiting time.
+func TestManagerWasDown(t *testing.T) {
 	f := newFixture(t)
 	f.node("witness")
 	n := f.node("n")
@@ -173,7 +174,7 @@ func TestManagerWasAway(t *testing.T) {
 	n.expect(infrav1.DisconnectedReason, recovery)
 }
 
-func TestStandingAside(t *testing.T) {
+func TestSuspended(t *testing.T) {
 	for reason, tc := range map[string]struct{ begin, end func(*infrav1.ElementalHost) }{
 		infrav1.MaintenanceReason: {
 			func(h *infrav1.ElementalHost) { h.Spec.Maintenance = &infrav1.HostMaintenance{Reason: "disk"} },
@@ -205,7 +206,7 @@ func TestStandingAside(t *testing.T) {
 	}
 }
 
-func TestNothingToRemedy(t *testing.T) {
+func TestNothingToRemediate(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*node)
 		reason string
@@ -214,14 +215,14 @@ func TestNothingToRemedy(t *testing.T) {
 			controllertest.Change(n.f.Fixture, n.owner, func(o *clusterv1.Machine) { o.Finalizers = []string{clusterv1.MachineFinalizer} })
 			n.f.Delete(n.owner)
 		}, infrav1.DeletingReason},
-		"Machine is gone":            {func(n *node) { n.f.Delete(n.owner) }, infrav1.MachineNotFoundReason},
-		"infrastructure is gone":     {func(n *node) { n.f.Delete(n.machine) }, infrav1.NoHostReason},
-		"infrastructure is not ours": {func(n *node) { n.anotherKind() }, infrav1.NoHostReason},
-		"host is gone":               {func(n *node) { n.f.Delete(n.host) }, infrav1.HostMissingReason},
-		"host is another's": {func(n *node) {
+		"Machine does not exist":             {func(n *node) { n.f.Delete(n.owner) }, infrav1.MachineNotFoundReason},
+		"infrastructure does not exist":      {func(n *node) { n.f.Delete(n.machine) }, infrav1.NoHostReason},
+		"infrastructure of another provider": {func(n *node) { n.anotherKind() }, infrav1.NoHostReason},
+		"host does not exist":                {func(n *node) { n.f.Delete(n.host) }, infrav1.HostMissingReason},
+		"host is claimed under another claim ID": {func(n *node) {
 			controllertest.Change(n.f.Fixture, n.host, func(h *infrav1.ElementalHost) { h.Spec.Claim.ID = "other" })
 		}, infrav1.HostMissingReason},
-		"nobody would replace it": {func(n *node) {
+		"Machine has no owner that would replace it": {func(n *node) {
 			controllertest.Change(n.f.Fixture, n.owner, func(o *clusterv1.Machine) { o.OwnerReferences = nil })
 			controllertest.Change(n.f.Fixture, n.host, func(h *infrav1.ElementalHost) { h.Spec.Approval = infrav1.ApprovalPending })
 		}, infrav1.NoReplacementReason},
@@ -243,7 +244,7 @@ func TestNothingToRemedy(t *testing.T) {
 	}
 }
 
-// anotherKind gives the Machine infrastructure of another provider.
+// anotherKind sets an infrastructure reference of another provider.
 func (n *node) anotherKind() {
 	controllertest.Change(n.f.Fixture, n.owner, func(o *clusterv1.Machine) { o.Spec.InfrastructureRef.Kind = "OtherMachine" })
 }

@@ -5,49 +5,35 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
 )
 
-// patchStatus writes conditions and what the steps put into status, in one
-// request and only if something changed.
+// patchStatus sets the conditions and writes status in one request, if it changed.
 func (r *Reconciler) patchStatus(ctx context.Context, s *scope, before *infrav1.ElementalRemediationStatus) error {
-	status := &s.remediation.Status
-	for _, c := range conditionsOf(s) {
-		c.LastTransitionTime = metav1.NewTime(s.now)
-		c.ObservedGeneration = s.remediation.Generation
-		meta.SetStatusCondition(&status.Conditions, c)
+	reconcile.SetConditions(&s.remediation.Status.Conditions, s.remediation.Generation, s.now, conditionsOf(s)...)
+	written, err := reconcile.PatchStatus(ctx, r.Client, s.remediation, statusOf, before)
+	if written {
+		r.recordEvents(s, before.Conditions)
 	}
-	if equality.Semantic.DeepEqual(before, status) {
-		return nil
-	}
-	base, after := s.remediation.DeepCopy(), s.remediation.DeepCopy()
-	base.Status = *before
-	if err := r.Client.Status().Patch(ctx, after, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
-		if client.IgnoreNotFound(err) == nil {
-			return nil
-		}
-		return fmt.Errorf("writing status: %w", err)
-	}
-	r.tell(s, before.Conditions)
-	return nil
+	return err
 }
 
-// tell records Events and counts, for what has just become so.
-func (r *Reconciler) tell(s *scope, before []metav1.Condition) {
+// recordEvents records an Event, and counts an outcome, for each condition whose reason
+// changed.
+func (r *Reconciler) recordEvents(s *scope, before []metav1.Condition) {
 	for _, conditionType := range []string{infrav1.RebootedCondition, infrav1.ReadyCondition} {
 		is := meta.FindStatusCondition(s.remediation.Status.Conditions, conditionType)
 		was := meta.FindStatusCondition(before, conditionType)
-		if is == nil || (was != nil && was.Reason == is.Reason) || (conditionType == infrav1.ReadyCondition && ofReboot(is.Reason)) {
+		if is == nil || (was != nil && was.Reason == is.Reason) || (conditionType == infrav1.ReadyCondition && isRebootReason(is.Reason)) {
 			continue
 		}
 		if was == nil && is.Reason == infrav1.RemediatedReason {
-			// The health check makes this object before it records its verdict.
+			// The MachineHealthCheck creates the remediation before it writes the Machine's
+			// condition.
 			continue
 		}
 		eventType := corev1.EventTypeNormal
@@ -61,17 +47,16 @@ func (r *Reconciler) tell(s *scope, before []metav1.Condition) {
 	}
 }
 
-// ofReboot reports whether the condition Rebooted tells of it too.
-func ofReboot(reason string) bool {
+// isRebootReason reports whether the condition Rebooted has the same reason, so that
+// one Event is enough.
+func isRebootReason(reason string) bool {
 	return reason == infrav1.RebootRequestedReason || reason == infrav1.RebootedReason
 }
 
-// conditionsOf says what is the case, from what was read and decided. It is pure.
+// conditionsOf returns the conditions of the remediation. It is pure.
 func conditionsOf(s *scope) []metav1.Condition {
 	if paused(s) {
-		return []metav1.Condition{{
-			Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason, Message: pausedMessage(s),
-		}}
+		return []metav1.Condition{reconcile.Paused(reconcile.PausedMessage(s.cluster))}
 	}
 	ready := metav1.Condition{
 		Type: infrav1.ReadyCondition, Status: metav1.ConditionFalse, Reason: s.decision.reason, Message: s.decision.message,
@@ -80,7 +65,7 @@ func conditionsOf(s *scope) []metav1.Condition {
 		ready.Status = metav1.ConditionTrue
 	}
 	out := []metav1.Condition{
-		{Type: clusterv1.PausedCondition, Status: metav1.ConditionFalse, Reason: clusterv1.NotPausedReason},
+		reconcile.NotPaused(),
 		ready,
 	}
 	if rebooted, known := rebooted(s); known {
@@ -89,21 +74,14 @@ func conditionsOf(s *scope) []metav1.Condition {
 	return out
 }
 
-func pausedMessage(s *scope) string {
-	if s.cluster == nil {
-		return "The Cluster does not exist, which counts as paused"
-	}
-	return "The Cluster or this object is paused"
-}
-
-// rebooted tells of the reboot that was asked for last. known is false where the
-// condition is to stay as it is, or absent: nothing was asked for, the host is not
-// there to tell, or it does not matter any more.
+// rebooted returns the condition Rebooted for the last requested reboot. known is false
+// if the condition must not change: no reboot was requested, the machine has no host, or
+// the Machine is being replaced.
 func rebooted(s *scope) (_ metav1.Condition, known bool) {
 	is := func(status metav1.ConditionStatus, reason, message string) (metav1.Condition, bool) {
 		return metav1.Condition{Type: infrav1.RebootedCondition, Status: status, Reason: reason, Message: message}, true
 	}
-	if v := s.decision.reboot; v.reason != "" {
+	if v := s.decision.rebootFailure; v.reason != "" {
 		return is(metav1.ConditionFalse, v.reason, v.message)
 	}
 	attempt := s.remediation.Status.Reboots
@@ -120,7 +98,7 @@ func rebooted(s *scope) (_ metav1.Condition, known bool) {
 	case op.State == infrav1.OperationSucceeded:
 		return is(metav1.ConditionTrue, infrav1.RebootedReason, fmt.Sprintf("Host %s was rebooted (%d)", s.host.Name, attempt))
 	default:
-		v := failure(s.host, op)
+		v := rebootFailure(s.host, op)
 		return is(metav1.ConditionFalse, v.reason, v.message)
 	}
 }

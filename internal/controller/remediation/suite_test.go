@@ -20,7 +20,7 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/remediation"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/envtest"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/envtest"
 )
 
 const (
@@ -55,7 +55,7 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// node is a Machine that is a Node, on a host that has been connected for long.
+// node is a provisioned Machine with a host that has been connected for a long time.
 type node struct {
 	f           *fixture
 	host        *infrav1.ElementalHost
@@ -64,7 +64,7 @@ type node struct {
 	remediation *infrav1.ElementalRemediation
 }
 
-// node makes a Machine of a MachineSet.
+// node creates a provisioned Machine of a MachineSet.
 func (f *fixture) node(name string, changes ...func(*infrav1.ElementalHost)) *node {
 	f.T.Helper()
 	n := &node{f: f}
@@ -85,8 +85,8 @@ func (f *fixture) node(name string, changes ...func(*infrav1.ElementalHost)) *no
 	return n
 }
 
-// unhealthy has the Machine fail its health check: the remediation is made the way
-// Cluster API's MachineHealthCheck makes it, with its own code.
+// unhealthy marks the Machine as unhealthy and creates the remediation with the code of
+// Cluster API's MachineHealthCheck.
 func (n *node) unhealthy(spec infrav1.ElementalRemediationSpec) *node {
 	f := n.f
 	f.T.Helper()
@@ -117,7 +117,7 @@ func (n *node) unhealthy(spec infrav1.ElementalRemediationSpec) *node {
 	return n
 }
 
-// health records the verdict of the health check.
+// health sets the condition of the Machine that the health check would set.
 func (n *node) health(status metav1.ConditionStatus) {
 	n.f.T.Helper()
 	n.setCondition(metav1.Condition{Type: clusterv1.MachineHealthCheckSucceededCondition, Status: status, Reason: "NodeUnhealthy"})
@@ -147,17 +147,17 @@ func (n *node) reconcile() ctrl.Result {
 	return result
 }
 
-// expect reconciles, and checks the reason that is given and when it looks again.
+// expect reconciles and checks the reason of the condition Ready and the requeue time.
 func (n *node) expect(reason string, again time.Duration) {
 	n.f.T.Helper()
-	n.f.Expect(n.reconcile().RequeueAfter).To(Equal(again), "when to look again")
+	n.f.Expect(n.reconcile().RequeueAfter).To(Equal(again), "time until the next reconcile")
 	n.f.ExpectCondition(n.remediation, infrav1.ReadyCondition, no, reason)
 	written := len(n.f.Client.Writes())
 	n.reconcile()
-	n.f.Expect(n.f.Client.Writes()).To(HaveLen(written), "a second look writes nothing")
+	n.f.Expect(n.f.Client.Writes()).To(HaveLen(written), "a second reconcile must not write")
 }
 
-// report records how far the host is with the reboot that it is asked for.
+// report records the state of the requested reboot, as the agent API does.
 func (n *node) report(state infrav1.OperationState) {
 	n.f.T.Helper()
 	n.f.Report(n.host, func(status *infrav1.ElementalHostStatus) {
@@ -170,16 +170,16 @@ func (n *node) report(state infrav1.OperationState) {
 func (n *node) connect()    { n.f.SetConnection(n.host, infrav1.ConnectionConnected) }
 func (n *node) disconnect() { n.f.SetConnection(n.host, infrav1.ConnectionDisconnected) }
 
-// toBeReplaced tells whether the Machine's owner would replace it, by the filter
-// that MachineSets and control planes use.
+// toBeReplaced reports whether the Machine's owner would replace it, by the filter that
+// MachineSets and control planes use.
 func (n *node) toBeReplaced() bool {
 	n.f.T.Helper()
 	n.f.Refresh(n.owner)
-	n.f.Expect(n.owner.DeletionTimestamp.IsZero()).To(BeTrue(), "a remediation never deletes")
+	n.f.Expect(n.owner.DeletionTimestamp.IsZero()).To(BeTrue(), "a remediation must not delete the Machine")
 	return collections.IsUnhealthyAndOwnerRemediated(n.owner)
 }
 
-// outcomes returns what was counted.
+// outcomes returns the counted outcomes.
 func (f *fixture) outcomes() map[string]float64 {
 	f.T.Helper()
 	families, err := f.registry.Gather()

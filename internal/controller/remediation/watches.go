@@ -5,17 +5,16 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/util/workqueue"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/predicates"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
 )
 
 // SetupWithManager registers the reconciler and its watches. The indexes of
@@ -44,7 +43,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	return nil
 }
 
-// named returns a request for the remediation of that name, if there is one.
+// named returns a request for the remediation with that name, if it exists.
 func (r *Reconciler) named(ctx context.Context, namespace, name string) []ctrl.Request {
 	key := client.ObjectKey{Namespace: namespace, Name: name}
 	if err := r.Client.Get(ctx, key, &infrav1.ElementalRemediation{}); err != nil {
@@ -56,15 +55,11 @@ func (r *Reconciler) named(ctx context.Context, namespace, name string) []ctrl.R
 	return []ctrl.Request{{NamespacedName: key}}
 }
 
-type queue = workqueue.TypedRateLimitingInterface[ctrl.Request]
-
-// hostHandler wakes the remediation of a host's Machine, and all of its Cluster
-// when the host comes, goes or does not count any more: a site may have gone dark
-// or have light again.
+// hostHandler wakes the remediation of the host's Machine. When a change may bring the
+// host's site online or offline, it wakes all remediations of the Cluster.
 func (r *Reconciler) hostHandler() handler.EventHandler {
-	wake := func(ctx context.Context, o client.Object, all bool, q queue) {
-		host, ok := o.(*infrav1.ElementalHost)
-		if !ok || host.Spec.Claim == nil {
+	wake := func(ctx context.Context, host *infrav1.ElementalHost, all bool, q reconcile.Queue) {
+		if host.Spec.Claim == nil {
 			return
 		}
 		requests := r.named(ctx, host.Namespace, host.Spec.Claim.MachineName)
@@ -75,19 +70,17 @@ func (r *Reconciler) hostHandler() handler.EventHandler {
 			q.Add(request)
 		}
 	}
-	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { wake(ctx, e.Object, true, q) },
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
-			before, ok1 := e.ObjectOld.(*infrav1.ElementalHost)
-			after, ok2 := e.ObjectNew.(*infrav1.ElementalHost)
-			if !ok1 || !ok2 || before.ResourceVersion == after.ResourceVersion {
-				return
-			}
+	return reconcile.HostEvents(func(ctx context.Context, before, after *infrav1.ElementalHost, q reconcile.Queue) {
+		switch {
+		case before == nil:
+			wake(ctx, after, true, q)
+		case after == nil:
+			wake(ctx, before, true, q)
+		default:
 			wake(ctx, before, after.Spec.Claim == nil, q)
-			wake(ctx, after, connected(before) != connected(after) || expected(before) != expected(after), q)
-		},
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { wake(ctx, e.Object, true, q) },
-	}
+			wake(ctx, after, before.IsConnected() != after.IsConnected() || isExpected(before) != isExpected(after), q)
+		}
+	})
 }
 
 // ofCluster returns requests for all remediations of a Cluster.

@@ -20,7 +20,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 )
 
-// woken returns the names of the remediations that a host's change wakes.
+// woken returns the names of the remediations that a change of a host wakes.
 func (f *fixture) woken(before, after *infrav1.ElementalHost) []string {
 	f.T.Helper()
 	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
@@ -45,15 +45,15 @@ func TestHostsWakeRemediations(t *testing.T) {
 		change func(*infrav1.ElementalHost)
 		want   []string
 	}{
-		"progress":                        {a, func(h *infrav1.ElementalHost) { h.Status.Addresses = nil }, []string{"a"}},
-		"progress of one that is healthy": {healthy, func(h *infrav1.ElementalHost) { h.Status.Addresses = nil }, []string{}},
-		"a witness goes": {healthy, func(h *infrav1.ElementalHost) {
+		"progress":                   {a, func(h *infrav1.ElementalHost) { h.Status.Addresses = nil }, []string{"a"}},
+		"progress of a healthy host": {healthy, func(h *infrav1.ElementalHost) { h.Status.Addresses = nil }, []string{}},
+		"a witness disconnects": {healthy, func(h *infrav1.ElementalHost) {
 			h.Status.Connection.State = infrav1.ConnectionDisconnected
 		}, []string{"a", "b"}},
-		"a neighbour is given up":     {healthy, func(h *infrav1.ElementalHost) { h.Spec.Fence = &infrav1.HostFence{Reason: "gone"} }, []string{"a", "b"}},
-		"a host is another's":         {a, func(h *infrav1.ElementalHost) { h.Spec.Claim.MachineName = "b" }, []string{"a", "b"}},
-		"a host leaves":               {healthy, func(h *infrav1.ElementalHost) { h.Spec.Claim = nil }, []string{"a", "b"}},
-		"nothing: it was only listed": {a, nil, []string{}},
+		"another host of the domain is fenced": {healthy, func(h *infrav1.ElementalHost) { h.Spec.Fence = &infrav1.HostFence{Reason: "gone"} }, []string{"a", "b"}},
+		"another machine claims the host":      {a, func(h *infrav1.ElementalHost) { h.Spec.Claim.MachineName = "b" }, []string{"a", "b"}},
+		"a host is released":                   {healthy, func(h *infrav1.ElementalHost) { h.Spec.Claim = nil }, []string{"a", "b"}},
+		"a resync":                             {a, nil, []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fixture{Fixture: f.Fixture, reconciler: f.reconciler}
@@ -68,8 +68,8 @@ func TestHostsWakeRemediations(t *testing.T) {
 	}
 }
 
-// With a real manager: a health check makes a remediation, the host reboots, and a
-// health check that is content ends it.
+// TestManager tests the watches with a real manager: a health check creates a remediation,
+// the host reboots, and the health check deletes the remediation.
 func TestManager(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	f := newFixture(t)
@@ -96,7 +96,7 @@ func TestManager(t *testing.T) {
 			return ""
 		}
 	}
-	const soon = 30 * time.Second
+	const soon = time.Minute
 
 	witness, n := f.node("witness"), f.node("n")
 	witness.disconnect()

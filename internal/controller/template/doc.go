@@ -1,8 +1,8 @@
-// Package template reconciles ElementalMachineTemplates: it keeps in their status
-// what a machine made from them would be, for the cluster autoscaler to scale
-// from zero, and how many hosts there are for it.
+// Package template reconciles ElementalMachineTemplates. Its status shows the capacity of
+// a machine made from the template, which the cluster autoscaler needs to scale from
+// zero, and the number of hosts that match.
 //
-// A fleet changes all the time, and each look is at all of it, so a template is
-// looked at at once when it was at rest and then every ten seconds at most, less
-// often where there are more than a hundred.
+// Hosts change all the time, and each update evaluates all of them. A template is updated
+// at once after a change, but at most every ten seconds, and less often if there are more
+// than a hundred templates.
 package template

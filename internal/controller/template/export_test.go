@@ -2,11 +2,11 @@ package template
 
 import "sigs.k8s.io/controller-runtime/pkg/handler"
 
-// HostHandler is the handler of hosts' events.
+// HostHandler returns the handler of ElementalHost events.
 func HostHandler(r *Reconciler) handler.EventHandler { return r.hostHandler() }
 
-// ClusterHandler is the handler of Clusters' events.
+// ClusterHandler returns the handler of Cluster events.
 func ClusterHandler(r *Reconciler) handler.EventHandler { return r.clusterHandler() }
 
-// Remembered is how many templates' times the reconciler keeps.
-func Remembered(r *Reconciler) int { return len(r.pace.last) }
+// LimiterLen returns the number of templates in the limiter.
+func LimiterLen(r *Reconciler) int { return len(r.limiter.last) }

@@ -9,40 +9,40 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 )
 
-// operatingSystem is what hosts run, in Node.status.nodeInfo's terms.
+// operatingSystem is the value of Node.status.nodeInfo.operatingSystem on all hosts.
 const operatingSystem = "linux"
 
-// kind is what some hosts have in common.
-type kind struct {
+// minimum counts hosts and keeps the smallest amount of each resource.
+type minimum struct {
 	count  int32
 	cores  int64
 	memory int64
 }
 
-// add takes the lesser of each resource. What a host does not say is no zero.
-func (k *kind) add(inventory *infrav1.HostInventory) {
-	k.count++
+// add adds a host. A resource that the host has not reported is ignored, not zero.
+func (m *minimum) add(inventory *infrav1.HostInventory) {
+	m.count++
 	if inventory == nil {
 		return
 	}
-	k.cores = lesser(k.cores, int64(inventory.CPU.Cores))
-	k.memory = lesser(k.memory, inventory.MemoryBytes)
+	m.cores = lesser(m.cores, int64(inventory.CPU.Cores))
+	m.memory = lesser(m.memory, inventory.MemoryBytes)
 }
 
-func lesser(known, said int64) int64 {
-	if said <= 0 || (known > 0 && known < said) {
+func lesser(known, reported int64) int64 {
+	if reported <= 0 || (known > 0 && known < reported) {
 		return known
 	}
-	return said
+	return reported
 }
 
-func (k *kind) capacity() corev1.ResourceList {
+func (m *minimum) capacity() corev1.ResourceList {
 	list := corev1.ResourceList{}
-	if k.cores > 0 {
-		list[corev1.ResourceCPU] = *resource.NewQuantity(k.cores, resource.DecimalSI)
+	if m.cores > 0 {
+		list[corev1.ResourceCPU] = *resource.NewQuantity(m.cores, resource.DecimalSI)
 	}
-	if k.memory > 0 {
-		list[corev1.ResourceMemory] = *resource.NewQuantity(k.memory, resource.BinarySI)
+	if m.memory > 0 {
+		list[corev1.ResourceMemory] = *resource.NewQuantity(m.memory, resource.BinarySI)
 	}
 	if len(list) == 0 {
 		return nil
@@ -50,14 +50,14 @@ func (k *kind) capacity() corev1.ResourceList {
 	return list
 }
 
-// statusFor says what a machine that asks for this would be: of each resource at
-// least so much, whichever free host it gets (docs/adr/0030).
-func statusFor(request placement.Request, hosts []infrav1.ElementalHost) infrav1.ElementalMachineTemplateStatus {
-	var matching, free kind
+// statusFor returns the status of a template with these constraints. Capacity is the
+// amount of each resource that a machine has on any free host (docs/adr/0030). Hosts that
+// are not admitted do not count: anybody who can enrol one could change the capacity.
+func statusFor(constraints placement.Constraints, hosts []*infrav1.ElementalHost) infrav1.ElementalMachineTemplateStatus {
+	var matching, free minimum
 	architectures := map[string]struct{}{}
-	for i := range hosts {
-		host := &hosts[i]
-		if _, ok := request.Matches(host); !ok || !host.DeletionTimestamp.IsZero() {
+	for _, host := range hosts {
+		if _, ok := constraints.Matches(host); !ok {
 			continue
 		}
 		matching.add(host.Status.Inventory)

@@ -15,7 +15,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/template"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/envtest"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/envtest"
 )
 
 const gib = 1 << 30
@@ -41,7 +41,7 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// template makes a template of machines for workers.
+// template creates a template for workers.
 func (f *fixture) template(name string, s *infrav1.HostSelector, changes ...func(*infrav1.ElementalMachineTemplate)) *infrav1.ElementalMachineTemplate {
 	f.T.Helper()
 	o := &infrav1.ElementalMachineTemplate{ObjectMeta: f.Meta(name)}
@@ -53,8 +53,8 @@ func (f *fixture) template(name string, s *infrav1.HostSelector, changes ...func
 	return o
 }
 
-// look reconciles the template as long after the last look as it takes, and reads it.
-func (f *fixture) look(o *infrav1.ElementalMachineTemplate) infrav1.ElementalMachineTemplateStatus {
+// update reconciles the template after the interval has passed, and returns its status.
+func (f *fixture) update(o *infrav1.ElementalMachineTemplate) infrav1.ElementalMachineTemplateStatus {
 	f.T.Helper()
 	f.Clock.Step(template.Interval)
 	f.Expect(f.reconcile(o)).To(BeZero())
@@ -85,7 +85,7 @@ func used(h *infrav1.ElementalHost) {
 
 func labelled(h *infrav1.ElementalHost) { h.Labels = map[string]string{"size": "big"} }
 
-// ownedBy refers to a Cluster as Cluster API does.
+// ownedBy sets the owner reference to the Cluster, as Cluster API does.
 func ownedBy(c *clusterv1.Cluster) func(*infrav1.ElementalMachineTemplate) {
 	return func(o *infrav1.ElementalMachineTemplate) {
 		o.OwnerReferences = []metav1.OwnerReference{{
@@ -94,7 +94,7 @@ func ownedBy(c *clusterv1.Cluster) func(*infrav1.ElementalMachineTemplate) {
 	}
 }
 
-// summary writes a status in one line.
+// summary returns a status as one line.
 func summary(s infrav1.ElementalMachineTemplateStatus) string {
 	matching, available := "?", "?"
 	if s.Hosts.Matching != nil && s.Hosts.Available != nil {

@@ -30,17 +30,17 @@ func TestStatus(t *testing.T) {
 		hosts    [][]change
 		want     string
 	}{
-		"no hosts":             {nil, nil, "0 of 0 free, cpu 0, memory 0, /"},
-		"the least of each":    {nil, [][]change{{hardware(8, 16)}, {hardware(4, 64)}, {hardware(16, 32)}}, "3 of 3 free, cpu 4, memory 16Gi, linux/amd64"},
-		"free ones go first":   {nil, [][]change{{hardware(8, 16)}, {hardware(2, 4), used}}, "1 of 2 free, cpu 8, memory 16Gi, linux/amd64"},
-		"none is free":         {nil, [][]change{{hardware(8, 16), used}, {hardware(2, 4), used}}, "0 of 2 free, cpu 2, memory 4Gi, linux/amd64"},
-		"by labels":            {big, [][]change{{hardware(8, 16), labelled}, {hardware(2, 4)}}, "1 of 1 free, cpu 8, memory 16Gi, linux/amd64"},
-		"by an expression":     {&infrav1.HostSelector{Expression: "host.inventory.cpu.cores > 2"}, [][]change{{hardware(8, 16)}, {hardware(2, 4)}, {}}, "1 of 1 free, cpu 8, memory 16Gi, linux/amd64"},
-		"what is not known":    {nil, [][]change{{hardware(8, 16)}, {}, {hardware(0, 0)}, {hardware(0, 8)}}, "4 of 4 free, cpu 8, memory 8Gi, linux/amd64"},
-		"nothing is known":     {nil, [][]change{{}}, "1 of 1 free, cpu 0, memory 0, linux/"},
-		"architectures":        {nil, [][]change{{hardware(8, 16)}, {hardware(8, 16), arm}}, "2 of 2 free, cpu 8, memory 16Gi, linux/"},
-		"architectures in use": {nil, [][]change{{hardware(8, 16)}, {hardware(8, 16), arm, used}}, "1 of 2 free, cpu 8, memory 16Gi, linux/"},
-		"not selectable":       {&infrav1.HostSelector{Expression: "host.cores > 2"}, [][]change{{hardware(8, 16)}}, "0 of 0 free, cpu 0, memory 0, /"},
+		"no hosts":                             {nil, nil, "0 of 0 free, cpu 0, memory 0, /"},
+		"the smallest amount of each resource": {nil, [][]change{{hardware(8, 16)}, {hardware(4, 64)}, {hardware(16, 32)}}, "3 of 3 free, cpu 4, memory 16Gi, linux/amd64"},
+		"free hosts take precedence":           {nil, [][]change{{hardware(8, 16)}, {hardware(2, 4), used}}, "1 of 2 free, cpu 8, memory 16Gi, linux/amd64"},
+		"no free host":                         {nil, [][]change{{hardware(8, 16), used}, {hardware(2, 4), used}}, "0 of 2 free, cpu 2, memory 4Gi, linux/amd64"},
+		"by labels":                            {big, [][]change{{hardware(8, 16), labelled}, {hardware(2, 4)}}, "1 of 1 free, cpu 8, memory 16Gi, linux/amd64"},
+		"by an expression":                     {&infrav1.HostSelector{Expression: "host.inventory.cpu.cores > 2"}, [][]change{{hardware(8, 16)}, {hardware(2, 4)}, {}}, "1 of 1 free, cpu 8, memory 16Gi, linux/amd64"},
+		"some amounts unknown":                 {nil, [][]change{{hardware(8, 16)}, {}, {hardware(0, 0)}, {hardware(0, 8)}}, "4 of 4 free, cpu 8, memory 8Gi, linux/amd64"},
+		"all amounts unknown":                  {nil, [][]change{{}}, "1 of 1 free, cpu 0, memory 0, linux/"},
+		"architectures":                        {nil, [][]change{{hardware(8, 16)}, {hardware(8, 16), arm}}, "2 of 2 free, cpu 8, memory 16Gi, linux/"},
+		"architectures in use":                 {nil, [][]change{{hardware(8, 16)}, {hardware(8, 16), arm, used}}, "1 of 2 free, cpu 8, memory 16Gi, linux/"},
+		"not selectable":                       {&infrav1.HostSelector{Expression: "host.cores > 2"}, [][]change{{hardware(8, 16)}}, "0 of 0 free, cpu 0, memory 0, /"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
@@ -48,11 +48,11 @@ func TestStatus(t *testing.T) {
 				f.Host(fmt.Sprintf("h%d", i), changes...)
 			}
 			o := f.template("t", tc.selector)
-			f.Expect(summary(f.look(o))).To(Equal(tc.want))
+			f.Expect(summary(f.update(o))).To(Equal(tc.want))
 			f.Expect(f.Client.Writes()).To(HaveLen(1))
 			f.Client.Forget()
-			f.look(o)
-			f.Expect(f.Client.Writes()).To(BeEmpty(), "at rest")
+			f.update(o)
+			f.Expect(f.Client.Writes()).To(BeEmpty(), "an unchanged template must not be written")
 		})
 	}
 }
@@ -60,27 +60,27 @@ func TestStatus(t *testing.T) {
 func TestStatusFollowsHosts(t *testing.T) {
 	f := newFixture(t)
 	o := f.template("t", nil)
-	f.Expect(summary(f.look(o))).To(HavePrefix("0 of 0 free"))
+	f.Expect(summary(f.update(o))).To(HavePrefix("0 of 0 free"))
 	a := f.Host("a", hardware(8, 16))
-	f.Expect(summary(f.look(o))).To(Equal("1 of 1 free, cpu 8, memory 16Gi, linux/amd64"))
+	f.Expect(summary(f.update(o))).To(Equal("1 of 1 free, cpu 8, memory 16Gi, linux/amd64"))
 	f.Host("b", hardware(4, 16), arm)
-	f.Expect(summary(f.look(o))).To(Equal("2 of 2 free, cpu 4, memory 16Gi, linux/"))
+	f.Expect(summary(f.update(o))).To(Equal("2 of 2 free, cpu 4, memory 16Gi, linux/"))
 	f.Delete(a)
-	f.Expect(summary(f.look(o))).To(Equal("1 of 1 free, cpu 4, memory 16Gi, linux/arm64"))
+	f.Expect(summary(f.update(o))).To(Equal("1 of 1 free, cpu 4, memory 16Gi, linux/arm64"))
 	b := &infrav1.ElementalHost{ObjectMeta: f.Meta("b")}
 	f.Delete(b)
-	f.Expect(summary(f.look(o))).To(Equal("0 of 0 free, cpu 0, memory 0, /"))
-	f.Expect(o.Status.Capacity).To(BeNil(), "what is not there is not promised")
+	f.Expect(summary(f.update(o))).To(Equal("0 of 0 free, cpu 0, memory 0, /"))
+	f.Expect(o.Status.Capacity).To(BeNil(), "without a free host there is no capacity")
 }
 
-// A burst of enrolments costs one look and one write at once, and one every
-// interval from then on.
-func TestBurstIsCoalesced(t *testing.T) {
+// During a burst of enrolments the template is updated once immediately, and then once
+// per interval.
+func TestBurstOfEnrolments(t *testing.T) {
 	f := newFixture(t)
 	o := f.template("t", nil)
 	f.Host("h", hardware(8, 16))
 	f.Expect(f.reconcile(o)).To(BeZero())
-	f.Expect(f.Client.Writes()).To(HaveLen(1), "the first at once")
+	f.Expect(f.Client.Writes()).To(HaveLen(1), "the first update must be immediate")
 	f.Clock.Step(time.Second)
 	for i := range 20 {
 		f.Host(fmt.Sprintf("h%d", i), hardware(8, 16))
@@ -93,11 +93,11 @@ func TestBurstIsCoalesced(t *testing.T) {
 	f.Expect(f.Client.Writes()).To(HaveLen(2))
 
 	f.Clock.SetTime(f.Clock.Now().Add(-time.Hour))
-	f.Expect(f.reconcile(o)).To(BeZero(), "a clock that is set back does not stop it")
+	f.Expect(f.reconcile(o)).To(BeZero(), "a clock that was set back must not delay updates")
 }
 
-// A failed write is tried again without waiting, and templates that are gone are
-// forgotten.
+// A failed write is retried without waiting, and deleted templates are removed from the
+// limiter.
 func TestFailureAndDeletion(t *testing.T) {
 	f := newFixture(t)
 	o := f.template("t", nil)
@@ -107,11 +107,11 @@ func TestFailureAndDeletion(t *testing.T) {
 	f.Expect(errors.Is(err, controllertest.ErrInjected)).To(BeTrue())
 	f.Expect(f.reconcile(o)).To(BeZero())
 	f.Expect(summary(o.Status)).To(HavePrefix("1 of 1 free"))
-	f.Expect(template.Remembered(f.reconciler)).To(Equal(1))
+	f.Expect(template.LimiterLen(f.reconciler)).To(Equal(1))
 	f.Delete(o)
 	_, err = f.reconciler.Reconcile(f.Ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(o)})
 	f.Expect(err).NotTo(HaveOccurred())
-	f.Expect(template.Remembered(f.reconciler)).To(BeZero())
+	f.Expect(template.LimiterLen(f.reconciler)).To(BeZero())
 }
 
 func TestNothingIsWrittenWhile(t *testing.T) {
@@ -135,7 +135,7 @@ func TestNothingIsWrittenWhile(t *testing.T) {
 			f.Delete(o)
 			return o
 		},
-		"it is another manager's": func(f *fixture) *infrav1.ElementalMachineTemplate {
+		"another manager watches the template": func(f *fixture) *infrav1.ElementalMachineTemplate {
 			f.reconciler.WatchFilter = "mine"
 			return f.template("t", nil)
 		},
@@ -155,11 +155,11 @@ func TestNothingIsWrittenWhile(t *testing.T) {
 		f.Host("other", hardware(1, 1))
 		f.Host("own", hardware(8, 16), func(h *infrav1.ElementalHost) { h.Labels = mine })
 		o := f.template("t", nil, func(o *infrav1.ElementalMachineTemplate) { o.Labels = mine })
-		f.Expect(summary(f.look(o))).To(HavePrefix("1 of 1 free, cpu 8"))
+		f.Expect(summary(f.update(o))).To(HavePrefix("1 of 1 free, cpu 8"))
 	})
 }
 
-// drain returns the names of what is queued.
+// drain returns the names of the queued templates.
 func drain(wake func(workqueue.TypedRateLimitingInterface[ctrl.Request])) []string {
 	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
 	defer q.ShutDown()
@@ -173,12 +173,13 @@ func drain(wake func(workqueue.TypedRateLimitingInterface[ctrl.Request])) []stri
 	return names
 }
 
-func TestWhatWakesTemplates(t *testing.T) {
+func TestHostEventsWakeTemplates(t *testing.T) {
 	f := newFixture(t)
 	f.template("all", nil)
 	f.template("big", &infrav1.HostSelector{MatchLabels: infrav1.Labels{"size": "big"}})
 	f.template("strong", &infrav1.HostSelector{Expression: "host.inventory.cpu.cores >= 16"})
 	base := controllertest.FreeHost(f.Namespace, "h", f.Clock.Now())
+	base.ResourceVersion = "1"
 	hardware(8, 16)(base)
 	handler := template.HostHandler(f.reconciler)
 	for name, tc := range map[string]struct {
@@ -186,13 +187,14 @@ func TestWhatWakesTemplates(t *testing.T) {
 		want   []string
 	}{
 		"a report":          {func(h *infrav1.ElementalHost) { h.Status.Addresses = nil }, nil},
-		"taken":             {used, []string{"all"}},
+		"claimed":           {used, []string{"all"}},
 		"disconnected":      {func(h *infrav1.ElementalHost) { h.Status.Connection.State = infrav1.ConnectionDisconnected }, []string{"all"}},
 		"labelled":          {labelled, []string{"all", "big"}},
-		"stronger":          {hardware(16, 16), []string{"all", "strong"}},
+		"hardware changed":  {hardware(16, 16), []string{"all", "strong"}},
 		"inventory unknown": {func(h *infrav1.ElementalHost) { h.Status.Inventory = nil }, []string{"all"}},
 	} {
 		after := base.DeepCopy()
+		after.ResourceVersion = "2"
 		tc.change(after)
 		for _, e := range []event.UpdateEvent{{ObjectOld: base, ObjectNew: after}, {ObjectOld: after, ObjectNew: base}} {
 			f.Expect(drain(func(q workqueue.TypedRateLimitingInterface[ctrl.Request]) { handler.Update(f.Ctx, e, q) })).
@@ -228,7 +230,8 @@ func TestClustersWakeTheirTemplates(t *testing.T) {
 	})).To(ConsistOf("own"))
 }
 
-// With a real manager: the status follows hosts, and a Cluster that is paused no more.
+// TestManager tests the watches with a real manager: the status follows hosts and the end
+// of a pause.
 func TestManager(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	f := newFixture(t)
@@ -243,11 +246,11 @@ func TestManager(t *testing.T) {
 		cancel()
 		f.Expect(<-ended).To(Succeed())
 	}()
-	const soon = 30 * time.Second
+	const soon = time.Minute
 	is := func(o *infrav1.ElementalMachineTemplate, want string) {
 		t.Helper()
 		f.Eventually(func() string {
-			// What came too early for a look is looked at after the interval.
+			// A change within the interval is handled after the interval.
 			f.Clock.Step(template.Interval)
 			f.Refresh(o)
 			return summary(o.Status)

@@ -6,7 +6,6 @@ import (
 	"maps"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
@@ -18,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
 )
 
@@ -38,46 +38,35 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	return nil
 }
 
-type queue = workqueue.TypedRateLimitingInterface[ctrl.Request]
-
-// hostHandler wakes the templates that a host matches, or did, when it changes
-// what they say.
+// hostHandler wakes the templates that match a host, before or after a change that may
+// change their status.
 func (r *Reconciler) hostHandler() handler.EventHandler {
-	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
-			if host, ok := e.Object.(*infrav1.ElementalHost); ok {
-				r.wake(ctx, q, host)
-			}
-		},
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
-			before, ok1 := e.ObjectOld.(*infrav1.ElementalHost)
-			after, ok2 := e.ObjectNew.(*infrav1.ElementalHost)
-			if ok1 && ok2 && differ(before, after) {
-				r.wake(ctx, q, before, after)
-			}
-		},
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
-			if host, ok := e.Object.(*infrav1.ElementalHost); ok {
-				r.wake(ctx, q, host)
-			}
-		},
-	}
+	return reconcile.HostEvents(func(ctx context.Context, before, after *infrav1.ElementalHost, q reconcile.Queue) {
+		switch {
+		case before == nil:
+			r.wake(ctx, q, after)
+		case after == nil:
+			r.wake(ctx, q, before)
+		case changesStatus(before, after):
+			r.wake(ctx, q, before, after)
+		}
+	})
 }
 
-// differ reports whether templates may say something else of the host.
-func differ(before, after *infrav1.ElementalHost) bool {
+// changesStatus reports whether a change of the host may change a template's status.
+func changesStatus(before, after *infrav1.ElementalHost) bool {
 	return hoststatus.Available(before).IsTrue() != hoststatus.Available(after).IsTrue() ||
-		before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
+		hoststatus.Admitted(before).IsTrue() != hoststatus.Admitted(after).IsTrue() ||
 		!maps.Equal(before.Labels, after.Labels) ||
 		!equality.Semantic.DeepEqual(before.Status.Inventory, after.Status.Inventory)
 }
 
-// wake queues the templates that match the host in one of its states.
-func (r *Reconciler) wake(ctx context.Context, q queue, states ...*infrav1.ElementalHost) {
+// wake wakes the templates that match the host in one of its states.
+func (r *Reconciler) wake(ctx context.Context, q reconcile.Queue, states ...*infrav1.ElementalHost) {
 	for _, template := range r.templates(ctx, states[0].Namespace) {
-		request := r.request(ctx, template)
+		constraints := r.constraints(ctx, template)
 		for _, state := range states {
-			if _, ok := request.Matches(state); ok {
+			if _, ok := constraints.Matches(state); ok {
 				q.Add(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(template)})
 				break
 			}
@@ -85,9 +74,9 @@ func (r *Reconciler) wake(ctx context.Context, q queue, states ...*infrav1.Eleme
 	}
 }
 
-// clusterHandler wakes the templates of a Cluster that arrives or is paused no more.
+// clusterHandler wakes the templates of a Cluster that is created or unpaused.
 func (r *Reconciler) clusterHandler() handler.EventHandler {
-	wake := func(ctx context.Context, cluster client.Object, q queue) {
+	wake := func(ctx context.Context, cluster client.Object, q reconcile.Queue) {
 		for _, template := range r.templates(ctx, cluster.GetNamespace()) {
 			if util.IsOwnedByObject(template, cluster, clusterv1.GroupVersion.WithKind("Cluster").GroupKind()) {
 				q.Add(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(template)})
@@ -95,8 +84,8 @@ func (r *Reconciler) clusterHandler() handler.EventHandler {
 		}
 	}
 	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { wake(ctx, e.Object, q) },
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q reconcile.Queue) { wake(ctx, e.Object, q) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q reconcile.Queue) {
 			before, ok1 := e.ObjectOld.(*clusterv1.Cluster)
 			after, ok2 := e.ObjectNew.(*clusterv1.Cluster)
 			if ok1 && ok2 && ptr.Deref(before.Spec.Paused, false) && !ptr.Deref(after.Spec.Paused, false) {
@@ -106,8 +95,8 @@ func (r *Reconciler) clusterHandler() handler.EventHandler {
 	}
 }
 
-// templates returns the namespace's templates, which are the cache's own and must
-// not be changed.
+// templates returns the namespace's templates. They belong to the cache and must not be
+// changed.
 func (r *Reconciler) templates(ctx context.Context, namespace string) []*infrav1.ElementalMachineTemplate {
 	list := &infrav1.ElementalMachineTemplateList{}
 	if err := r.Client.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {

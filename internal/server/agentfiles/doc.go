@@ -1,3 +1,3 @@
-// Package agentfiles knows the agent's binaries that the manager can serve: the
-// regular files of a few folders, by their SHA-256. Names mean nothing.
+// Package agentfiles finds the agent binaries that the manager serves: the regular files of
+// given folders, by their SHA-256. File names are ignored.
 package agentfiles

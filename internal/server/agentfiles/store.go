@@ -25,17 +25,17 @@ import (
 )
 
 const (
-	// every is how often folders are looked at for changes. Polling works on
-	// volumes of all kinds.
-	every = 10 * time.Second
-	// maxFiles bounds the files of a folder.
+	// scanInterval is how often folders are scanned. Unlike notifications, scanning
+	// works on all kinds of volumes.
+	scanInterval = 10 * time.Second
+	// maxFiles bounds the files of one folder.
 	maxFiles = 64
 )
 
-// ErrNotFound tells that no file has the digest.
+// ErrNotFound is returned if no file has the digest.
 var ErrNotFound = errors.New("no file has this digest")
 
-// Store knows the files. It is safe for concurrent use.
+// Store finds agent binaries by digest. It is safe for concurrent use.
 type Store struct {
 	folders []string
 	clock   clock.Clock
@@ -44,29 +44,29 @@ type Store struct {
 	mu sync.Mutex
 	// files by path.
 	files map[string]file
-	// problems by path, as they were last logged.
+	// problems that were logged last, by path.
 	problems map[string]string
 }
 
-// file is what is known of a file.
+// file is a file and its digest.
 type file struct {
 	info   fs.FileInfo
 	sha256 string
 }
 
-// New returns a Store of the files in these folders, which it hashes at once. A
-// folder that does not exist may come into being later.
+// New returns a Store of the files in these folders, which it hashes at once. A folder may
+// be created later.
 func New(ctx context.Context, folders []string, c clock.Clock) *Store {
 	s := &Store{folders: folders, clock: c, files: map[string]file{}, problems: map[string]string{}}
 	s.scan(ctx)
 	return s
 }
 
-// Subscribe has f called when other digests are there, until stop is called. f
-// must be quick.
+// Subscribe calls f after each change of the digests, until stop is called. f must
+// return quickly.
 func (s *Store) Subscribe(f func()) (stop func()) { return s.changed.Add(f) }
 
-// Has tells whether a file has that SHA-256, in lower-case hex.
+// Has reports whether a file has that SHA-256, in lower-case hex.
 func (s *Store) Has(digest string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,8 +78,8 @@ func (s *Store) Has(digest string) bool {
 	return false
 }
 
-// Open opens the file with that SHA-256, in lower-case hex. It returns
-// ErrNotFound if there is none, or if it was changed since it was hashed.
+// Open opens the file with that SHA-256, in lower-case hex. It returns ErrNotFound if
+// no file has it, or if the file changed after it was hashed.
 func (s *Store) Open(digest string) (*os.File, error) {
 	s.mu.Lock()
 	candidates := maps.Clone(s.files)
@@ -91,7 +91,7 @@ func (s *Store) Open(digest string) (*os.File, error) {
 		}
 		opened, info, err := open(path)
 		if err != nil {
-			continue // it is gone, or will be found broken by the next scan
+			continue // the next scan removes it or logs the problem
 		}
 		if same(known.info, info) {
 			return opened, nil
@@ -101,20 +101,20 @@ func (s *Store) Open(digest string) (*os.File, error) {
 	return nil, ErrNotFound
 }
 
-// Start follows changes until the context ends. It implements manager.Runnable.
+// Start scans the folders until the context ends. It implements manager.Runnable.
 func (s *Store) Start(ctx context.Context) error {
 	ctx = ctrl.LoggerInto(ctx, ctrl.LoggerFrom(ctx).WithName("agent-files"))
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.clock.After(every):
+		case <-s.clock.After(scanInterval):
 			s.scan(ctx)
 		}
 	}
 }
 
-// scan hashes what is new or changed and forgets what is gone.
+// scan hashes new and changed files and removes deleted ones.
 func (s *Store) scan(ctx context.Context) {
 	s.mu.Lock()
 	before := s.files
@@ -152,15 +152,15 @@ func (s *Store) scan(ctx context.Context) {
 	s.mu.Lock()
 	s.files = after
 	s.mu.Unlock()
-	s.tell(ctx, problems, after)
+	s.logProblems(ctx, problems, after)
 	if !maps.EqualFunc(before, after, func(a, b file) bool { return a.sha256 == b.sha256 }) {
 		s.changed.Changed()
 	}
 }
 
-// tell logs problems that are new. Only scan, which never runs twice at once,
-// uses them.
-func (s *Store) tell(ctx context.Context, problems map[string]string, files map[string]file) {
+// logProblems logs new problems. Only scan calls it, which never runs concurrently with
+// itself.
+func (s *Store) logProblems(ctx context.Context, problems map[string]string, files map[string]file) {
 	for _, path := range slices.Sorted(maps.Keys(problems)) {
 		if s.problems[path] != problems[path] {
 			ctrl.LoggerFrom(ctx).Info("Not serving agents as asked", "path", path, "reason", problems[path], "served", len(files))
@@ -169,7 +169,7 @@ func (s *Store) tell(ctx context.Context, problems map[string]string, files map[
 	s.problems = problems
 }
 
-// hash returns the file's digest, without reading it again if it is as it was.
+// hash returns the file's digest. It reads the file only if it changed.
 func hash(path string, before file) (file, error) {
 	opened, info, err := open(path)
 	if err != nil {
@@ -180,7 +180,7 @@ func hash(path string, before file) (file, error) {
 		return before, nil
 	}
 	digest := sha256.New()
-	// One byte more than is allowed, as the file may grow while it is read.
+	// The file may grow while it is read, so one byte more than allowed is read.
 	size, err := io.Copy(digest, io.LimitReader(opened, protocol.MaxAgentBytes+1))
 	if err != nil {
 		return file{}, fmt.Errorf("reading the file: %w", err)
@@ -193,7 +193,7 @@ func hash(path string, before file) (file, error) {
 
 // open opens a regular file of an allowed size.
 func open(path string) (*os.File, fs.FileInfo, error) {
-	// Not to wait for somebody to write, should it be a pipe by now.
+	// Non-blocking, because the file may have been replaced by a pipe.
 	opened, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the file: %w", err)
@@ -217,7 +217,7 @@ func errTooLarge(size int64) error {
 	return fmt.Errorf("the file has %d bytes or more; the limit is %d", size, protocol.MaxAgentBytes)
 }
 
-// same tells whether a file is as it was, as far as its metadata show.
+// same reports whether the metadata show no change of the file.
 func same(a, b fs.FileInfo) bool {
 	return a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && os.SameFile(a, b)
 }

@@ -27,7 +27,7 @@ type fixture struct {
 	folder string
 	clock  *clocktesting.FakeClock
 	store  *agentfiles.Store
-	// changed receives after each change.
+	// changed receives a value after each change.
 	changed chan struct{}
 	logs    strings.Builder
 }
@@ -43,7 +43,7 @@ func digest(content string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// start makes the store and has it follow the folder.
+// start starts a store of the folder.
 func (f *fixture) start(folders ...string) {
 	f.t.Helper()
 	f.clock, f.changed = clocktesting.NewFakeClock(time.Now()), make(chan struct{}, 10)
@@ -64,12 +64,12 @@ func newFixture(t *testing.T) *fixture {
 	return &fixture{WithT: NewWithT(t), t: t, folder: t.TempDir()}
 }
 
-// scanned has the folder looked at once more, and waits for the change.
+// scanned makes the store scan the folder again, and waits for the change.
 func (f *fixture) scanned() {
 	f.t.Helper()
-	f.Eventually(f.clock.HasWaiters).Should(BeTrue())
+	f.Eventually(f.clock.HasWaiters, "1m").Should(BeTrue())
 	f.clock.Step(10 * time.Second)
-	f.Eventually(f.changed, "10s").Should(Receive())
+	f.Eventually(f.changed, "1m").Should(Receive())
 }
 
 func (f *fixture) content(digest string) string {
@@ -91,26 +91,26 @@ func TestFilesAreFoundByDigest(t *testing.T) {
 	f.Expect(f.content(one)).To(Equal("agent 1"))
 	f.Expect(f.content(digest("agent 2"))).To(Equal("agent 2"))
 	f.Expect(f.store.Has(one)).To(BeTrue())
-	for _, nobodys := range []string{"", "one", strings.ToUpper(one), digest("agent 3"), "../one"} {
-		f.Expect(f.store.Has(nobodys)).To(BeFalse())
-		_, err := f.store.Open(nobodys)
+	for _, unknown := range []string{"", "one", strings.ToUpper(one), digest("agent 3"), "../one"} {
+		f.Expect(f.store.Has(unknown)).To(BeFalse())
+		_, err := f.store.Open(unknown)
 		f.Expect(err).To(MatchError(agentfiles.ErrNotFound))
 	}
 	f.Expect(f.logs.String()).To(BeEmpty())
 }
 
-func TestChangesAreFollowed(t *testing.T) {
+func TestChangedFilesAreHashedAgain(t *testing.T) {
 	f := newFixture(t)
 	one := f.write("agent", "agent 1")
 	f.start()
 	two := f.write("agent", "agent 22")
 	_, err := f.store.Open(one)
-	f.Expect(err).To(MatchError(agentfiles.ErrNotFound), "the file is another one by now")
+	f.Expect(err).To(MatchError(agentfiles.ErrNotFound), "the file has changed")
 	f.scanned()
 	f.Expect(f.store.Has(one)).To(BeFalse())
 	f.Expect(f.content(two)).To(Equal("agent 22"))
 
-	// The same size and time, but another file, as after a copy that keeps times.
+	// Another file with the same size and time, as after a copy that preserves times.
 	path := filepath.Join(f.folder, "agent")
 	info, err := os.Stat(path)
 	f.Expect(err).NotTo(HaveOccurred())
@@ -127,9 +127,8 @@ func TestChangesAreFollowed(t *testing.T) {
 	f.Expect(f.store.Has(three)).To(BeFalse())
 }
 
-// What is no regular file of an allowed size is not served, and doesn't keep the
-// others from being.
-func TestWhatIsNotServed(t *testing.T) {
+// Only regular files of an allowed size are served. Others don't affect them.
+func TestOnlyRegularFilesAreServed(t *testing.T) {
 	f := newFixture(t)
 	secret := filepath.Join(t.TempDir(), "secret")
 	f.Expect(os.WriteFile(secret, []byte("secret"), 0o600)).To(Succeed())
@@ -154,7 +153,7 @@ func TestWhatIsNotServed(t *testing.T) {
 	f.Expect(f.store.Has(hex.EncodeToString(zeros.Sum(nil)))).To(BeFalse())
 	f.Expect(f.logs.String()).To(ContainSubstring("too-large"))
 
-	// Told once.
+	// The problem is logged once.
 	f.write("another", "agent 2")
 	f.scanned()
 	f.Expect(strings.Count(f.logs.String(), "too-large")).To(Equal(1))

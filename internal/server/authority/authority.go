@@ -7,6 +7,7 @@ import (
 	"crypto/x509/pkix"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,29 +22,28 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/subscription"
 )
 
-// SecretName is the name of the Secret with the authority, in the manager's
-// namespace.
+// SecretName is the name of the CA's Secret in the manager's namespace.
 const SecretName = "elemental-agent-api-ca"
 
 // LeafLifetime is that of serving certificates.
 const LeafLifetime = 90 * 24 * time.Hour
 
-// Authority issues the agent API's serving certificates. It reads its Secret, or
-// makes it, when it is first needed. It is safe for concurrent use.
+// Authority issues the agent API's serving certificates. It reads or creates its Secret
+// at the first use. It is safe for concurrent use.
 type Authority struct {
 	reader client.Reader
 	writer client.Writer
 	secret types.NamespacedName
 	clock  clock.PassiveClock
-	// changed is told when roots or signer are others.
+	// changed has the functions to call when roots or signer change.
 	changed subscription.List
 
 	mu     sync.Mutex
 	loaded *material
 }
 
-// New returns the authority of the manager in that namespace. The reader must
-// not be a cache.
+// New returns the authority of a manager in that namespace. The reader must read from
+// the API server.
 func New(reader client.Reader, writer client.Writer, namespace string, c clock.PassiveClock) *Authority {
 	return &Authority{
 		reader: reader, writer: writer, clock: c,
@@ -51,7 +51,7 @@ func New(reader client.Reader, writer client.Writer, namespace string, c clock.P
 	}
 }
 
-// Bundle returns the roots that hosts are to trust, PEM.
+// Bundle returns the root certificates that hosts trust, PEM.
 func (a *Authority) Bundle(ctx context.Context) (string, error) {
 	m, err := a.load(ctx)
 	if err != nil {
@@ -60,8 +60,8 @@ func (a *Authority) Bundle(ctx context.Context) (string, error) {
 	return m.bundle, nil
 }
 
-// Subscribe has f called whenever the roots, or the key that serving certificates
-// are signed with, have changed, until stop is called. f must be quick.
+// Subscribe calls f after each change of the root certificates or the signing key, until
+// stop is called. f must return quickly.
 func (a *Authority) Subscribe(f func()) (stop func()) { return a.changed.Add(f) }
 
 // Leaf issues a serving certificate for these host names and IP addresses.
@@ -93,8 +93,8 @@ func (a *Authority) Leaf(ctx context.Context, names []string) (*tls.Certificate,
 		return nil, fmt.Errorf("issuing serving certificate: %w", err)
 	}
 	chain := [][]byte{leaf.Raw}
-	if !holds(m.roots, m.signer.cert) {
-		chain = append(chain, m.signer.cert.Raw) // an intermediate, which hosts don't have
+	if !slices.ContainsFunc(m.roots, m.signer.cert.Equal) {
+		chain = append(chain, m.signer.cert.Raw) // an intermediate CA, which hosts don't have
 	}
 	return &tls.Certificate{Certificate: chain, PrivateKey: key, Leaf: leaf}, nil
 }
@@ -115,22 +115,22 @@ func (a *Authority) load(ctx context.Context) (*material, error) {
 	}
 	m, err := parse(secret.Data)
 	if err != nil {
-		// Making another would cut off every host, so a person has to look.
+		// A new CA would disconnect every host, so an administrator has to repair it.
 		return nil, fmt.Errorf("reading agent API authority from Secret %s: %w", a.secret, err)
 	}
 	a.loaded = m
 	return m, nil
 }
 
-// current returns what is in use, nil if nothing has been needed yet.
+// current returns the material in use, or nil before the first use.
 func (a *Authority) current() *material {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.loaded
 }
 
-// use takes m into use and tells everybody if that makes a difference. It returns
-// what was in use before, or nil.
+// use replaces the material in use and calls the subscribers if roots or signer changed.
+// It returns the previous material, or nil.
 func (a *Authority) use(m *material) *material {
 	a.mu.Lock()
 	before := a.loaded
@@ -142,7 +142,7 @@ func (a *Authority) use(m *material) *material {
 	return before
 }
 
-// create makes the Secret. Whoever comes second uses the first one's.
+// create creates the Secret. If another process was faster, it returns that one's.
 func (a *Authority) create(ctx context.Context) (*corev1.Secret, error) {
 	made, err := newPair(a.clock.Now())
 	if err != nil {
@@ -167,7 +167,7 @@ func (a *Authority) create(ctx context.Context) (*corev1.Secret, error) {
 	return secret, nil
 }
 
-// object is the Secret with that data.
+// object returns the Secret with that data.
 func (a *Authority) object(data map[string][]byte) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: a.secret.Namespace, Name: a.secret.Name},

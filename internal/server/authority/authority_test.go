@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/authority"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/envtest"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/envtest"
 )
 
 var env *envtest.Environment
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(envtest.Main(m, func(e *envtest.Environment) { env = e }))
 }
 
-func TestAuthorityIsMadeOnce(t *testing.T) {
+func TestAuthorityIsCreatedOnce(t *testing.T) {
 	g := NewWithT(t)
 	c, namespace, clock := env.Client(t), env.Namespace(t), clocktesting.NewFakeClock(time.Now())
 	bundles := make([]string, 8)
@@ -44,7 +44,7 @@ func TestAuthorityIsMadeOnce(t *testing.T) {
 	g.Expect(root.IsCA).To(BeTrue())
 }
 
-func TestLeafIsGoodForItsNamesOnly(t *testing.T) {
+func TestLeafIsValidForItsNamesOnly(t *testing.T) {
 	g := NewWithT(t)
 	c, namespace, clock := env.Client(t), env.Namespace(t), clocktesting.NewFakeClock(time.Now())
 	a := authority.New(c, c, namespace, clock)
@@ -60,7 +60,7 @@ func TestLeafIsGoodForItsNamesOnly(t *testing.T) {
 	}
 }
 
-// An administrator who replaces the authority publishes both roots first.
+// An administrator who replaces the CA by hand publishes both roots first.
 func TestSeveralRoots(t *testing.T) {
 	g := NewWithT(t)
 	c, clock := env.Client(t), clocktesting.NewFakeClock(time.Now())
@@ -78,7 +78,7 @@ func TestSeveralRoots(t *testing.T) {
 	g.Expect(both).To(Equal(first + second))
 }
 
-// Making another authority would cut off every host.
+// A new CA would disconnect every host.
 func TestBrokenAuthorityIsNotReplaced(t *testing.T) {
 	c, clock := env.Client(t), clocktesting.NewFakeClock(time.Now())
 	for name, damage := range map[string]func(*corev1.Secret){

@@ -1,9 +1,9 @@
-// Package authority is the certificate authority of the agent API. Its keys and
-// roots are in one Secret, which is made once and never replaced by itself: it is
-// the one thing that a backup must hold, for hosts trust nothing else. Serving
-// certificates are made from it in memory and never stored.
+// Package authority is the certificate authority (CA) of the agent API. Its keys and
+// root certificates are in one Secret, which is created once and never replaced
+// automatically. Backups must include it, because hosts trust no other CA. Serving
+// certificates are issued in memory and never stored.
 //
-// Authority knows what the Secret holds; Reconciler follows it, puts it back when
-// it is deleted, and takes the steps of a rotation that an administrator asks for
-// by an annotation: docs/adr/0014-ca-rotation.md.
+// Authority issues certificates from the Secret. Reconciler watches the Secret,
+// restores it when it is deleted, and executes the steps of a CA rotation that an
+// administrator requests by an annotation: docs/adr/0014-ca-rotation.md.
 package authority

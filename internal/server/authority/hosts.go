@@ -11,40 +11,39 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// maxNamed bounds the hosts that a message names.
+// maxNamed bounds the host names in a message.
 const maxNamed = 10
 
-// untrusting are the approved hosts that have not acknowledged a bundle.
-type untrusting struct {
-	// all counts the approved hosts, count those without the bundle, away those
-	// of them that are not connected.
-	all, count, away int
-	// named are some of them.
+// unacknowledged counts the approved hosts that have not acknowledged a bundle.
+type unacknowledged struct {
+	// approved hosts; missing the bundle; disconnected among these.
+	approved, missing, disconnected int
+	// named are some of the missing.
 	named []string
 }
 
-// hostsWithout counts the hosts that a server would lose whose CA is new in that
-// bundle. Those that are silent, locked or fenced are among them.
-func (r *Reconciler) hostsWithout(ctx context.Context, bundle string) (*untrusting, error) {
+// hostsWithout counts the hosts that could not connect to a server whose CA is new in the
+// bundle. Disconnected, locked and fenced hosts are included.
+func (r *Reconciler) hostsWithout(ctx context.Context, bundle string) (*unacknowledged, error) {
 	digest := protocol.TrustDigest(bundle)
 	var hosts infrav1.ElementalHostList
 	if err := r.Hosts.List(ctx, &hosts, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing hosts: %w", err)
 	}
-	u := &untrusting{}
+	u := &unacknowledged{}
 	for i := range hosts.Items {
 		host := &hosts.Items[i]
 		if host.Spec.Approval != infrav1.ApprovalApproved || !host.DeletionTimestamp.IsZero() ||
 			host.Spec.Identity == nil || host.Spec.Identity.KeyFingerprint == "" {
 			continue
 		}
-		u.all++
+		u.approved++
 		if host.Status.Agent != nil && host.Status.Agent.TrustDigest == digest {
 			continue
 		}
-		u.count++
+		u.missing++
 		if c := host.Status.Connection; c == nil || c.State != infrav1.ConnectionConnected {
-			u.away++
+			u.disconnected++
 		}
 		if len(u.named) < maxNamed {
 			u.named = append(u.named, host.Namespace+"/"+host.Name)
@@ -53,12 +52,12 @@ func (r *Reconciler) hostsWithout(ctx context.Context, bundle string) (*untrusti
 	return u, nil
 }
 
-// message tells an administrator who decides whether to go on without them.
-func (u *untrusting) message() string {
+// message explains to an administrator which hosts a switch would disconnect.
+func (u *unacknowledged) message() string {
 	text := fmt.Sprintf("%d of %d approved hosts have not acknowledged the next CA, %d of them are not connected. "+
-		"They would be cut off; set the annotation to %s to accept that. They are: ", u.count, u.all, u.away, StepForce)
+		"They would be cut off; set the annotation to %s to accept that. They are: ", u.missing, u.approved, u.disconnected, StepForce)
 	text += strings.Join(u.named, ", ")
-	if left := u.count - len(u.named); left > 0 {
+	if left := u.missing - len(u.named); left > 0 {
 		text += fmt.Sprintf(" and %d more", left)
 	}
 	return text

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"maps"
 	"math/big"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,44 +17,44 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
 )
 
-// Keys of the Secret, beside tls.crt and tls.key, which hold the CA that signs.
+// Keys of the Secret. The signing CA is in tls.crt and tls.key.
 const (
-	// BundleKey holds the roots that hosts are told to trust, PEM.
+	// BundleKey has the root certificates that hosts trust, PEM.
 	BundleKey = "ca.crt"
-	// NextCertKey and NextKeyKey hold the CA that a rotation changes to.
+	// NextCertKey and NextKeyKey have the next CA during a rotation.
 	NextCertKey = "next.crt"
 	NextKeyKey  = "next.key"
 )
 
 const (
 	caLifetime = 10 * 365 * 24 * time.Hour
-	// backdate: a host whose clock was reset goes by the time its agent was
-	// built, which may be long before the authority was made. That a certificate
-	// was not valid yet proves nothing here, as the roots are pinned.
+	// backdate is how long a CA is valid before its creation. A host whose clock was
+	// reset assumes the build time of its agent, which may be long before. As the roots
+	// are pinned, this does not reduce security.
 	backdate = 5 * 365 * 24 * time.Hour
-	// maxRoots bounds the bundle: it is in every plan.
+	// maxRoots bounds the bundle, which is part of every plan.
 	maxRoots = 8
 )
 
-// material is what the Secret holds.
+// material is the parsed content of the Secret.
 type material struct {
 	signer pair
-	// next is the CA that a rotation changes to, or nil.
+	// next is the next CA during a rotation, or nil.
 	next *pair
 	// bundle is PEM, roots are its certificates.
 	bundle string
 	roots  []*x509.Certificate
-	// data is the Secret's, to put it back when it was deleted.
+	// data is the Secret's, to restore it when it is deleted.
 	data map[string][]byte
 }
 
-// pair is a CA's certificate and its key.
+// pair is a CA's certificate and private key.
 type pair struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// parse checks what is in the Secret and returns it.
+// parse parses and checks the data of the Secret.
 func parse(data map[string][]byte) (*material, error) {
 	signer, err := parsePair(data, corev1.TLSCertKey, corev1.TLSPrivateKeyKey)
 	if err != nil {
@@ -99,7 +98,7 @@ func parsePair(data map[string][]byte, certKey, keyKey string) (*pair, error) {
 	return &pair{cert: cert, key: key}, nil
 }
 
-// parseRoots reads the bundle as agents do: nothing but certificates.
+// parseRoots parses the bundle, which must contain only certificates, as agents do.
 func parseRoots(bundle []byte) ([]*x509.Certificate, error) {
 	var roots []*x509.Certificate
 	for {
@@ -140,10 +139,6 @@ func anchors(cert *x509.Certificate, roots []*x509.Certificate) []*x509.Certific
 	return found
 }
 
-func holds(certs []*x509.Certificate, cert *x509.Certificate) bool {
-	return slices.ContainsFunc(certs, cert.Equal)
-}
-
 func encodeCert(cert *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
 }
@@ -156,7 +151,8 @@ func (p *pair) encode() (cert, key []byte, err error) {
 	return encodeCert(p.cert), key, nil
 }
 
-// newPair makes a root. Its name tells it from others in error messages.
+// newPair returns a new root CA. Its name has the time, so that error messages show
+// which CA they mean.
 func newPair(now time.Time) (*pair, error) {
 	key, err := identity.NewKey()
 	if err != nil {
@@ -178,7 +174,7 @@ func newPair(now time.Time) (*pair, error) {
 	return &pair{cert: cert, key: key}, nil
 }
 
-// sign makes a certificate; without a parent it is self-signed.
+// sign returns a signed certificate. Without a parent it is self-signed.
 func sign(template, parent *x509.Certificate, key, signer *ecdsa.PrivateKey) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {

@@ -27,10 +27,10 @@ import (
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 const (
-	// lookAgain is how soon hosts are counted again while a step waits for them.
-	lookAgain = 5 * time.Second
-	// tellAgain is how soon an Event says once more that a step waits.
-	tellAgain = 10 * time.Minute
+	// waitInterval is how often hosts are counted while a step waits for them.
+	waitInterval = 5 * time.Second
+	// waitingEventInterval is how often an Event is recorded while a step waits.
+	waitingEventInterval = 10 * time.Minute
 )
 
 // Reasons of Events on the Secret.
@@ -43,30 +43,28 @@ const (
 	replacedReason   = "CAReplaced"
 )
 
-// Reconciler follows the authority's Secret. It has one worker.
+// Reconciler reconciles the authority's Secret. It has one worker.
 type Reconciler struct {
-	// Authority is told what the Secret holds.
 	Authority *Authority
 	// Hosts reads ElementalHosts from a cache.
 	Hosts client.Reader
 	// Recorder records Events on the Secret.
 	Recorder events.EventRecorder
-	// Clock is the time source.
-	Clock clock.PassiveClock
+	Clock    clock.PassiveClock
 
-	// toldAt is when an Event last said that a step waits; told is what the log
-	// said.
-	toldAt time.Time
-	told   string
+	// eventAt is when the last Event about a waiting step was recorded, and logged the
+	// last message in the log.
+	eventAt time.Time
+	logged  string
 }
 
-// Reconcile brings the Authority up to date with its Secret, and the Secret with
-// what an administrator asks for.
+// Reconcile updates the Authority from its Secret, and executes the requested step of a
+// rotation.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	a := r.Authority
 	secret := &corev1.Secret{}
-	// Past the cache: a step must not be taken twice, nor a Secret put back that
-	// is there.
+	// From the API server: a step must not be executed twice, nor an existing Secret
+	// restored.
 	err := a.reader.Get(ctx, a.secret, secret)
 	if apierrors.IsNotFound(err) {
 		return ctrl.Result{}, r.restore(ctx)
@@ -76,7 +74,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	}
 	m, err := parse(secret.Data)
 	if err != nil {
-		// A person has to look, and changes the Secret, which brings us back.
+		// An administrator has to repair the Secret, which triggers the next reconcile.
 		ctrl.LoggerFrom(ctx).Error(err, "Agent API authority can't be read, going on with the former one", "Secret", klog.KObj(secret))
 		r.event(secret, corev1.EventTypeWarning, unreadableReason, "The Secret can't be used and the former CA stays in use: "+err.Error())
 		return ctrl.Result{}, nil
@@ -85,8 +83,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return r.rotate(ctx, secret, m)
 }
 
-// restore puts a deleted Secret back, with the same CA: hosts trust no other. If
-// nothing was read from it yet, it is made when it is needed.
+// restore creates a deleted Secret again with the same CA, because hosts trust no other.
+// If the Authority was not used yet, it creates the Secret at its first use.
 func (r *Reconciler) restore(ctx context.Context) error {
 	m := r.Authority.current()
 	if m == nil {
@@ -96,7 +94,7 @@ func (r *Reconciler) restore(ctx context.Context) error {
 	ctrl.LoggerFrom(ctx).Info("Putting the deleted agent API authority back", "Secret", klog.KObj(secret))
 	if err := r.Authority.writer.Create(ctx, secret); err != nil {
 		if apierrors.IsAlreadyExists(err) {
-			return nil // its creation brings us back
+			return nil // its creation triggers the next reconcile
 		}
 		return fmt.Errorf("putting Secret %s back: %w", r.Authority.secret, err)
 	}
@@ -104,7 +102,7 @@ func (r *Reconciler) restore(ctx context.Context) error {
 	return nil
 }
 
-// adopt takes what the Secret holds into use.
+// adopt makes the Authority use the material of the Secret.
 func (r *Reconciler) adopt(ctx context.Context, secret *corev1.Secret, m *material) {
 	before := r.Authority.use(m)
 	if before == nil || before.signer.cert.Equal(m.signer.cert) {
@@ -120,7 +118,8 @@ func (r *Reconciler) adopt(ctx context.Context, secret *corev1.Secret, m *materi
 		"The CA was replaced by one that hosts were not told to trust: they can't connect unless they know it from elsewhere")
 }
 
-// rotate takes the step that the annotation asks for: one compare-and-swap.
+// rotate executes the step that the annotation requests, in one optimistically locked
+// write.
 func (r *Reconciler) rotate(ctx context.Context, secret *corev1.Secret, m *material) (ctrl.Result, error) {
 	step, asked := secret.Annotations[RotationAnnotation]
 	if !asked {
@@ -134,13 +133,13 @@ func (r *Reconciler) rotate(ctx context.Context, secret *corev1.Secret, m *mater
 	case StepPrepare:
 		message, err = prepare(m, after.Data, r.Clock.Now())
 	case StepSwitch:
-		var missing *untrusting
+		var hosts *unacknowledged
 		if err = switchable(m); err == nil {
-			missing, err = r.hostsWithout(ctx, m.bundle)
+			hosts, err = r.hostsWithout(ctx, m.bundle)
 		}
-		if err == nil && missing.count > 0 {
-			r.tellWaiting(ctx, secret, missing)
-			return ctrl.Result{RequeueAfter: lookAgain}, nil
+		if err == nil && hosts.missing > 0 {
+			r.reportWaiting(ctx, secret, hosts)
+			return ctrl.Result{RequeueAfter: waitInterval}, nil
 		}
 		if err == nil {
 			message, err = switchOver(m, after.Data)
@@ -162,8 +161,9 @@ func (r *Reconciler) rotate(ctx context.Context, secret *corev1.Secret, m *mater
 	return ctrl.Result{}, r.write(ctx, after, step, func() { r.event(after, kind, reason, message) })
 }
 
-// write makes a step durable, then known.
-func (r *Reconciler) write(ctx context.Context, after *corev1.Secret, step string, tell func()) error {
+// write writes the result of a step, then makes the Authority use it and calls
+// recordEvent.
+func (r *Reconciler) write(ctx context.Context, after *corev1.Secret, step string, recordEvent func()) error {
 	m, err := parse(after.Data)
 	if err != nil {
 		return fmt.Errorf("checking the rotated authority: %w", err)
@@ -172,26 +172,26 @@ func (r *Reconciler) write(ctx context.Context, after *corev1.Secret, step strin
 		"roots", len(m.roots), "signer", m.signer.cert.Subject.CommonName, "rotating", m.next != nil)
 	if err := r.Authority.writer.Update(ctx, after); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			return nil // whoever was quicker brings us back
+			return nil // the other write triggers the next reconcile
 		}
 		return fmt.Errorf("writing Secret %s: %w", r.Authority.secret, err)
 	}
 	r.adopt(ctx, after, m)
-	r.told, r.toldAt = "", time.Time{}
-	tell()
+	r.logged, r.eventAt = "", time.Time{}
+	recordEvent()
 	return nil
 }
 
-// tellWaiting says what a step waits for: whenever that changes in the log, and
-// now and then by an Event.
-func (r *Reconciler) tellWaiting(ctx context.Context, secret *corev1.Secret, missing *untrusting) {
-	message := missing.message()
-	if message != r.told {
-		r.told = message
+// reportWaiting reports which hosts a step waits for: in the log when they change, and as
+// an Event once in waitingEventInterval.
+func (r *Reconciler) reportWaiting(ctx context.Context, secret *corev1.Secret, hosts *unacknowledged) {
+	message := hosts.message()
+	if message != r.logged {
+		r.logged = message
 		ctrl.LoggerFrom(ctx).Info("Rotation waits for hosts", "Secret", klog.KObj(secret), "reason", message)
 	}
-	if now := r.Clock.Now(); r.toldAt.IsZero() || now.Sub(r.toldAt) >= tellAgain {
-		r.toldAt = now
+	if now := r.Clock.Now(); r.eventAt.IsZero() || now.Sub(r.eventAt) >= waitingEventInterval {
+		r.eventAt = now
 		r.event(secret, corev1.EventTypeWarning, waitingReason, message)
 	}
 }
@@ -200,7 +200,7 @@ func (r *Reconciler) event(secret *corev1.Secret, kind, reason, message string) 
 	r.Recorder.Eventf(secret, nil, kind, reason, "RotateCA", "%s", message)
 }
 
-// SetupWithManager registers the reconciler with a watch on the one Secret.
+// SetupWithManager registers the reconciler, with a watch of its Secret only.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	namespace := r.Authority.secret.Namespace
 	secrets, err := cache.New(mgr.GetConfig(), cache.Options{
@@ -219,7 +219,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	err = ctrl.NewControllerManagedBy(mgr).
 		Named("elemental-agent-api-ca").
 		WatchesRawSource(source.Kind(secrets, &corev1.Secret{}, &handler.TypedEnqueueRequestForObject[*corev1.Secret]{})).
-		WatchesRawSource(source.Func(r.once)).
+		WatchesRawSource(source.Func(r.enqueueOnce)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("adding controller: %w", err)
@@ -227,14 +227,14 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return nil
 }
 
-// once has the Secret looked at once: it may have been deleted between its first
-// use and the beginning of the watch, of which no event would tell.
-func (r *Reconciler) once(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+// enqueueOnce enqueues the Secret at the start: no event reports a deletion between the
+// first use and the start of the watch.
+func (r *Reconciler) enqueueOnce(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	queue.Add(reconcile.Request{NamespacedName: r.Authority.secret})
 	return nil
 }
 
-// dropContent keeps keys out of the cache, of which only events are used.
+// dropContent removes the keys from cached Secrets. The cache is used for events only.
 func dropContent(object any) (any, error) {
 	if secret, ok := object.(*corev1.Secret); ok {
 		secret.Data, secret.ManagedFields = nil, nil

@@ -24,8 +24,8 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/authority"
 )
 
-// rotation is an authority, its reconciler, called directly, and a TLS server
-// with the authority's certificates.
+// rotation has an authority, its reconciler, which is called directly, and a TLS server with
+// the authority's certificates.
 type rotation struct {
 	*WithT
 	t          *testing.T
@@ -36,7 +36,7 @@ type rotation struct {
 	reconciler *authority.Reconciler
 	events     *events.FakeRecorder
 	address    string
-	// fail, if set, is what the next write of a Secret ends with.
+	// fail, if set, is the result of the next write of a Secret.
 	fail error
 	// writes counts updates of the Secret.
 	writes int
@@ -87,7 +87,7 @@ func serve(listener net.Listener) {
 	}
 }
 
-// restart is what a new manager begins with.
+// restart replaces the authority and the reconciler, as a new manager does.
 func (r *rotation) restart() {
 	r.events = events.NewFakeRecorder(100)
 	r.authority = authority.New(r.client, r.client, r.namespace, r.clock)
@@ -111,7 +111,7 @@ func (r *rotation) secret() *corev1.Secret {
 	return secret
 }
 
-// change is what an administrator does to the Secret.
+// change changes the Secret as an administrator does.
 func (r *rotation) change(f func(*corev1.Secret)) {
 	r.t.Helper()
 	secret := r.secret()
@@ -132,7 +132,7 @@ func (r *rotation) reconcile() ctrl.Result {
 	return result
 }
 
-// step asks for a step and expects that it is taken.
+// step requests a step and expects that it is executed.
 func (r *rotation) step(step string) {
 	r.t.Helper()
 	r.ask(step)
@@ -141,7 +141,7 @@ func (r *rotation) step(step string) {
 	r.Expect(r.event()).To(HavePrefix("Normal CARotated "))
 }
 
-// event returns the next Event, blank if there is none.
+// event returns the next Event, or an empty string.
 func (r *rotation) event() string {
 	select {
 	case e := <-r.events.Events:
@@ -165,14 +165,14 @@ func (r *rotation) host(name, bundle string, change ...func(*infrav1.ElementalHo
 	return h
 }
 
-// acknowledge is what the agent API writes when a host has taken a bundle over.
+// acknowledge writes what the agent API writes when a host trusts a bundle.
 func (r *rotation) acknowledge(h *infrav1.ElementalHost, bundle string) {
 	r.t.Helper()
 	h.Status.Agent = &infrav1.HostAgent{TrustDigest: protocol.TrustDigest(bundle)}
 	r.Expect(r.client.Status().Update(r.t.Context(), h)).To(Succeed())
 }
 
-// connect is what a host does that trusts that bundle.
+// connect connects as a host that trusts that bundle.
 func (r *rotation) connect(bundle string) error {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM([]byte(bundle))

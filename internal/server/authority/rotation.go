@@ -8,30 +8,30 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// RotationAnnotation on the Secret asks for a step of a rotation. It is taken off
-// when the step is done or was refused.
+// RotationAnnotation on the Secret requests a step of a rotation. It is removed when the
+// step was executed or refused.
 const RotationAnnotation = "infrastructure.cluster.x-k8s.io/ca-rotation"
 
 // Steps of a rotation, the values of RotationAnnotation.
 const (
-	// StepPrepare makes the next CA and has hosts trust it besides the old one.
+	// StepPrepare creates the next CA and makes hosts trust it in addition to the old one.
 	StepPrepare = "Prepare"
 	// StepSwitch signs with the next CA once all hosts trust it.
 	StepSwitch = "Switch"
 	// StepForce is StepSwitch without waiting for hosts.
 	StepForce = "Force"
-	// StepFinish has hosts trust the CA in use only.
+	// StepFinish makes hosts trust only the CA in use.
 	StepFinish = "Finish"
 )
 
-// refusal is why a step makes no sense.
+// refusal is the reason why a step can't be executed.
 type refusal string
 
 // Error implements error.
 func (r refusal) Error() string { return string(r) }
 
-// prepare changes data so that hosts trust the next CA too. A next CA that is
-// there already is used, so preparing twice is the same as once.
+// prepare changes data so that hosts trust the next CA too. It uses an existing next CA, so
+// repeating it changes nothing.
 func prepare(m *material, data map[string][]byte, now time.Time) (string, error) {
 	next := m.next
 	if next == nil {
@@ -71,7 +71,7 @@ func switchOver(m *material, data map[string][]byte) (string, error) {
 	return "The next CA signs now; set the annotation to " + StepFinish + " to have hosts drop the old one", nil
 }
 
-// switchable tells why the next CA can't sign, whatever hosts trust.
+// switchable returns a refusal if the next CA can't sign.
 func switchable(m *material) error {
 	switch {
 	case m.next == nil:
@@ -82,7 +82,7 @@ func switchable(m *material) error {
 	return nil
 }
 
-// finish changes data so that hosts trust the CA in use only.
+// finish changes data so that hosts trust only the CA in use.
 func finish(m *material, data map[string][]byte) (string, error) {
 	if m.next != nil {
 		return "", refusal("the next CA does not sign yet; " + StepSwitch + " comes first")

@@ -30,7 +30,7 @@ func TestRotationInThreeSteps(t *testing.T) {
 	r.Expect(both).To(HavePrefix(first))
 	r.Expect(strings.Count(both, "BEGIN CERTIFICATE")).To(Equal(2))
 	r.Expect(changes).To(Equal(1))
-	r.Expect(r.connect(first)).To(Succeed(), "a host that has heard nothing goes on until the switch")
+	r.Expect(r.connect(first)).To(Succeed(), "a host without the new bundle can connect until the switch")
 	r.Expect(r.connect(both)).To(Succeed())
 
 	r.acknowledge(h, both)
@@ -45,16 +45,16 @@ func TestRotationInThreeSteps(t *testing.T) {
 	last := r.bundle()
 	r.Expect(first + last).To(Equal(both))
 	r.Expect(changes).To(Equal(3))
-	r.Expect(r.connect(both)).To(Succeed(), "a host that has not heard of the end yet")
+	r.Expect(r.connect(both)).To(Succeed(), "a host with both roots can still connect")
 	r.Expect(r.connect(last)).To(Succeed())
-	r.Expect(r.writes).To(Equal(3), "one write a step")
+	r.Expect(r.writes).To(Equal(3), "each step is one write")
 	for range 3 {
 		r.Expect(r.reconcile()).To(BeZero())
 	}
-	r.Expect([]int{r.writes, changes}).To(Equal([]int{3, 3}), "at rest nothing happens")
+	r.Expect([]int{r.writes, changes}).To(Equal([]int{3, 3}), "further reconciles change nothing")
 }
 
-// Whatever step a manager dies in, another one takes it, or finds it taken.
+// If a manager ends during a step, the next one executes it or finds it executed.
 func TestRotationIsCrashSafe(t *testing.T) {
 	r := newRotation(t)
 	for _, step := range []string{authority.StepPrepare, authority.StepSwitch, authority.StepFinish} {
@@ -64,7 +64,7 @@ func TestRotationIsCrashSafe(t *testing.T) {
 		_, err := r.reconciler.Reconcile(t.Context(), ctrl.Request{})
 		r.Expect(err).To(MatchError(ContainSubstring("the power went")))
 		r.Expect(r.secret().Data).To(Equal(before.Data), step)
-		r.Expect(r.connect(string(before.Data[authority.BundleKey]))).To(Succeed(), "nothing is used that is not durable")
+		r.Expect(r.connect(string(before.Data[authority.BundleKey]))).To(Succeed(), "a CA that was not stored is not used")
 		r.restart()
 		r.reconcile()
 		r.Expect(r.event()).To(HavePrefix("Normal CARotated "), step)
@@ -74,11 +74,11 @@ func TestRotationIsCrashSafe(t *testing.T) {
 		r.restart()
 		r.reconcile()
 		r.Expect(r.event()).To(BeEmpty())
-		r.Expect(r.secret().ResourceVersion).To(Equal(done.ResourceVersion), "a step that was taken is not taken again")
+		r.Expect(r.secret().ResourceVersion).To(Equal(done.ResourceVersion), "an executed step is not repeated")
 	}
 }
 
-// Whoever is quicker wins, and the other one looks again.
+// Of two managers that execute a step, one wins, and the other one reconciles again.
 func TestRotationLosesARace(t *testing.T) {
 	r := newRotation(t)
 	r.ask(authority.StepPrepare)
@@ -94,7 +94,7 @@ func TestSwitchWaitsForHosts(t *testing.T) {
 	first := r.bundle()
 	r.step(authority.StepPrepare)
 	both := r.bundle()
-	r.host("told", both)
+	r.host("acknowledged", both)
 	slow := r.host("slow", first, func(h *infrav1.ElementalHost) {
 		h.Spec.Identity.KeyFingerprint = "sha256:" + strings.Repeat("b", 64)
 	})
@@ -107,13 +107,13 @@ func TestSwitchWaitsForHosts(t *testing.T) {
 
 	r.ask(authority.StepSwitch)
 	r.Expect(r.reconcile().RequeueAfter).To(Equal(5 * time.Second))
-	told := r.event()
-	r.Expect(told).To(HavePrefix("Warning CARotationWaiting 2 of 3 approved hosts have not acknowledged the next CA, 2 of them are not connected."))
-	r.Expect(told).To(And(ContainSubstring("They are: "+r.namespace+"/locked, "+r.namespace+"/slow"), ContainSubstring("Force")))
+	waiting := r.event()
+	r.Expect(waiting).To(HavePrefix("Warning CARotationWaiting 2 of 3 approved hosts have not acknowledged the next CA, 2 of them are not connected."))
+	r.Expect(waiting).To(And(ContainSubstring("They are: "+r.namespace+"/locked, "+r.namespace+"/slow"), ContainSubstring("Force")))
 	r.Expect(r.secret().Annotations).To(HaveKeyWithValue(authority.RotationAnnotation, authority.StepSwitch))
 	r.Expect(r.connect(first)).To(Succeed())
 	r.reconcile()
-	r.Expect(r.event()).To(BeEmpty(), "it was told a moment ago")
+	r.Expect(r.event()).To(BeEmpty(), "the Event is not repeated within its interval")
 	r.clock.Step(10 * time.Minute)
 	r.reconcile()
 	r.Expect(r.event()).To(HavePrefix("Warning CARotationWaiting "))
@@ -144,8 +144,8 @@ func gauge(g *WithT, from prometheus.Gatherer, name string) float64 {
 	return -2
 }
 
-// A host that was away is not waited for when an administrator says so. It
-// refuses the server, whose root it has never seen, and does not come to harm.
+// A forced switch does not wait for disconnected hosts. Such a host refuses the server,
+// whose root it does not know, and stays as it is.
 func TestForcedSwitch(t *testing.T) {
 	r := newRotation(t)
 	first := r.bundle()
@@ -153,16 +153,16 @@ func TestForcedSwitch(t *testing.T) {
 	r.step(authority.StepPrepare)
 	r.ask(authority.StepSwitch)
 	r.reconcile()
-	r.Expect(r.event()).To(ContainSubstring("1 of 1 approved hosts have not acknowledged"), "the administrator knows what is at stake")
+	r.Expect(r.event()).To(ContainSubstring("1 of 1 approved hosts have not acknowledged"), "the Event warns the administrator")
 	r.step(authority.StepForce)
 	r.Expect(refusedRoot(r.connect(first))).To(BeTrue())
 	r.step(authority.StepFinish)
 	r.Expect(refusedRoot(r.connect(first))).To(BeTrue())
-	r.Expect(r.connect(r.bundle())).To(Succeed(), "with the new configuration it is back")
+	r.Expect(r.connect(r.bundle())).To(Succeed(), "a host with the new bundle can connect")
 }
 
-// A stolen key is worth nothing once the rotation is through: a host that has
-// the new roots refuses who has it.
+// A stolen CA key is worthless after the rotation: a host with the new roots refuses
+// certificates that it has signed.
 func TestThreat24_CAKeyTheft(t *testing.T) {
 	r := newRotation(t)
 	stolen := r.secret()
@@ -188,7 +188,7 @@ func TestThreat24_CAKeyTheft(t *testing.T) {
 	}
 }
 
-func TestStepsThatMakeNoSense(t *testing.T) {
+func TestRefusedSteps(t *testing.T) {
 	r := newRotation(t)
 	refused := func(step, why string) {
 		t.Helper()
@@ -202,16 +202,16 @@ func TestStepsThatMakeNoSense(t *testing.T) {
 	refused(authority.StepSwitch, "Prepare comes first")
 	refused(authority.StepForce, "Prepare comes first")
 	refused("prepare", `it is none of Prepare, Switch, Force, Finish: "prepare"`)
-	// What may be cut off of an Event comes last.
+	// The end of an Event may be cut off, so the hosts come last.
 	refused(strings.Repeat("x", 4096), `it is none of Prepare, Switch, Force, Finish: "xxx`)
-	r.step(authority.StepFinish) // what is so already
+	r.step(authority.StepFinish) // executed already
 	r.step(authority.StepPrepare)
 	once := r.bundle()
 	r.step(authority.StepPrepare)
-	r.Expect(r.bundle()).To(Equal(once), "twice is the same as once")
+	r.Expect(r.bundle()).To(Equal(once), "a repeated step changes nothing")
 	refused(authority.StepFinish, "Switch comes first")
 
-	// Somebody took the next root out of the bundle by hand.
+	// An administrator has removed the next root from the bundle.
 	whole := r.secret().Data[authority.BundleKey]
 	r.change(func(s *corev1.Secret) { s.Data[authority.BundleKey] = s.Data[corev1.TLSCertKey] })
 	refused(authority.StepForce, "Prepare comes first")

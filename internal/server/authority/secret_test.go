@@ -32,21 +32,21 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/authority"
 )
 
-func TestDeletedAuthorityIsPutBack(t *testing.T) {
+func TestDeletedAuthorityIsRestored(t *testing.T) {
 	r := newRotation(t)
 	r.step(authority.StepPrepare)
 	before := r.secret()
 	r.Expect(r.client.Delete(t.Context(), before)).To(Succeed())
 	r.reconcile()
-	r.Expect(r.secret().Data).To(Equal(before.Data), "the next CA as well")
+	r.Expect(r.secret().Data).To(Equal(before.Data), "the Secret is restored with the next CA")
 	r.Expect(r.secret().UID).NotTo(Equal(before.UID))
 	r.Expect(r.event()).To(HavePrefix("Warning CARestored "))
 	r.Expect(r.reconcile()).To(BeZero())
 	r.Expect(r.event()).To(BeEmpty())
 }
 
-// Before anything was read there is nothing to put back.
-func TestNothingIsMadeBeforeItIsNeeded(t *testing.T) {
+// Before the first use there is nothing to restore.
+func TestNothingIsCreatedBeforeTheFirstUse(t *testing.T) {
 	g := NewWithT(t)
 	c, namespace, clock := env.Client(t), env.Namespace(t), clocktesting.NewFakeClock(time.Now())
 	reconciler := &authority.Reconciler{
@@ -58,7 +58,7 @@ func TestNothingIsMadeBeforeItIsNeeded(t *testing.T) {
 	g.Expect(apierrors.IsNotFound(err)).To(BeTrue())
 }
 
-// What can't be read is left alone, and hosts are served with what is known.
+// An invalid Secret is not changed, and hosts are served with the previous material.
 func TestBrokenAuthorityIsNotUsed(t *testing.T) {
 	r := newRotation(t)
 	bundle := r.bundle()
@@ -73,10 +73,10 @@ func TestBrokenAuthorityIsNotUsed(t *testing.T) {
 	r.Expect(r.connect(bundle)).To(Succeed())
 	r.change(func(s *corev1.Secret) { s.Data = good })
 	r.reconcile()
-	r.Expect(r.event()).To(HavePrefix("Normal CARotated "), "and what was asked for is done")
+	r.Expect(r.event()).To(HavePrefix("Normal CARotated "), "the requested step is executed")
 }
 
-// An administrator restores a backup over what a new manager has made.
+// An administrator restores a backup over the Secret of a new manager.
 func TestAuthorityIsReplacedByABackup(t *testing.T) {
 	r, other := newRotation(t), newRotation(t)
 	backup := other.secret().Data
@@ -87,8 +87,8 @@ func TestAuthorityIsReplacedByABackup(t *testing.T) {
 	r.Expect(r.event()).To(HavePrefix("Warning CAReplaced "))
 }
 
-// The CA in tls.crt may be an intermediate of a root whose key is elsewhere.
-// Hosts know the root only.
+// The CA in tls.crt may be an intermediate CA of a root whose key is elsewhere. Hosts know
+// only the root.
 func TestIntermediate(t *testing.T) {
 	r := newRotation(t)
 	keep := newCA(r.WithT, nil)
@@ -102,7 +102,7 @@ func TestIntermediate(t *testing.T) {
 	r.Expect(r.event()).To(HavePrefix("Warning CAReplaced "))
 	r.Expect(r.connect(string(keep.cert))).To(Succeed())
 
-	// The next intermediate of the same root is nothing that hosts have to learn.
+	// Hosts need not trust another intermediate CA of the same root.
 	r.change(func(s *corev1.Secret) {
 		s.Data[authority.NextCertKey], s.Data[authority.NextKeyKey] = two.cert, two.key
 	})
@@ -113,7 +113,7 @@ func TestIntermediate(t *testing.T) {
 	}
 	r.Expect(r.secret().Data[corev1.TLSCertKey]).To(Equal(two.cert))
 
-	// One of an unknown root can't be told to hosts.
+	// An intermediate CA of an unknown root can't be used.
 	stranger := newCA(r.WithT, newCA(r.WithT, nil))
 	r.change(func(s *corev1.Secret) {
 		s.Data[authority.NextCertKey], s.Data[authority.NextKeyKey] = stranger.cert, stranger.key
@@ -129,7 +129,7 @@ type ca struct {
 	private   *ecdsa.PrivateKey
 }
 
-// newCA makes a CA that another one has signed, or a root.
+// newCA returns a CA that another one has signed, or a root.
 func newCA(g *WithT, parent *ca) *ca {
 	key, err := identity.NewKey()
 	g.Expect(err).NotTo(HaveOccurred())
@@ -153,9 +153,8 @@ func newCA(g *WithT, parent *ca) *ca {
 	return made
 }
 
-// A manager that may do no more than its Role says follows the Secret and acts on
-// it by itself.
-func TestManagerFollowsTheSecret(t *testing.T) {
+// A manager with no more permissions than its Role reconciles the Secret.
+func TestManagerReconcilesTheSecret(t *testing.T) {
 	g := NewWithT(t)
 	admin, namespace := env.Client(t), env.Namespace(t)
 	g.Expect(admin.Create(t.Context(), managerRole(g, namespace))).To(Succeed())
@@ -191,19 +190,19 @@ func TestManagerFollowsTheSecret(t *testing.T) {
 		g.Expect(admin.Get(t.Context(), key, secret)).To(Succeed())
 		secret.Annotations = map[string]string{authority.RotationAnnotation: step}
 		g.Expect(admin.Update(t.Context(), secret)).To(Succeed())
-		g.Eventually(recorder.Events, "20s").Should(Receive(HavePrefix("Normal CARotated ")))
+		g.Eventually(recorder.Events, "1m").Should(Receive(HavePrefix("Normal CARotated ")))
 	}
 	last, err := a.Bundle(t.Context())
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(last).NotTo(Equal(first))
 	g.Expect(admin.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: authority.SecretName}})).To(Succeed())
-	g.Eventually(recorder.Events, "20s").Should(Receive(HavePrefix("Warning CARestored ")))
+	g.Eventually(recorder.Events, "1m").Should(Receive(HavePrefix("Warning CARestored ")))
 	restored := &corev1.Secret{}
 	g.Expect(admin.Get(t.Context(), key, restored)).To(Succeed())
 	g.Expect(string(restored.Data[authority.BundleKey])).To(Equal(last))
 }
 
-// managerRole is what the manager may do in its own namespace.
+// managerRole reads the manager's Role in its own namespace.
 func managerRole(g *WithT, namespace string) *rbacv1.Role {
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "config", "rbac", "role.yaml"))
 	g.Expect(err).NotTo(HaveOccurred())

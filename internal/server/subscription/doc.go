@@ -1,3 +1,3 @@
-// Package subscription tells parts of the manager that something has changed
-// which they read elsewhere.
+// Package subscription calls functions after a change. Packages authority and agentfiles
+// use it, so that their users need not poll them.
 package subscription

@@ -10,8 +10,8 @@ type List struct {
 	calls map[int]func()
 }
 
-// Add has f called after each change until stop is called, which does not wait
-// for a call that is under way. f must be quick and must not call the List.
+// Add calls f after each change until stop is called. stop does not wait for a running
+// call. f must return quickly and must not call the List.
 func (l *List) Add(f func()) (stop func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -28,7 +28,7 @@ func (l *List) Add(f func()) (stop func()) {
 	}
 }
 
-// Changed calls all functions, one after the other.
+// Changed calls all functions in turn.
 func (l *List) Changed() {
 	l.mu.Lock()
 	calls := make([]func(), 0, len(l.calls))

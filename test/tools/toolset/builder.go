@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/lab/shell"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/shell"
 )
 
 // Builder builds tools into a cache.
@@ -23,11 +23,11 @@ type Builder struct {
 	Modules string
 	// Cache is the folder the programs are kept in.
 	Cache string
-	// Progress gets a line when a build starts, now and then while it works, and when it ends.
+	// Progress gets lines when a build starts, while it runs, and when it ends.
 	Progress io.Writer
 }
 
-// CacheDir returns $ELEMENTAL_CACHE or else a folder in the user's cache.
+// CacheDir returns $ELEMENTAL_CACHE or, if it is not set, a folder in the user's cache.
 func CacheDir() (string, error) {
 	if dir := os.Getenv("ELEMENTAL_CACHE"); dir != "" {
 		return filepath.Abs(dir)
@@ -39,8 +39,8 @@ func CacheDir() (string, error) {
 	return filepath.Join(dir, "cluster-api-provider-elemental"), nil
 }
 
-// Folder builds what is missing of tools and returns one folder that holds exactly those, so that it can serve as
-// KUBEBUILDER_ASSETS or in PATH. It may be called by several processes at once.
+// Folder builds the tools that are not cached and returns a folder with exactly the given tools, for KUBEBUILDER_ASSETS or
+// PATH. Several processes may call it at the same time.
 func (b Builder) Folder(ctx context.Context, tools ...Tool) (string, error) {
 	var goVersion strings.Builder
 	if _, err := command(b.Modules, &goVersion, "version").Run(ctx); err != nil {
@@ -79,14 +79,14 @@ func (b Builder) link(folder string, files map[string]string) error {
 			return fmt.Errorf("linking %s: %w", name, err)
 		}
 	}
-	// Whoever comes second finds a folder that is not empty, with the same content.
+	// A concurrent process may have placed the folder, with the same content.
 	if err := os.Rename(temp, folder); err != nil && !errors.Is(err, os.ErrExist) && !errors.Is(err, syscall.ENOTEMPTY) {
 		return fmt.Errorf("placing the folder for programs: %w", err)
 	}
 	return nil
 }
 
-// build returns the cached program, building it first if need be.
+// build returns the cached program. It builds the program if it is not cached.
 func (b Builder) build(ctx context.Context, t Tool, goVersion string) (string, error) {
 	args, key, err := b.plan(t, goVersion)
 	if err != nil {
@@ -139,16 +139,16 @@ func (b Builder) plan(t Tool, goVersion string) (args []string, key string, err 
 	return args, hex.EncodeToString(hash.Sum(nil))[:16], nil
 }
 
-// unfinished begins the names of folders that a program is built in.
+// unfinished is the prefix of folders in which a program is built.
 const unfinished = "new-"
 
-// compile runs go into a new folder and puts that in the place of file's folder. The lock is held.
+// compile builds a program in a new folder and renames that to file's folder. The caller holds the lock.
 func (b Builder) compile(ctx context.Context, t Tool, args []string, file string) error {
 	target := filepath.Dir(file)
 	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
 		return fmt.Errorf("making the cache: %w", err)
 	}
-	// Nobody else builds: these are of one that was killed.
+	// No other build runs, because of the lock: a killed build left these.
 	left, err := filepath.Glob(filepath.Join(filepath.Dir(target), unfinished+"*"))
 	if err != nil {
 		return fmt.Errorf("looking for unfinished programs: %w", err)
@@ -175,7 +175,7 @@ func (b Builder) compile(ctx context.Context, t Tool, args []string, file string
 	return nil
 }
 
-// report writes progress until the function it returns is called.
+// report writes progress until done is called.
 func (b Builder) report(name string) (done func()) {
 	start := time.Now()
 	elapsed := func() time.Duration { return time.Since(start).Round(time.Second) }
@@ -201,7 +201,7 @@ func (b Builder) report(name string) (done func()) {
 	}
 }
 
-// command is a go command in dir that the caller's Go settings do not change. Its output goes to stdout, if there is one.
+// command returns a go command in dir that ignores the caller's Go settings. Its output goes to stdout, if not nil.
 func command(dir string, stdout io.Writer, args ...string) shell.Command {
 	return shell.Command{
 		Args: append([]string{"go"}, args...), Dir: dir, Stdout: stdout,
@@ -209,7 +209,7 @@ func command(dir string, stdout io.Writer, args ...string) shell.Command {
 	}
 }
 
-// lock waits for an exclusive lock on a file, made when missing.
+// lock waits for an exclusive lock on a file, which it creates if missing.
 func lock(ctx context.Context, file string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
 		return nil, err

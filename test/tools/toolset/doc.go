@@ -1,9 +1,8 @@
 // Package toolset builds the programs that tests and the lab need from Go modules.
 //
-// Each tool set has a folder with its own go.mod and go.sum beside this package: the dependency graphs of Kubernetes,
-// etcd, containerd, CoreDNS and Cluster API clash with each other and with ours. Nothing is downloaded prebuilt; what
-// is built is pinned by go.sum.
+// Each tool set is a Go module in a folder next to this package, because the dependencies of Kubernetes, etcd, containerd,
+// CoreDNS, Cluster API and this project conflict. Nothing is downloaded prebuilt; go.sum pins all sources.
 //
-// Programs are kept outside the checkout in a cache, each under a hash of everything that went into it (go.mod,
-// go.sum, flags, Go version, platform), so a second call returns at once and a changed input builds anew.
+// Programs are cached outside the checkout under a hash of all inputs (go.mod, go.sum, flags, Go version, platform). A
+// changed input causes a new build.
 package toolset

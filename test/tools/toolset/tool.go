@@ -30,7 +30,7 @@ func Tools() []Tool {
 		capi = "sigs.k8s.io/cluster-api"
 		ctrd = "github.com/containerd/containerd/v2"
 		cni  = "github.com/containernetworking/plugins/plugins"
-		// Snapshotters that no test host has a device for.
+		// Snapshotters that need devices which test hosts lack.
 		ctrdTags = "no_btrfs no_devmapper no_zfs"
 	)
 	tools := []Tool{
@@ -66,8 +66,8 @@ func Tools() []Tool {
 		Tool{Name: "kube-vip", Set: "kube-vip", Package: "github.com/kube-vip/kube-vip"})
 }
 
-// Select returns the tools that names stand for, without repetition and in build order. A name is a set's or a
-// tool's; a tool wins, so "etcd" and "containerd" are one program each; "all" is everything.
+// Select returns the tools with the given names, without repetition and in build order. A name is that of a tool, of a tool
+// set, or "all". A tool takes precedence, so "etcd" and "containerd" are one program each.
 func Select(names ...string) ([]Tool, error) {
 	all := Tools()
 	wanted := map[string]bool{}

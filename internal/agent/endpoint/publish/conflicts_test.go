@@ -17,9 +17,9 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/publish"
 )
 
-// meddler is an API server at which somebody changes an object just before each
-// of the first patches of it.
-func (c *cluster) meddler(object client.Object, times int) *rest.Config {
+// conflicting returns an API server at which another client changes an object
+// just before each of its first patches.
+func (c *cluster) conflicting(object client.Object, times int) *rest.Config {
 	c.t.Helper()
 	target, err := url.Parse("https://" + hostPort(env.Config))
 	if err != nil {
@@ -33,7 +33,7 @@ func (c *cluster) meddler(object client.Object, times int) *rest.Config {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPatch && times > 0 {
 			times--
-			patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"meddled":"%d"}}}`, times))
+			patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"changed":"%d"}}}`, times))
 			if err := c.Patch(r.Context(), object, patch); err != nil {
 				c.t.Error(err)
 			}
@@ -47,7 +47,7 @@ func (c *cluster) meddler(object client.Object, times int) *rest.Config {
 	return config
 }
 
-// What somebody else writes at the same time is not lost.
+// A concurrent change by another client is not lost.
 func TestConflicts(t *testing.T) {
 	for name, object := range map[string]func(c *cluster) client.Object{
 		"a ConfigMap":   func(c *cluster) client.Object { return c.configMap("kube-public", "cluster-info", nil) },
@@ -61,14 +61,18 @@ func TestConflicts(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			c.host(c.meddler(object(c), 3))
+			c.host(c.conflicting(object(c), 3))
 			c.publish(rules(t, "10.0.0.2", former, "10.0.0.3:6443"))
-			c.names(current, current)
-			c.host(c.meddler(object(c), 100))
+			c.check(current, current)
+			c.host(c.conflicting(object(c), 100))
 			err := publish.Publish(t.Context(), c.root, rules(t, "10.0.0.1", current))
 			if err == nil || !strings.Contains(err.Error(), "the API server answers 409") {
 				t.Errorf("got %v", err)
 			}
 		})
 	}
+}
+
+func hostPort(config *rest.Config) string {
+	return strings.TrimSuffix(strings.TrimPrefix(config.Host, "https://"), "/")
 }

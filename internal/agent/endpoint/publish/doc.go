@@ -1,10 +1,11 @@
-// Package publish has the objects of a kubeadm cluster that name its endpoint
-// name the one that is: kube-public/cluster-info, from which nodes learn where to
-// join; kube-system/kubeadm-config, which kubeadm reads when nodes join or are
-// upgraded; kube-system/kube-proxy, whose Pods are replaced once. An object that
-// names neither the endpoint nor a former one is somebody's own and is left
-// alone, and one that is missing is not needed.
+// Package publish writes the current endpoint into the objects of a kubeadm
+// cluster that name a former one: kube-public/cluster-info, where joining nodes
+// find the API server; kube-system/kubeadm-config, which kubeadm reads when nodes
+// join or are upgraded; kube-system/kube-proxy, whose Pods it replaces once.
+// Missing objects are skipped, and so are objects that name neither the current
+// endpoint nor a former one, because a user chose their value.
 //
-// It talks to the API server of its own host, with the administrator's
-// credentials that kubeadm left there: the endpoint that they name may be dead.
+// Package endpoint calls it on the host whose API server is the endpoint. It
+// uses the API server of this host, with the administrator's credentials of
+// kubeadm: the endpoint that those credentials name may be unavailable.
 package publish

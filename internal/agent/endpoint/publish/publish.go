@@ -11,25 +11,25 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/kube"
 )
 
-// Annotation is set on the template of kube-proxy's Pods, so that all are
-// replaced once per move: kube-proxy reads its kubeconfig when it starts.
+// Annotation is set on the template of kube-proxy's Pods. A new value makes the
+// DaemonSet replace the Pods: kube-proxy reads its kubeconfig only at its start.
 const Annotation = "infrastructure.cluster.x-k8s.io/control-plane-endpoint"
 
-// SinceAnnotation is set on a ConfigMap whose endpoint was replaced: when that one
-// became the endpoint (RFC 3339). A host that did not hear that the endpoint
-// moved on finds it there, and leaves the newer one alone.
+// SinceAnnotation is set on a ConfigMap whose endpoint was replaced, to the time
+// at which the new one became the endpoint (RFC 3339). A host whose plan is
+// outdated does not replace a newer endpoint.
 const SinceAnnotation = "infrastructure.cluster.x-k8s.io/control-plane-endpoint-since"
 
-// errNewer means that a later endpoint was published than this host knows of.
-var errNewer = errors.New("a later endpoint was published by another host, so this one waits for word of it from the manager")
+// errNewer means that an object names a newer endpoint than this host's plan.
+var errNewer = errors.New("another host published a later endpoint; this host waits until its plan contains that endpoint")
 
-// attempts bounds how often an object is read again that others change.
+// attempts limits how often a change is repeated after a conflict.
 const attempts = 5
 
-// Publish looks at all objects and changes those that name a former endpoint.
-// It may be repeated and writes nothing when there is nothing to do.
+// Publish replaces the former endpoints in all objects. It may be repeated, and
+// writes nothing to objects that name the current endpoint.
 func Publish(ctx context.Context, root string, rules rewrite.Rules) error {
-	access, ok, err := own(root)
+	access, ok, err := localAPIServer(root)
 	if err != nil {
 		return fmt.Errorf("publishing the endpoint in the cluster: %w", err)
 	}
@@ -45,7 +45,7 @@ func Publish(ctx context.Context, root string, rules rewrite.Rules) error {
 		_, err := object.publish(ctx, access, rules.Since())
 		failures = append(failures, err)
 	}
-	failures = append(failures, proxy(ctx, access, rules, kubeconfig))
+	failures = append(failures, publishProxy(ctx, access, rules, kubeconfig))
 	if err := errors.Join(failures...); err != nil {
 		return fmt.Errorf("publishing the endpoint in the cluster: %w", err)
 	}
@@ -55,7 +55,8 @@ func Publish(ctx context.Context, root string, rules rewrite.Rules) error {
 // configMap is a document in a ConfigMap.
 type configMap struct {
 	namespace, name, key string
-	replace              func(text []byte) ([]byte, error)
+	// replace returns the document with the current endpoint.
+	replace func(text []byte) ([]byte, error)
 }
 
 type metadata struct {
@@ -63,8 +64,8 @@ type metadata struct {
 	Annotations     map[string]string `json:"annotations,omitempty"`
 }
 
-// publish replaces what the document says, with an endpoint that is one since
-// then. text is what it says then, or "" if there is none.
+// publish replaces the document, unless it names an endpoint that is newer than
+// since. It returns the document's text, or "" if there is no ConfigMap.
 func (c configMap) publish(ctx context.Context, access kube.Access, since time.Time) (text string, err error) {
 	err = retry(func() error {
 		var object struct {
@@ -75,8 +76,8 @@ func (c configMap) publish(ctx context.Context, access kube.Access, since time.T
 		if err := access.Get(ctx, &object, path...); err != nil {
 			return ignoreMissing(err)
 		}
-		// What is no time is nobody's record.
-		if is, err := time.Parse(time.RFC3339, object.Metadata.Annotations[SinceAnnotation]); err == nil && is.After(since) && !since.IsZero() {
+		// An invalid time is ignored.
+		if published, err := time.Parse(time.RFC3339, object.Metadata.Annotations[SinceAnnotation]); err == nil && published.After(since) && !since.IsZero() {
 			return errNewer
 		}
 		former := object.Data[c.key]
@@ -99,16 +100,17 @@ func (c configMap) publish(ctx context.Context, access kube.Access, since time.T
 	return text, nil
 }
 
-// proxy has kube-proxy use the endpoint. That its Pods were replaced shows in
-// the annotation alone, so that whoever publishes goes on where another one was
-// interrupted. While nothing has ever moved there is nothing to replace.
-func proxy(ctx context.Context, access kube.Access, rules rewrite.Rules, replace func([]byte) ([]byte, error)) error {
+// publishProxy replaces the endpoint in kube-proxy's kubeconfig and then its
+// Pods. Only the annotation shows that the Pods were replaced, so that any host
+// can finish what another host began. As long as the endpoint has never moved,
+// no Pod is replaced.
+func publishProxy(ctx context.Context, access kube.Access, rules rewrite.Rules, replace func([]byte) ([]byte, error)) error {
 	text, err := configMap{"kube-system", "kube-proxy", "kubeconfig.conf", replace}.publish(ctx, access, rules.Since())
 	if err != nil || text == "" || !rules.Moved() {
 		return err
 	}
-	named, err := rules.Names([]byte(text))
-	if err != nil || !named {
+	isCurrent, err := rules.NamesEndpoint([]byte(text))
+	if err != nil || !isCurrent {
 		return err
 	}
 	err = retry(func() error {
@@ -141,7 +143,7 @@ func proxy(ctx context.Context, access kube.Access, rules rewrite.Rules, replace
 	return nil
 }
 
-// retry repeats what somebody else was faster at.
+// retry repeats a change that conflicts with another client's.
 func retry(change func() error) error {
 	var err error
 	for range attempts {

@@ -1,5 +1,6 @@
-// Package reject refuses connections to a former control plane endpoint at the
-// host that has its address: TCP resets, so that clients which hold on to it
-// connect anew, elsewhere. The host itself may go on. It is a table of nftables
-// of its own, replaced and deleted as a whole.
+// Package reject rejects connections to a former control plane endpoint on the
+// host that has its address. It sends TCP resets, so that clients reconnect to
+// the current endpoint. Connections from the host itself are accepted. Package
+// endpoint calls it. It uses one nftables table, which it replaces and deletes
+// as a whole; it must not change other tables.
 package reject

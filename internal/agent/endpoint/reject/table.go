@@ -12,25 +12,25 @@ import (
 	"strings"
 	"time"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/host"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oscommand"
 )
 
 // Name is the table's family and name.
 const Name = "inet elemental_endpoint"
 
-// timeout bounds a call of nft.
+// timeout is the time limit of an nft command.
 const timeout = 30 * time.Second
 
-// Table is the table in the kernel.
+// Table is the nftables table in the kernel.
 type Table struct {
-	Commands host.Commander
+	Commands oscommand.Runner
 }
 
-// Set has connections to the former endpoint, host:port, refused unless they
-// come from one of the host's own addresses. It does nothing if that is so
-// already.
-func (t Table) Set(ctx context.Context, former string, own []netip.Addr) error {
-	script, mark, err := Script(former, own)
+// Set rejects connections to a former endpoint, host:port, unless they come from
+// one of the host's local addresses. It changes nothing if the table already
+// does that.
+func (t Table) Set(ctx context.Context, former string, local []netip.Addr) error {
+	script, mark, err := Script(former, local)
 	if err != nil {
 		return err
 	}
@@ -47,8 +47,7 @@ func (t Table) Set(ctx context.Context, former string, own []netip.Addr) error {
 	return nil
 }
 
-// Delete deletes the table, which may be missing, as it is on a host without
-// nft.
+// Delete deletes the table if it exists. A host without nft has none.
 func (t Table) Delete(ctx context.Context) error {
 	_, err := t.run(ctx, "table "+Name+"\ndelete table "+Name+"\n", "nft", "-f", "-")
 	if err != nil && !errors.Is(err, exec.ErrNotFound) {
@@ -57,7 +56,8 @@ func (t Table) Delete(ctx context.Context) error {
 	return nil
 }
 
-// Exists reports whether there is the table, as far as nft is there to tell.
+// Exists reports whether the table exists. It returns false if nft fails or is
+// not installed.
 func (t Table) Exists(ctx context.Context) bool {
 	_, err := t.run(ctx, "", "nft", "list", "table", "inet", "elemental_endpoint")
 	return err == nil
@@ -69,14 +69,15 @@ func (t Table) run(ctx context.Context, stdin string, args ...string) (string, e
 	return t.Commands.Run(ctx, stdin, args...)
 }
 
-// Script is what nft is told, as one transaction: the table is made in case
-// there is none, deleted, and made anew. mark is in a comment of the rule, by
-// which a table is known to be this one.
+// Script returns an nft script that replaces the table in one transaction: it
+// creates the table if it does not exist, deletes it, and creates it again. mark
+// identifies the former endpoint and the local addresses; a comment of the rule
+// contains it.
 //
-// There is no look at the state of a connection: those that are established
-// are refused, too. Other tables can't undo it, since a packet has to be
-// accepted by all chains of the hook.
-func Script(former string, own []netip.Addr) (script, mark string, err error) {
+// The rule does not match the state of a connection, so that it also rejects
+// packets of established connections. Other tables cannot override it, because
+// all chains of a hook must accept a packet.
+func Script(former string, local []netip.Addr) (script, mark string, err error) {
 	target, err := netip.ParseAddrPort(former)
 	if err != nil || target.Addr().Zone() != "" || target.Port() == 0 {
 		return "", "", fmt.Errorf("refusing connections to the former endpoint %q: only an IP address with a port can be refused", former)
@@ -87,9 +88,9 @@ func Script(former string, own []netip.Addr) (script, mark string, err error) {
 		family = "ip6"
 	}
 	var sources []string
-	for _, one := range own {
-		if one = one.Unmap().WithZone(""); one.Is6() == address.Is6() {
-			sources = append(sources, one.String())
+	for _, source := range local {
+		if source = source.Unmap().WithZone(""); source.Is6() == address.Is6() {
+			sources = append(sources, source.String())
 		}
 	}
 	slices.Sort(sources)

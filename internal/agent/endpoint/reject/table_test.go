@@ -13,10 +13,10 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/reject"
 )
 
-func own(addresses ...string) []netip.Addr {
+func local(addresses ...string) []netip.Addr {
 	var list []netip.Addr
-	for _, one := range addresses {
-		list = append(list, netip.MustParseAddr(one))
+	for _, address := range addresses {
+		list = append(list, netip.MustParseAddr(address))
 	}
 	return list
 }
@@ -25,25 +25,25 @@ func TestScript(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		former string
-		own    []netip.Addr
+		local  []netip.Addr
 		want   []string
 	}{
 		"IPv4": {
-			"10.0.0.1:6443", own("10.0.0.1", "127.0.0.1", "10.0.0.1", "2001:db8::1"),
+			"10.0.0.1:6443", local("10.0.0.1", "127.0.0.1", "10.0.0.1", "2001:db8::1"),
 			[]string{"\t\tip saddr { 10.0.0.1, 127.0.0.1 } accept", "\t\tip daddr 10.0.0.1 tcp dport 6443 reject with tcp reset comment %q"},
 		},
 		"IPv6": {
-			"[2001:DB8::1]:443", own("10.0.0.1", "fe80::1%eth0", "2001:db8::1"),
+			"[2001:DB8::1]:443", local("10.0.0.1", "fe80::1%eth0", "2001:db8::1"),
 			[]string{"\t\tip6 saddr { 2001:db8::1, fe80::1 } accept", "\t\tip6 daddr 2001:db8::1 tcp dport 443 reject with tcp reset comment %q"},
 		},
-		"an address that is gone": {
+		"an address that the host lost": {
 			"10.0.0.1:6443", nil,
 			[]string{"\t\tip daddr 10.0.0.1 tcp dport 6443 reject with tcp reset comment %q"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, mark, err := reject.Script(test.former, test.own)
+			got, mark, err := reject.Script(test.former, test.local)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -60,26 +60,26 @@ func TestScript(t *testing.T) {
 	}
 	marks := map[string]bool{}
 	for _, former := range []string{"10.0.0.1:6443", "10.0.0.2:6443", "10.0.0.1:6444"} {
-		for _, addresses := range [][]netip.Addr{nil, own("10.0.0.1"), own("10.0.0.1", "10.0.0.3")} {
+		for _, addresses := range [][]netip.Addr{nil, local("10.0.0.1"), local("10.0.0.1", "10.0.0.3")} {
 			_, mark, err := reject.Script(former, addresses)
 			if err != nil || marks[mark] {
-				t.Errorf("%s, %v: mark %q is not its own: %v", former, addresses, mark, err)
+				t.Errorf("%s, %v: mark %q is not unique: %v", former, addresses, mark, err)
 			}
 			marks[mark] = true
 		}
 	}
 }
 
-func TestRefusesWhatIsNoAddress(t *testing.T) {
+func TestInvalidAddresses(t *testing.T) {
 	t.Parallel()
 	for _, former := range []string{"", "10.0.0.1", "api.example.com:6443", "10.0.0.1:0", "[fe80::1%eth0]:6443", "10.0.0.1:6443 accept\n"} {
 		if script, _, err := reject.Script(former, nil); err == nil {
-			t.Errorf("%q makes %s", former, script)
+			t.Errorf("%q was accepted: %s", former, script)
 		}
 	}
 }
 
-// kernel plays nft.
+// kernel imitates nft.
 type kernel struct {
 	table   string
 	writes  int
@@ -108,28 +108,28 @@ func TestTable(t *testing.T) {
 	k := &kernel{}
 	table := reject.Table{Commands: k}
 	if table.Exists(t.Context()) {
-		t.Error("there is a table")
+		t.Error("the table exists")
 	}
 	for _, step := range []struct {
 		former string
-		own    []netip.Addr
+		local  []netip.Addr
 		writes int
 	}{
-		{"10.0.0.1:6443", own("10.0.0.1"), 1},
-		{"10.0.0.1:6443", own("10.0.0.1"), 1},
-		{"10.0.0.1:6443", own("10.0.0.1", "10.0.0.9"), 2},
-		{"10.0.0.9:6443", own("10.0.0.1", "10.0.0.9"), 3},
+		{"10.0.0.1:6443", local("10.0.0.1"), 1},
+		{"10.0.0.1:6443", local("10.0.0.1"), 1},
+		{"10.0.0.1:6443", local("10.0.0.1", "10.0.0.9"), 2},
+		{"10.0.0.9:6443", local("10.0.0.1", "10.0.0.9"), 3},
 	} {
-		if err := table.Set(t.Context(), step.former, step.own); err != nil || k.writes != step.writes || !table.Exists(t.Context()) {
+		if err := table.Set(t.Context(), step.former, step.local); err != nil || k.writes != step.writes || !table.Exists(t.Context()) {
 			t.Errorf("%s: %d writes: %v", step.former, k.writes, err)
 		}
 	}
-	k.table = "table inet elemental_endpoint { }" // somebody has flushed it
-	if err := table.Set(t.Context(), "10.0.0.9:6443", own("10.0.0.1", "10.0.0.9")); err != nil || k.writes != 4 {
+	k.table = "table inet elemental_endpoint { }" // another program flushed it
+	if err := table.Set(t.Context(), "10.0.0.9:6443", local("10.0.0.1", "10.0.0.9")); err != nil || k.writes != 4 {
 		t.Errorf("%d writes: %v", k.writes, err)
 	}
 	if err := table.Delete(t.Context()); err != nil || table.Exists(t.Context()) {
-		t.Errorf("the table is there: %v", err)
+		t.Errorf("the table still exists: %v", err)
 	}
 	k.err = errors.New("out of memory")
 	if err := errors.Join(table.Set(t.Context(), "10.0.0.1:6443", nil), table.Delete(t.Context())); err == nil || strings.Count(err.Error(), "out of memory") != 2 {
@@ -144,6 +144,6 @@ func TestHostWithoutNft(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if err := table.Delete(t.Context()); err != nil || table.Exists(t.Context()) {
-		t.Errorf("what can't be there can't be deleted: %v", err)
+		t.Errorf("Delete must succeed without nft: %v", err)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/reject"
 )
 
-// What gets into a script of nft are addresses and ports, written anew: nothing of
-// what a plan says there is passed on as it is.
+// A script for nft contains only parsed addresses and ports, never text of a
+// plan.
 func TestThreat40_RulesAreNotInjected(t *testing.T) {
 	t.Parallel()
 	for _, former := range []string{
@@ -17,13 +17,13 @@ func TestThreat40_RulesAreNotInjected(t *testing.T) {
 		"$x:6443", "10.0.0.1:https", "10.0.0.1:1-65535", "0x0a000001:6443", "[::1%}\nflush ruleset\n]:6443", "\"include\":1", "@set:6443", "*:6443",
 	} {
 		if script, _, err := reject.Script(former, nil); err == nil {
-			t.Errorf("%q makes %s", former, script)
+			t.Errorf("%q was accepted: %s", former, script)
 		}
 	}
-	for _, own := range []string{"fe80::1%}\nflush ruleset\n", "fe80::1%eth0,0.0.0.0/0"} {
-		script, _, err := reject.Script("[2001:db8::1]:6443", []netip.Addr{netip.MustParseAddr(own)})
+	for _, local := range []string{"fe80::1%}\nflush ruleset\n", "fe80::1%eth0,0.0.0.0/0"} {
+		script, _, err := reject.Script("[2001:db8::1]:6443", []netip.Addr{netip.MustParseAddr(local)})
 		if err != nil || strings.Contains(script, "flush") || strings.Contains(script, "%") || strings.Contains(script, "/0") {
-			t.Errorf("%q makes %s: %v", own, script, err)
+			t.Errorf("%q makes %s: %v", local, script, err)
 		}
 	}
 }

@@ -7,13 +7,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// defaultPort is that of a controlPlaneEndpoint without one, as in kubeadm.
-const defaultPort = "6443"
+// apiServerPort is the port of a controlPlaneEndpoint without a port, as in
+// kubeadm.
+const apiServerPort = "6443"
 
-// Kubeconfig replaces the servers of all clusters in a kubeconfig. The result is
-// text itself when there is nothing to replace. spare are hosts that are left
-// alone; nil spares none.
-func (r Rules) Kubeconfig(text []byte, spare func(host string) bool) ([]byte, error) {
+// Kubeconfig replaces the servers of all clusters in a kubeconfig, except those
+// whose host isExempt returns true for; isExempt may be nil. It returns text
+// itself if it names no former endpoint.
+func (r Rules) Kubeconfig(text []byte, isExempt func(host string) bool) ([]byte, error) {
 	root, err := parse(text)
 	if err != nil {
 		return nil, err
@@ -23,34 +24,35 @@ func (r Rules) Kubeconfig(text []byte, spare func(host string) bool) ([]byte, er
 		return text, nil
 	}
 	var edits []edit
-	for _, one := range clusters.Content {
-		edits = add(edits, field(field(one, "cluster"), "server"), func(server string) (string, bool) { return r.URL(server, spare) })
+	for _, cluster := range clusters.Content {
+		edits = add(edits, field(field(cluster, "cluster"), "server"), func(server string) (string, bool) { return r.URL(server, isExempt) })
 	}
 	return replace(text, edits)
 }
 
-// Configuration replaces where a node of k3s or RKE2 joins, in its
-// configuration.
+// Configuration replaces the URL at which a node of k3s or RKE2 joins, in its
+// configuration file.
 func (r Rules) Configuration(text []byte) ([]byte, error) {
 	root, err := parse(text)
 	if err != nil {
 		return nil, err
 	}
-	return replace(text, add(nil, field(root, "server"), r.Join))
+	return replace(text, add(nil, field(root, "server"), r.JoinURL))
 }
 
-// ClusterConfiguration replaces kubeadm's controlPlaneEndpoint.
+// ClusterConfiguration replaces the controlPlaneEndpoint of kubeadm's
+// ClusterConfiguration.
 func (r Rules) ClusterConfiguration(text []byte) ([]byte, error) {
 	root, err := parse(text)
 	if err != nil {
 		return nil, err
 	}
 	return replace(text, add(nil, field(root, "controlPlaneEndpoint"), func(value string) (string, bool) {
-		return r.hostPort(value, defaultPort)
+		return r.hostPort(value, apiServerPort)
 	}))
 }
 
-// Servers are those of all clusters in a kubeconfig.
+// Servers returns the servers of all clusters in a kubeconfig.
 func Servers(text []byte) ([]string, error) {
 	root, err := parse(text)
 	if err != nil {
@@ -61,28 +63,29 @@ func Servers(text []byte) ([]string, error) {
 		return nil, nil
 	}
 	var servers []string
-	for _, one := range clusters.Content {
-		if server := field(field(one, "cluster"), "server"); server != nil {
+	for _, cluster := range clusters.Content {
+		if server := field(field(cluster, "cluster"), "server"); server != nil {
 			servers = append(servers, server.Value)
 		}
 	}
 	return servers, nil
 }
 
-// Names reports whether a cluster in a kubeconfig is reached at the endpoint.
-func (r Rules) Names(text []byte) (bool, error) {
+// NamesEndpoint reports whether a cluster in a kubeconfig has the current
+// endpoint as its server.
+func (r Rules) NamesEndpoint(text []byte) (bool, error) {
 	servers, err := Servers(text)
 	if err != nil {
 		return false, err
 	}
 	return slices.ContainsFunc(servers, func(server string) bool {
 		u, err := url.Parse(server)
-		return err == nil && Normal(u.Host, httpsPort) == Normal(r.Endpoint(), "")
+		return err == nil && Normalize(u.Host, httpsPort) == Normalize(r.Endpoint(), "")
 	}), nil
 }
 
-// add appends the edit of a scalar that has to be replaced. An alias stands for
-// a scalar elsewhere, which is then not written plainly.
+// add appends an edit if the replacement differs. An edit of an alias makes
+// replace fail, because the scalar is elsewhere in the document.
 func add(edits []edit, node *yaml.Node, replacement func(string) (string, bool)) []edit {
 	if node == nil {
 		return edits

@@ -18,7 +18,7 @@ func rules(tb testing.TB, host string, former ...string) rewrite.Rules {
 	return r
 }
 
-// Everything but the server stays, byte by byte.
+// Only the server changes; every other byte stays.
 func TestKubeconfig(t *testing.T) {
 	t.Parallel()
 	ten := []string{"10.0.0.1:6443"}
@@ -26,14 +26,14 @@ func TestKubeconfig(t *testing.T) {
 		host   string
 		former []string
 		text   string
-		want   string // blank: as it was
+		want   string // blank: unchanged
 	}{
 		"plain": {
 			"10.0.0.2", ten,
 			"apiVersion: v1\n# ours\nclusters:\n- cluster:\n    server: https://10.0.0.1:6443 # the first\n  name: a\nusers: []\n",
 			"apiVersion: v1\n# ours\nclusters:\n- cluster:\n    server: https://10.0.0.2:6443 # the first\n  name: a\nusers: []\n",
 		},
-		"all clusters, but others": {
+		"several clusters, some of other servers": {
 			"10.0.0.2", ten,
 			"clusters:\n- cluster: {server: https://10.0.0.1:6443}\n- cluster: {server: https://192.0.2.1:6443}\n- cluster: {server: 'https://10.0.0.1:6443'}\n",
 			"clusters:\n- cluster: {server: https://10.0.0.2:6443}\n- cluster: {server: https://192.0.2.1:6443}\n- cluster: {server: 'https://10.0.0.2:6443'}\n",
@@ -43,15 +43,15 @@ func TestKubeconfig(t *testing.T) {
 			`{"clusters":[{"cluster":{"server":"https://10.0.0.1:6443"}},{"cluster":{"server":"https://10.0.0.1:6443/x"}}]}`,
 			`{"clusters":[{"cluster":{"server":"https://10.0.0.20:6443"}},{"cluster":{"server":"https://10.0.0.20:6443/x"}}]}`,
 		},
-		"foreign characters and line ends": {
+		"other characters and line ends": {
 			"10.0.0.2", ten,
 			"clusters:\r\n- {name: \"Zürich €\", cluster: {server: \"https://10.0.0.1:6443\"}}\r\n",
 			"clusters:\r\n- {name: \"Zürich €\", cluster: {server: \"https://10.0.0.2:6443\"}}\r\n",
 		},
-		"another port is another server": {"10.0.0.2", ten, "clusters: [{cluster: {server: 'https://10.0.0.1:8443'}}]", ""},
-		"an address that begins alike":   {"10.0.0.2", ten, "clusters: [{cluster: {server: 'https://10.0.0.11:6443'}}]", ""},
-		"no HTTPS":                       {"10.0.0.2", ten, "clusters: [{cluster: {server: 'http://10.0.0.1:6443'}}]", ""},
-		"elsewhere":                      {"10.0.0.2", ten, "clusters: [{cluster: {server: 'https://x', proxy-url: 'https://10.0.0.1:6443'}}]\nserver: https://10.0.0.1:6443\n", ""},
+		"another port is another server":  {"10.0.0.2", ten, "clusters: [{cluster: {server: 'https://10.0.0.1:8443'}}]", ""},
+		"an address with the same prefix": {"10.0.0.2", ten, "clusters: [{cluster: {server: 'https://10.0.0.11:6443'}}]", ""},
+		"no HTTPS":                        {"10.0.0.2", ten, "clusters: [{cluster: {server: 'http://10.0.0.1:6443'}}]", ""},
+		"elsewhere":                       {"10.0.0.2", ten, "clusters: [{cluster: {server: 'https://x', proxy-url: 'https://10.0.0.1:6443'}}]\nserver: https://10.0.0.1:6443\n", ""},
 		"no port": {
 			"10.0.0.2", []string{"api.example.com:443"},
 			"clusters: [{cluster: {server: 'https://API.example.com.'}}]", "clusters: [{cluster: {server: 'https://10.0.0.2:6443'}}]",
@@ -64,11 +64,11 @@ func TestKubeconfig(t *testing.T) {
 			"api.example.com", ten,
 			"clusters: [{cluster: {server: \"https://10.0.0.1:6443\"}}]", "clusters: [{cluster: {server: \"https://api.example.com:6443\"}}]",
 		},
-		"the endpoint itself":     {"10.0.0.1", ten, "clusters: [{cluster: {server: \"https://10.0.0.1:6443\"}}]", ""},
-		"nothing moved":           {"10.0.0.2", nil, "clusters: [{cluster: {server: \"https://10.0.0.1:6443\"}}]", ""},
-		"a former one that isn't": {"10.0.0.2", []string{"", ":", "10.0.0.1", "x:"}, "clusters: [{cluster: {server: \"https://10.0.0.1:6443\"}}]", ""},
-		"empty":                   {"10.0.0.2", ten, "", ""},
-		"other shapes":            {"10.0.0.2", ten, "clusters:\n- [server, https://10.0.0.1:6443]\n- cluster: https://10.0.0.1:6443\n- cluster: {server: [https://10.0.0.1:6443]}\n", ""},
+		"the endpoint itself":   {"10.0.0.1", ten, "clusters: [{cluster: {server: \"https://10.0.0.1:6443\"}}]", ""},
+		"nothing moved":         {"10.0.0.2", nil, "clusters: [{cluster: {server: \"https://10.0.0.1:6443\"}}]", ""},
+		"an invalid former one": {"10.0.0.2", []string{"", ":", "10.0.0.1", "x:"}, "clusters: [{cluster: {server: \"https://10.0.0.1:6443\"}}]", ""},
+		"empty":                 {"10.0.0.2", ten, "", ""},
+		"other shapes":          {"10.0.0.2", ten, "clusters:\n- [server, https://10.0.0.1:6443]\n- cluster: https://10.0.0.1:6443\n- cluster: {server: [https://10.0.0.1:6443]}\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -88,7 +88,7 @@ func TestKubeconfig(t *testing.T) {
 	}
 }
 
-func TestSpares(t *testing.T) {
+func TestExemptHosts(t *testing.T) {
 	t.Parallel()
 	const text = "clusters: [{cluster: {server: 'https://[2001:db8::1]:6443'}}, {cluster: {server: 'https://10.0.0.1:6443'}}]"
 	r := rules(t, "10.0.0.2", "[2001:db8::1]:6443", "10.0.0.1:6443")
@@ -98,8 +98,8 @@ func TestSpares(t *testing.T) {
 	}
 }
 
-// What can't be replaced exactly is left for a person, who is told where it is.
-func TestRefusesWhatIsNotPlain(t *testing.T) {
+// A value that cannot be replaced exactly is an error that names its line.
+func TestUnsupportedScalars(t *testing.T) {
 	t.Parallel()
 	r := rules(t, "10.0.0.2", "10.0.0.1:6443")
 	for _, text := range []string{
@@ -114,20 +114,20 @@ func TestRefusesWhatIsNotPlain(t *testing.T) {
 		}
 	}
 	if _, err := r.Kubeconfig([]byte("clusters: ["), nil); err == nil {
-		t.Error("no error of what is no YAML")
+		t.Error("no error for invalid YAML")
 	}
 }
 
-func TestRefusesEndpointsThatAreNone(t *testing.T) {
+func TestInvalidEndpoints(t *testing.T) {
 	t.Parallel()
 	for _, host := range []string{"", "a b", "10.0.0.1\"", "x\nserver: y", "fe80::1%eth0", "[::1]", "a..b", "-a", "a/b", "a:1"} {
 		if r, err := rewrite.New(protocol.Endpoint{Host: host, Port: 6443}); err == nil {
-			t.Errorf("%q makes %q", host, r.Endpoint())
+			t.Errorf("%q was accepted as %q", host, r.Endpoint())
 		}
 	}
 	for _, port := range []int32{0, -1, 65536} {
 		if _, err := rewrite.New(protocol.Endpoint{Host: "10.0.0.1", Port: port}); err == nil {
-			t.Errorf("no error of port %d", port)
+			t.Errorf("no error for port %d", port)
 		}
 	}
 }
@@ -161,7 +161,7 @@ func TestConfiguration(t *testing.T) {
 	t.Parallel()
 	for from, to := range map[string]string{
 		"https://10.0.0.1:6443": "https://10.0.0.2:6443",
-		"https://10.0.0.1:9345": "https://10.0.0.2:9345", // RKE2's, which goes along
+		"https://10.0.0.1:9345": "https://10.0.0.2:9345", // RKE2's port for joining nodes
 		"https://10.0.0.1:8443": "https://10.0.0.1:8443",
 		"https://10.0.0.3:9345": "https://10.0.0.3:9345",
 		"https://10.0.0.2:9345": "https://10.0.0.2:9345",
@@ -174,7 +174,7 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
+func TestNamesEndpoint(t *testing.T) {
 	t.Parallel()
 	r := rules(t, "2001:db8::2", "10.0.0.1:6443")
 	for text, want := range map[string]bool{
@@ -183,17 +183,17 @@ func TestNames(t *testing.T) {
 		"clusters: [{cluster: {server: 'https://10.0.0.1:6443'}}]":        false,
 		"": false,
 	} {
-		if got, err := r.Names([]byte(text)); got != want || err != nil {
+		if got, err := r.NamesEndpoint([]byte(text)); got != want || err != nil {
 			t.Errorf("%s: %t, %v", text, got, err)
 		}
 	}
 	if !r.Moved() || rules(t, "10.0.0.1", "10.0.0.1:6443").Moved() {
-		t.Error("an endpoint did not move from itself")
+		t.Error("an endpoint that is its own former one has not moved")
 	}
 }
 
-// Whatever a document is, the result says the same but for the servers, and
-// replacing again changes nothing.
+// For any document, only the servers of the result differ, and replacing again
+// changes nothing.
 func FuzzKubeconfig(f *testing.F) {
 	f.Add("clusters:\n- cluster:\n    server: https://10.0.0.1:6443\n")
 	f.Add(`{"clusters":[{"cluster":{"server":"https://10.0.0.1:6443"}},{"cluster":{"server":'https://10.0.0.1:6443'}}]}`)

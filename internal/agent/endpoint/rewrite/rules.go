@@ -13,25 +13,26 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// httpsPort is that of a URL without one.
+// httpsPort is the port of an https URL without a port.
 const httpsPort = "443"
 
-// supervisorPort is where servers of RKE2 let nodes join.
+// supervisorPort is the port at which nodes join an RKE2 server.
 const supervisorPort = "9345"
 
-// dnsName is what a host that is no IP address may look like.
+// dnsName matches a host that is not an IP address.
 var dnsName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?$`)
 
-// Rules say what is replaced. The zero Rules replace nothing. Use New.
+// Rules replace former endpoints with the current one. The zero Rules replace
+// nothing. Use New.
 type Rules struct {
 	host, port string
-	// former are host:port pairs, as Normal writes them, formerHosts their hosts.
+	// former contains normalized host:port pairs, formerHosts their hosts.
 	former, formerHosts map[string]bool
 	since               time.Time
 }
 
-// New makes the rules of an endpoint. A host that is neither an IP address nor a
-// DNS name is an error, so that nothing else gets into a document.
+// New returns the rules of an endpoint. A host that is neither an IP address nor
+// a DNS name is an error, so that no other text gets into a document.
 func New(e protocol.Endpoint) (Rules, error) {
 	host := e.Host
 	if address, err := netip.ParseAddr(host); err == nil && address.Zone() == "" {
@@ -43,19 +44,19 @@ func New(e protocol.Endpoint) (Rules, error) {
 		return Rules{}, fmt.Errorf("the endpoint's port %d is none", e.Port)
 	}
 	r := Rules{host: host, port: strconv.Itoa(int(e.Port)), since: e.Since.UTC().Truncate(time.Second), former: map[string]bool{}, formerHosts: map[string]bool{}}
-	current := Normal(r.Endpoint(), "")
-	for _, one := range e.Former {
-		if name := Normal(one, ""); name != "" && name != current {
-			r.former[name] = true
-			host, _, _ := net.SplitHostPort(name)
+	current := Normalize(r.Endpoint(), "")
+	for _, former := range e.Former {
+		if former = Normalize(former, ""); former != "" && former != current {
+			r.former[former] = true
+			host, _, _ := net.SplitHostPort(former)
 			r.formerHosts[host] = true
 		}
 	}
-	delete(r.formerHosts, normalHost(r.host))
+	delete(r.formerHosts, normalizeHost(r.host))
 	return r, nil
 }
 
-// Endpoint is the endpoint as host:port.
+// Endpoint returns the current endpoint as host:port, or "" for zero Rules.
 func (r Rules) Endpoint() string {
 	if r.host == "" {
 		return ""
@@ -63,49 +64,49 @@ func (r Rules) Endpoint() string {
 	return net.JoinHostPort(r.host, r.port)
 }
 
-// Since is when the endpoint became what it is, in whole seconds; zero if that is
-// not known.
+// Since returns when the current endpoint became the endpoint, in whole seconds;
+// zero if that is unknown.
 func (r Rules) Since() time.Time { return r.since }
 
-// Moved reports whether the endpoint stands in for another one.
+// Moved reports whether the cluster has had another endpoint.
 func (r Rules) Moved() bool { return len(r.former) > 0 }
 
-// Normal writes host:port so that equal ones look equal. port is what one
-// without a port has. What is neither is "".
-func Normal(hostPort, port string) string {
-	host, given, err := net.SplitHostPort(hostPort)
+// Normalize returns host:port such that equal endpoints have equal strings.
+// defaultPort is used for a value without a port. An invalid value becomes "".
+func Normalize(hostPort, defaultPort string) string {
+	host, port, err := net.SplitHostPort(hostPort)
 	if err != nil {
-		if port == "" {
+		if defaultPort == "" {
 			return ""
 		}
-		host, given = strings.Trim(hostPort, "[]"), port
+		host, port = strings.Trim(hostPort, "[]"), defaultPort
 	}
-	if host == "" || given == "" {
+	if host == "" || port == "" {
 		return ""
 	}
-	return net.JoinHostPort(normalHost(host), given)
+	return net.JoinHostPort(normalizeHost(host), port)
 }
 
-func normalHost(host string) string {
+func normalizeHost(host string) string {
 	if address, err := netip.ParseAddr(host); err == nil {
 		return address.Unmap().String()
 	}
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// hostPort replaces host:port, whose port may be missing.
-func (r Rules) hostPort(value, port string) (to string, replaced bool) {
-	if !r.former[Normal(value, port)] {
+// hostPort replaces host:port. A value without a port has the default port.
+func (r Rules) hostPort(value, defaultPort string) (to string, replaced bool) {
+	if !r.former[Normalize(value, defaultPort)] {
 		return value, false
 	}
 	return r.Endpoint(), true
 }
 
-// URL replaces the host and port of an https URL. spare are hosts that are left
-// alone nevertheless; nil spares none.
-func (r Rules) URL(server string, spare func(host string) bool) (to string, replaced bool) {
+// URL replaces the host and port of an https URL, unless isExempt returns true
+// for the host. isExempt may be nil.
+func (r Rules) URL(server string, isExempt func(host string) bool) (to string, replaced bool) {
 	u, err := url.Parse(server)
-	if err != nil || u.Scheme != "https" || u.Host == "" || spare != nil && spare(u.Hostname()) {
+	if err != nil || u.Scheme != "https" || u.Host == "" || isExempt != nil && isExempt(u.Hostname()) {
 		return server, false
 	}
 	host, replaced := r.hostPort(u.Host, httpsPort)
@@ -116,14 +117,14 @@ func (r Rules) URL(server string, spare func(host string) bool) (to string, repl
 	return u.String(), true
 }
 
-// Join replaces the URL that a node of k3s or RKE2 joins at. RKE2 has a port of
-// its own for that, which goes with the host.
-func (r Rules) Join(server string) (to string, replaced bool) {
+// JoinURL replaces the URL at which a node of k3s or RKE2 joins. For RKE2 this
+// URL has another port than the endpoint, so only the host is replaced.
+func (r Rules) JoinURL(server string) (to string, replaced bool) {
 	if to, replaced = r.URL(server, nil); replaced {
 		return to, true
 	}
 	u, err := url.Parse(server)
-	if err != nil || u.Scheme != "https" || u.Port() != supervisorPort || !r.formerHosts[normalHost(u.Hostname())] {
+	if err != nil || u.Scheme != "https" || u.Port() != supervisorPort || !r.formerHosts[normalizeHost(u.Hostname())] {
 		return server, false
 	}
 	u.Host = net.JoinHostPort(r.host, supervisorPort)

@@ -12,13 +12,13 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/kube"
 )
 
-// edit gives a scalar of a document another value.
+// edit replaces the value of a scalar in a document.
 type edit struct {
 	node  *yaml.Node
 	value string
 }
 
-// parse returns the mapping that a document is, or nil for an empty one.
+// parse returns a document's top-level mapping, or nil if it has none.
 func parse(text []byte) (*yaml.Node, error) {
 	var document yaml.Node
 	if err := kube.Decode(text, &document); err != nil {
@@ -33,7 +33,7 @@ func parse(text []byte) (*yaml.Node, error) {
 	return nil, nil
 }
 
-// field is a mapping's value, or nil.
+// field returns the value of a field in a mapping, or nil.
 func field(mapping *yaml.Node, name string) *yaml.Node {
 	if mapping == nil || mapping.Kind != yaml.MappingNode {
 		return nil
@@ -46,8 +46,8 @@ func field(mapping *yaml.Node, name string) *yaml.Node {
 	return nil
 }
 
-// replace applies edits to a text. The library tells where a scalar begins, and
-// encoding the document anew would lose its comments and its form.
+// replace applies edits to a text at the positions that the YAML library
+// reports. Encoding the document again would lose its comments and its format.
 func replace(text []byte, edits []edit) ([]byte, error) {
 	slices.SortFunc(edits, func(a, b edit) int {
 		if a.node.Line != b.node.Line {
@@ -55,7 +55,7 @@ func replace(text []byte, edits []edit) ([]byte, error) {
 		}
 		return b.node.Column - a.node.Column
 	})
-	// From the end, so that the places of the others stay.
+	// From the end of the text, so that the positions of other edits stay valid.
 	for _, e := range edits {
 		at, err := offset(text, e.node)
 		if err != nil {
@@ -73,7 +73,8 @@ func replace(text []byte, edits []edit) ([]byte, error) {
 	return text, nil
 }
 
-// written is how a scalar without escapes stands in its document.
+// written returns the text of a scalar in its document, if it has no escapes,
+// and its quote character. It returns "" for a scalar that cannot be replaced.
 func written(node *yaml.Node) (text, quote string) {
 	switch {
 	case node.Kind != yaml.ScalarNode || node.Anchor != "" || node.Style&yaml.TaggedStyle != 0:
@@ -88,8 +89,8 @@ func written(node *yaml.Node) (text, quote string) {
 	return quote + node.Value + quote, quote
 }
 
-// offset is where a node begins. Lines and columns count from one, and columns
-// count characters.
+// offset returns the byte offset of a node. Lines and columns start at one, and
+// columns count characters.
 func offset(text []byte, node *yaml.Node) (int, error) {
 	at := 0
 	for line := 1; line < node.Line; line++ {

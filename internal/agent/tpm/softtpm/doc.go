@@ -1,2 +1,2 @@
-// Package softtpm starts software TPMs for tests: Debian's swtpm.
+// Package softtpm starts software TPMs for tests, with Debian's package swtpm.
 package softtpm

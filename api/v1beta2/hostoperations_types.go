@@ -1,0 +1,78 @@
+package v1beta2
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// HostCordon excludes a host from new claims.
+type HostCordon struct {
+	// reason for people.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	Reason string `json:"reason,omitempty"`
+}
+
+// HostMaintenance leaves a host alone while somebody works on it.
+type HostMaintenance struct {
+	// reason for people.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	Reason string `json:"reason,omitempty"`
+	// until is when the provider ends the maintenance. If absent, maintenance lasts
+	// until it is removed.
+	// +optional
+	Until metav1.Time `json:"until,omitempty,omitzero"`
+}
+
+// HostQuarantine excludes a host from new claims after repeated failures.
+type HostQuarantine struct {
+	// reason for people.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	Reason string `json:"reason,omitempty"`
+	// until is when the provider ends the quarantine.
+	// +required
+	Until metav1.Time `json:"until,omitempty,omitzero"`
+	// failures is the number of consecutive failed bootstraps that led to the
+	// quarantine. Another failure leads to a longer quarantine.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Failures int32 `json:"failures,omitempty"`
+}
+
+// HostFence releases a host by force.
+type HostFence struct {
+	// reason for people.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	Reason string `json:"reason,omitempty"`
+}
+
+// HostReboot requests a reboot.
+type HostReboot struct {
+	// id of the request. The host reboots once for each ID.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	ID string `json:"id,omitempty"`
+}
+
+// HostOSUpgrade requests an upgrade of the operating system image.
+type HostOSUpgrade struct {
+	// id of the request. The host is upgraded once for each ID.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	ID string `json:"id,omitempty"`
+	// image to upgrade to, as a source of the elemental CLI: oci:…, docker:…, dir:… or
+	// file:….
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^(oci|docker|dir|file):[^\s]+$`
+	Image string `json:"image,omitempty"`
+}

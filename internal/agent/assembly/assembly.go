@@ -1,0 +1,147 @@
+package assembly
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/node"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/bootstrap"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/erase"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/reboot"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/reset"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/probe"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+// Executor executes bootstrap data and undoes it.
+type Executor interface {
+	bootstrap.Executor
+	operation.Bootstraps
+}
+
+// Endpoint prepares a host for the control plane endpoint of its cluster, and applies
+// changes of it.
+type Endpoint interface {
+	bootstrap.Preparer
+	agent.Applier
+}
+
+// Options are what an agent is put together from.
+type Options struct {
+	Store *state.Store
+	// Keys, Servers, TrustBundle, Source, Built and RotateAfter are those of
+	// connection.Options.
+	Keys        connection.Keys
+	Servers     []string
+	TrustBundle string
+	Source      string
+	Built       time.Time
+	RotateAfter time.Duration
+
+	Platform platform.Platform
+	Executor Executor
+	Endpoint Endpoint
+	// Reset replaces reset.Runner if it is not nil.
+	Reset operation.Runner
+	// Upgrade upgrades the operating system; nil means that it cannot be upgraded.
+	Upgrade operation.Runner
+	// Eraser erases data disks after a reset; nil means that they cannot be erased.
+	Eraser *erase.Eraser
+	// NewUpdater returns what updates the agent; nil turns updates off. currentClient
+	// returns the client in use.
+	NewUpdater func(currentClient func() *client.Client) (agent.Updater, error)
+
+	// Root stands for "/".
+	Root string
+	// Dial connects to managers and API servers; nil means the system's dialler.
+	Dial  func(ctx context.Context, network, address string) (net.Conn, error)
+	Clock retry.Clock
+
+	// Token, RemoveToken, ReadoptAfter, Status, Version and BootID are those of
+	// agent.Options.
+	Token        string
+	RemoveToken  func() error
+	ReadoptAfter time.Duration
+	Status       func(connection.Status)
+	Version      string
+	BootID       string
+	Log          *slog.Logger
+}
+
+// New returns an agent, which connects to nothing yet.
+func New(o Options) (*agent.Agent, error) {
+	manager, err := connection.New(connection.Options{
+		Store: o.Store, Keys: o.Keys, Servers: o.Servers, TrustBundle: o.TrustBundle, Source: o.Source, Built: o.Built,
+		Now: o.Clock.Now, UserAgent: "elemental-agent/" + o.Version, Dial: o.Dial, RotateAfter: o.RotateAfter, Log: o.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	var updater agent.Updater
+	if o.NewUpdater != nil {
+		if updater, err = o.NewUpdater(manager.Client); err != nil {
+			return nil, err
+		}
+	}
+	providerID := &node.ProviderIDSetter{Kubeconfigs: kubeconfigs(o.Root), Clock: o.Clock, Dial: o.Dial}
+	return agent.New(agent.Options{
+		Store: o.Store, Manager: manager, Token: o.Token, RemoveToken: o.RemoveToken, Platform: o.Platform, ProviderID: providerID,
+		Runners: o.runners(manager, providerID), CanErase: o.Eraser != nil, Updater: updater, Applier: o.Endpoint,
+		Prober:       probe.New(probe.Options{Root: o.Root, LocalAddresses: o.Platform.LocalAddresses, Clock: o.Clock, Dial: o.Dial}),
+		ReadoptAfter: o.ReadoptAfter, Status: o.Status, Clock: o.Clock, Log: o.Log, Version: o.Version, BootID: o.BootID,
+	}), nil
+}
+
+// runners returns the operations that the host can run.
+func (o *Options) runners(manager *connection.Manager, providerID bootstrap.ProviderIDSetter) map[protocol.OperationType]operation.Runner {
+	documents := o.Store.Documents()
+	runners := map[protocol.OperationType]operation.Runner{
+		protocol.OperationBootstrap: &bootstrap.Runner{
+			Source:    func() bootstrap.Source { return manager.Client() },
+			Documents: documents, Executor: o.Executor, Platform: o.Platform, ProviderID: providerID, Preparer: o.Endpoint,
+			Desired: func() protocol.Desired { return o.Store.Plan().Desired }, Log: o.Log,
+		},
+		protocol.OperationReset: o.resetRunner(documents),
+		protocol.OperationReboot: &reboot.Runner{
+			Documents: documents, Platform: o.Platform, BootID: o.BootID, Log: o.Log,
+		},
+	}
+	if o.Upgrade != nil {
+		runners[protocol.OperationUpgrade] = o.Upgrade
+	}
+	return runners
+}
+
+// resetRunner returns the platform's own reset or the common one, followed by the
+// erasure of data disks if that is possible.
+func (o *Options) resetRunner(documents state.Files) operation.Runner {
+	runner := o.Reset
+	if runner == nil {
+		runner = &reset.Runner{
+			Documents: documents, Platform: o.Platform, Bootstraps: o.Executor, BootID: o.BootID, Log: o.Log,
+		}
+	}
+	if o.Eraser == nil {
+		return runner
+	}
+	return &erase.Runner{Runner: runner, Documents: documents, Eraser: o.Eraser, Log: o.Log}
+}
+
+// kubeconfigs are the paths of kubelets' kubeconfigs below root.
+func kubeconfigs(root string) []string {
+	paths := node.Kubeconfigs()
+	for i, path := range paths {
+		paths[i] = filepath.Join(root, path)
+	}
+	return paths
+}

@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+// idle applies what the plan desires apart from operations, then waits for work. The
+// loop's goroutine calls it, so no operation begins meanwhile.
+func (l *operationLoop) idle(ctx context.Context) error {
+	again, hasWork, err := l.endpoint.applyIfDue(ctx)
+	if err != nil || hasWork {
+		return err
+	}
+	defer l.work.raiseAfter(ctx, l.clock, again)()
+	if providerID := l.unsetProviderID(); providerID != "" {
+		l.setProviderID(ctx, providerID)
+		return nil
+	}
+	return l.updateAgent(ctx)
+}
+
+// unsetProviderID is the desired providerID; blank if the Node has it already.
+func (l *operationLoop) unsetProviderID() string {
+	desired := l.store.Plan().Desired.ProviderID
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if desired == l.currentProviderID {
+		return ""
+	}
+	return desired
+}
+
+// setProviderID sets the Node's providerID unless work is raised meanwhile. A failure is
+// only logged: the next start of the agent or another providerID tries again.
+func (l *operationLoop) setProviderID(ctx context.Context, providerID string) {
+	done := runUntil(ctx, l.work, always, func(ctx context.Context) {
+		if _, err := l.providerID.SetProviderID(ctx, providerID); err != nil && ctx.Err() == nil {
+			l.log.Warn("The Node does not have the providerID that the plan wants", "providerID", providerID, "error", err)
+		}
+	})
+	if done {
+		l.mu.Lock()
+		l.currentProviderID = providerID
+		l.mu.Unlock()
+	}
+}
+
+// recordProviderID records which providerID the Node has after an operation. A bootstrap
+// has set it; after any other operation the Node may be missing, so it is unknown.
+func (l *operationLoop) recordProviderID(op state.Operation) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.currentProviderID = ""
+	if op.Type == protocol.OperationBootstrap {
+		l.currentProviderID = op.ProviderID
+	}
+}
+
+// updateAgent makes the pinned release the agent's program, and waits for work.
+func (l *operationLoop) updateAgent(ctx context.Context) error {
+	if l.updater == nil {
+		l.waitForWork(ctx, 0)
+		return nil
+	}
+	var again time.Duration
+	var err error
+	done := runUntil(ctx, l.work, always, func(ctx context.Context) {
+		again, err = l.updater.Ensure(ctx, l.store.Plan().Desired.Agent, l.reporter.wake.raise)
+	})
+	if err != nil || !done {
+		return err
+	}
+	l.waitForWork(ctx, again)
+	return nil
+}
+
+// waitForWork waits for work, and at most limit unless limit is 0.
+func (l *operationLoop) waitForWork(ctx context.Context, limit time.Duration) {
+	if limit > 0 {
+		waitFor(ctx, l.clock, limit, l.work)
+		return
+	}
+	l.work.wait(ctx)
+}

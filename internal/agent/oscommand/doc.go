@@ -1,0 +1,4 @@
+// Package oscommand runs programs of the operating system, such as systemctl,
+// nft and ip. The platforms, the endpoint applier and the operations use it. It
+// knows none of these programs.
+package oscommand

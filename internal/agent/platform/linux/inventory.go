@@ -1,0 +1,109 @@
+package linux
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/osrelease"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+// sectorBytes is the unit of sizes in /sys/block, for disks of any sector size.
+const sectorBytes = 512
+
+// inventory reads the hardware and the operating system.
+type inventory struct {
+	root    root
+	network network
+}
+
+// Inventory returns the hardware and the operating system. Unknown facts are
+// blank.
+func (i inventory) Inventory(context.Context) (protocol.Inventory, error) {
+	disks, err := i.disks()
+	if err != nil {
+		return protocol.Inventory{}, fmt.Errorf("listing the disks: %w", err)
+	}
+	nics, err := i.network.nics()
+	if err != nil {
+		return protocol.Inventory{}, fmt.Errorf("listing the network interfaces: %w", err)
+	}
+	const dmi = "/sys/class/dmi/id/"
+	return protocol.Inventory{
+		MachineID:    i.root.text("/etc/machine-id"),
+		Architecture: runtime.GOARCH,
+		SMBIOS: protocol.SMBIOS{
+			Manufacturer: i.root.text(dmi + "sys_vendor"), ProductName: i.root.text(dmi + "product_name"),
+			SerialNumber: i.root.text(dmi + "product_serial"), UUID: i.root.text(dmi + "product_uuid"),
+		},
+		CPU:         i.cpu(),
+		MemoryBytes: i.memory(),
+		Disks:       disks,
+		NICs:        nics,
+		OS:          i.operatingSystem(),
+	}, nil
+}
+
+func (i inventory) cpu() protocol.CPU {
+	var cpu protocol.CPU
+	i.root.eachPair("/proc/cpuinfo", ":", func(key, value string) {
+		switch key {
+		case "processor":
+			cpu.Cores++
+		case "model name", "Model":
+			cpu.Model = value
+		}
+	})
+	return cpu
+}
+
+func (i inventory) memory() int64 {
+	var bytes int64
+	i.root.eachPair("/proc/meminfo", ":", func(key, value string) {
+		if key == "MemTotal" {
+			kib, _ := strconv.ParseInt(strings.TrimSuffix(value, " kB"), 10, 64)
+			bytes = kib << 10
+		}
+	})
+	return bytes
+}
+
+func (i inventory) operatingSystem() protocol.OS {
+	release, err := osrelease.Read(string(i.root))
+	if err != nil {
+		release = nil // unknown facts are blank
+	}
+	return protocol.OS{
+		ID: release["ID"], VersionID: release["VERSION_ID"], PrettyName: release["PRETTY_NAME"],
+		KernelVersion: i.root.text("/proc/sys/kernel/osrelease"),
+	}
+}
+
+// disks lists whole disks that are backed by a device. Loop devices, RAM disks
+// and device mapper have none.
+func (i inventory) disks() ([]protocol.Disk, error) {
+	entries, err := os.ReadDir(i.root.path("/sys/block"))
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var disks []protocol.Disk
+	for _, entry := range entries {
+		base := "/sys/block/" + entry.Name() + "/"
+		sectors, _ := strconv.ParseInt(i.root.text(base+"size"), 10, 64)
+		if sectors == 0 || !i.root.exists(base+"device") || strings.HasPrefix(entry.Name(), "sr") {
+			continue
+		}
+		disks = append(disks, protocol.Disk{
+			Name: entry.Name(), SizeBytes: sectors * sectorBytes, Rotational: i.root.text(base+"queue/rotational") == "1",
+			Model: i.root.text(base + "device/model"), Serial: i.root.text(base + "device/serial"),
+		})
+	}
+	return disks, nil
+}

@@ -1,0 +1,82 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/claim"
+)
+
+// skipRemediationValue marks skip-remediation annotations that this package has set.
+const skipRemediationValue = "elemental-maintenance"
+
+// hostFenced reports whether an administrator has fenced the machine's host.
+func hostFenced(s *scope) bool {
+	return isClaimedBy(s.host, s.machine.Spec.HostRef) && s.host.Spec.Fence != nil
+}
+
+// releaseFencedHost deletes the Machine of a fenced host, if the machine has one, and
+// releases the host. It reads the host past the cache: a fence that was removed must
+// delete nothing.
+func (r *Reconciler) releaseFencedHost(ctx context.Context, s *scope) error {
+	live := &infrav1.ElementalHost{}
+	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(s.host), live); err != nil {
+		return fmt.Errorf("reading fenced host %s: %w", s.host.Name, err)
+	}
+	if s.host = live; !hostFenced(s) {
+		return nil // the change of the host triggers another reconcile
+	}
+	if s.owner != nil && s.owner.DeletionTimestamp.IsZero() {
+		ctrl.LoggerFrom(ctx).Info("Deleting Machine of a fenced host", "Machine", klog.KObj(s.owner))
+		if err := r.Client.Delete(ctx, s.owner, client.Preconditions{UID: &s.owner.UID}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("deleting Machine %s of a fenced host: %w", s.owner.Name, err)
+		}
+		r.Recorder.Eventf(s.machine, s.owner, corev1.EventTypeWarning, infrav1.FencedReason, "Fence",
+			"Deleted Machine %s: host %s is fenced (%s)", s.owner.Name, live.Name, live.Spec.Fence.Reason)
+	}
+	if live.Spec.Claim.Phase != infrav1.ClaimBound {
+		return nil
+	}
+	if another, err := r.releaser().belongsToAnother(ctx, s, live); another || err != nil {
+		return err
+	}
+	if err := markForDeletion(ctx, r.Client, s); err != nil {
+		return err
+	}
+	return claim.Release(ctx, r.Client, live, s.machine.Spec.HostRef.ClaimID, s.machine.Spec.Release.EraseDataDisks)
+}
+
+// skipRemediation sets Cluster API's skip-remediation annotation on the Machine while
+// its host is in maintenance, and removes it afterwards. It leaves annotations alone
+// that another client has set.
+func (r *Reconciler) skipRemediation(ctx context.Context, s *scope) error {
+	if !s.owner.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	want := isClaimedBy(s.host, s.machine.Spec.HostRef) && s.host.Spec.Maintenance != nil
+	value, found := s.owner.Annotations[clusterv1.MachineSkipRemediationAnnotation]
+	if want == found || (found && value != skipRemediationValue) {
+		return nil
+	}
+	before := s.owner.DeepCopy()
+	if want {
+		if s.owner.Annotations == nil {
+			s.owner.Annotations = map[string]string{}
+		}
+		s.owner.Annotations[clusterv1.MachineSkipRemediationAnnotation] = skipRemediationValue
+	} else {
+		delete(s.owner.Annotations, clusterv1.MachineSkipRemediationAnnotation)
+	}
+	ctrl.LoggerFrom(ctx).Info("Marking Machine for maintenance of its host", "Machine", klog.KObj(s.owner), "maintenance", want)
+	if err := r.Client.Patch(ctx, s.owner, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("marking Machine %s for maintenance: %w", s.owner.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,47 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/enrol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/ratelimit"
+)
+
+// maxTokenHeader bounds the Authorization header, in bytes; a token is far shorter.
+const maxTokenHeader = 512
+
+// enrol answers with the key's host.
+func (h *Handler) enrol(w http.ResponseWriter, r *http.Request, from caller) error {
+	request, err := decode[protocol.EnrolRequest](w, r)
+	if err != nil {
+		return err
+	}
+	host, err := h.enroller.Enrol(r.Context(), enrol.Caller{
+		Fingerprint: from.fingerprint, Token: bearer(r), Request: &request, Source: ratelimit.SourceOf(r.RemoteAddr),
+	})
+	if err != nil {
+		return err
+	}
+	h.connections.SetAuthenticated(r.Context(), true)
+	return writeJSON(w, protocol.EnrolResponse{
+		HostID:     host.Spec.HostID,
+		Namespace:  host.Namespace,
+		Name:       host.Name,
+		Approved:   host.Spec.Approval == infrav1.ApprovalApproved,
+		Generation: max(host.Spec.Identity.Generation, 1),
+		ServerTime: h.clock.Now().UTC(),
+	})
+}
+
+// bearer returns the registration token of an HTTP request, or an empty string.
+func bearer(r *http.Request) string {
+	header := r.Header.Get("Authorization")
+	scheme, token, ok := strings.Cut(header, " ")
+	if !ok || !strings.EqualFold(scheme, "Bearer") || len(header) > maxTokenHeader {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}

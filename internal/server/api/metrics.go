@@ -1,0 +1,34 @@
+package api
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics of HTTP requests. Hosts can't add values of labels.
+type metrics struct {
+	requests      *prometheus.CounterVec
+	reportSeconds prometheus.Histogram
+}
+
+func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
+	const namespace, subsystem = "elemental", "agent_api"
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "requests_total",
+			Help: "Requests of agents by route and class of the answer's status.",
+		}, []string{"route", "code"}),
+		reportSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "report_duration_seconds",
+			Help:    "Time until a report was durable.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 14),
+		}),
+	}
+	for _, c := range []prometheus.Collector{m.requests, m.reportSeconds} {
+		if err := registerer.Register(c); err != nil {
+			return nil, fmt.Errorf("registering metrics: %w", err)
+		}
+	}
+	return m, nil
+}

@@ -1,0 +1,136 @@
+package server_test
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/enrolment"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
+)
+
+// startBlocked starts an API with a limit of concurrent enrolments, where the creation of
+// each host blocks until release is called. creating counts blocked creations.
+func startBlocked(t *testing.T, atOnce int) (h *harness, creating *atomic.Int32, release func()) {
+	t.Helper()
+	creating = &atomic.Int32{}
+	unblock := make(chan struct{})
+	h = start(t, func(o *server.Options) {
+		o.MaxEnrolments = atOnce
+		o.Client = interceptor.NewClient(o.Client.(client.WithWatch), interceptor.Funcs{
+			Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+				if _, isHost := obj.(*infrav1.ElementalHost); isHost {
+					creating.Add(1)
+					<-unblock
+				}
+				return c.Create(ctx, obj, opts...)
+			},
+		})
+	})
+	release = sync.OnceFunc(func() { close(unblock) })
+	t.Cleanup(release)
+	return h, creating, release
+}
+
+// waiting waits until that many enrolments wait for a slot. Each has a timer, like the server's
+// queue of timed calls.
+func (h *harness) waiting(enrolments int) {
+	h.tb.Helper()
+	NewWithT(h.tb).Eventually(h.clock.Waiters, eventually, often).Should(Equal(1 + enrolments))
+}
+
+// Concurrent enrolments are bounded. Further ones wait, and have to retry later if that
+// takes long.
+func TestThreat15_EnrolmentsAreBounded(t *testing.T) {
+	const atOnce, more = 2, 3
+	g := NewWithT(t)
+	h, creating, release := startBlocked(t, atOnce)
+	h.registration("edge")
+	token, _ := h.token("edge", func(t *enrolment.Token) { t.MaxUses = atOnce + more })
+	answers := make(chan answer, atOnce+more)
+	enrol := func() {
+		a := h.agent()
+		go func() {
+			got, err := a.do(context.Background(), http.MethodPost, protocol.PathEnrol, token, enrolRequest())
+			if err == nil {
+				answers <- got
+			}
+		}()
+	}
+	for range atOnce {
+		enrol()
+	}
+	g.Eventually(creating.Load, eventually, often).Should(BeEquivalentTo(atOnce))
+	enrol()
+	var got answer
+	g.Eventually(func() bool {
+		h.step(time.Second)
+		select {
+		case got = <-answers:
+			return true
+		default:
+			return false
+		}
+	}, eventually, often).Should(BeTrue())
+	g.Expect(got.status).To(Equal(http.StatusServiceUnavailable))
+	g.Expect(got.header.Get("Retry-After")).To(Equal("5"))
+
+	// Waiting callers enrol when others are done.
+	for range more - 1 {
+		enrol()
+	}
+	h.waiting(more - 1)
+	g.Expect(creating.Load()).To(BeEquivalentTo(atOnce))
+	release()
+	for range atOnce + more - 1 {
+		g.Eventually(answers, eventually).Should(Receive(&got))
+		g.Expect(got.status).To(Equal(http.StatusOK))
+	}
+}
+
+// One key takes only one slot of the limiter, and no caller waits when the server stops.
+func TestThreat15_OneKeyOneEnrolment(t *testing.T) {
+	g := NewWithT(t)
+	h, creating, release := startBlocked(t, 2)
+	h.registration("edge")
+	token, _ := h.token("edge", func(t *enrolment.Token) { t.MaxUses = 10 })
+	answers := make(chan answer, 10)
+	enrol := func(a *agent) {
+		go func() {
+			got, err := a.do(context.Background(), http.MethodPost, protocol.PathEnrol, token, enrolRequest())
+			if err == nil {
+				answers <- got
+			}
+		}()
+	}
+	repeating := h.agent()
+	for range 5 {
+		enrol(repeating)
+	}
+	g.Eventually(creating.Load, eventually, often).Should(BeEquivalentTo(1))
+	enrol(h.agent())
+	g.Eventually(creating.Load, eventually, often).Should(BeEquivalentTo(2))
+
+	enrol(h.agent())
+	h.waiting(1)
+	g.Expect(answers).NotTo(Receive())
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		h.stop()
+	}()
+	var got answer
+	g.Eventually(answers, eventually).Should(Receive(&got))
+	g.Expect(got.status).To(Equal(http.StatusServiceUnavailable))
+	release()
+	g.Eventually(stopped, eventually).Should(BeClosed())
+}

@@ -1,0 +1,112 @@
+package webhook_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/envtest"
+)
+
+// logOutput collects the manager's log.
+type logOutput struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *logOutput) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+// audited returns the lines of the audit log about a host.
+func (o *logOutput) audited(host client.Object) []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var lines []string
+	for line := range strings.Lines(o.text.String()) {
+		if strings.Contains(line, `"Decided"`) && strings.Contains(line, fmt.Sprintf("ElementalHost=%q", client.ObjectKeyFromObject(host))) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// clientOf returns a client of a user who may do everything.
+func clientOf(t *testing.T, env *envtest.Environment, user string) client.Client {
+	t.Helper()
+	c, err := client.New(env.AddUser(t, user, "system:masters"), client.Options{Scheme: env.Scheme})
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	return c
+}
+
+// A user is authenticated by the API server, and only an admission request says who it is.
+func TestThreat56_WhoDecidesIsRecorded(t *testing.T) {
+	out := &logOutput{}
+	env := start(t, out)
+	const eve = "eve\nI1122 forged"
+	alice, bob := clientOf(t, env, "alice"), clientOf(t, env, "bob")
+	newHost := func(t *testing.T) *infrav1.ElementalHost {
+		t.Helper()
+		host := &infrav1.ElementalHost{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Namespace: env.Namespace(t)}}
+		NewWithT(t).Expect(env.Client(t).Create(t.Context(), host)).To(Succeed())
+		return host
+	}
+	t.Run("of a change", func(t *testing.T) {
+		g, host := NewWithT(t), newHost(t)
+		host.Spec.Approval = infrav1.ApprovalApproved
+		g.Expect(alice.Update(t.Context(), host)).To(Succeed())
+		g.Expect(out.audited(host)).To(HaveExactElements(line("Approved", "alice", host)))
+
+		host.Spec.Fence = &infrav1.HostFence{Reason: "stolen"}
+		g.Expect(bob.Update(t.Context(), host)).To(Succeed())
+		g.Expect(out.audited(host)).To(HaveExactElements(ContainSubstring(`user="alice"`), line("Fenced", "bob", host)))
+	})
+	t.Run("of a creation", func(t *testing.T) {
+		g := NewWithT(t)
+		host := &infrav1.ElementalHost{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Namespace: env.Namespace(t)}}
+		host.Spec.Approval = infrav1.ApprovalApproved
+		g.Expect(alice.Create(t.Context(), host)).To(Succeed())
+		g.Expect(out.audited(host)).To(HaveExactElements(line("Approved", "alice", host)))
+	})
+	t.Run("with a name of several lines", func(t *testing.T) {
+		g, host := NewWithT(t), newHost(t)
+		host.Spec.Approval = infrav1.ApprovalRejected
+		g.Expect(clientOf(t, env, eve).Update(t.Context(), host)).To(Succeed())
+		g.Expect(out.audited(host)).To(HaveExactElements(line("Rejected", "eve�I1122 forged", host)))
+	})
+	t.Run("not of a dry run", func(t *testing.T) {
+		g, host := NewWithT(t), newHost(t)
+		host.Spec.Approval = infrav1.ApprovalApproved
+		g.Expect(alice.Update(t.Context(), host.DeepCopy(), client.DryRunAll)).To(Succeed())
+		g.Expect(out.audited(host)).To(BeEmpty())
+	})
+	t.Run("not of what the API server refuses before", func(t *testing.T) {
+		g, host := NewWithT(t), newHost(t)
+		host.Spec.Approval, host.Spec.Fence = infrav1.ApprovalApproved, &infrav1.HostFence{}
+		g.Expect(alice.Update(t.Context(), host.DeepCopy())).NotTo(Succeed(), "a fence needs a reason")
+		g.Expect(out.audited(host)).To(BeEmpty())
+	})
+	t.Run("not of other changes", func(t *testing.T) {
+		g, host := NewWithT(t), newHost(t)
+		host.Labels, host.Spec.Cordon = map[string]string{"a": "b"}, &infrav1.HostCordon{Reason: "full"}
+		g.Expect(alice.Update(t.Context(), host)).To(Succeed())
+		g.Expect(out.audited(host)).To(BeEmpty())
+	})
+}
+
+// line matches the line about a stored change: its generation is that of the host.
+func line(change, user string, host *infrav1.ElementalHost) OmegaMatcher {
+	return And(
+		ContainSubstring(`decision="Requested"`), ContainSubstring("change=%q", change), ContainSubstring(`user="`+user+`"`),
+		ContainSubstring("generation=%d", host.Generation), ContainSubstring(`source="127.0.0.1:`),
+	)
+}

@@ -1,3 +1,0 @@
-// Package docs tests that the user guide names what the code has: every
-// condition, reason, metric and flag.
-package docs

@@ -1,0 +1,55 @@
+package fleet
+
+import (
+	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/assembly"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/config"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/hostkey"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+)
+
+// version is the version that virtual agents report.
+const version = "virtual"
+
+// clock is the clock of a host.
+type clock struct {
+	retry.System
+
+	skew time.Duration
+}
+
+func (c clock) Now() time.Time { return time.Now().Add(c.skew) }
+
+// assemble puts an agent together from what is on the disk.
+func (b *boot) assemble(l *agentProcess) (*agent.Agent, error) {
+	h, s := b.host, &b.host.fleet.settings
+	log := s.Log.With("virtualHost", h.Name)
+	store, err := state.Open(l.mount)
+	if err != nil {
+		return nil, err
+	}
+	system := &system{boot: b, mount: l.mount}
+	system.endpoint = endpoint.New(endpoint.Options{
+		Documents: store.Documents(), Root: h.root(), Commands: system,
+		Interfaces: func() ([]platform.NetworkInterface, error) { return interfaces(h.Address), nil }, Log: log,
+	})
+	return assembly.New(assembly.Options{
+		Store: store, Keys: hostkey.Keys{Policy: hostkey.Off, Log: log}, Servers: s.Servers, TrustBundle: s.TrustBundle, Source: "fleet",
+		RotateAfter: config.DefaultRotateAfter,
+		Platform:    system, Executor: &executor{boot: b, mount: l.mount}, Endpoint: system.endpoint,
+		Root: h.root(), Dial: h.network.dial, Clock: clock{skew: h.skew},
+		Token: s.Token, ReadoptAfter: config.DefaultReadoptAfter,
+		Status: func(status connection.Status) {
+			if l.ctx.Err() == nil {
+				h.setConnection(b, status)
+			}
+		},
+		Version: version, BootID: b.id, Log: log,
+	})
+}

@@ -1,0 +1,69 @@
+package lab
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab/engine"
+)
+
+// PodSubnet holds the pods of all hosts. A cluster in the lab uses it as its pod network.
+const PodSubnet = "10.244.0.0/16"
+
+// address returns the n-th address of a network: 1 is the gateway, 10 the management cluster, 11
+// the first host.
+func address(subnet string, n int) string {
+	found := netip.MustParsePrefix(subnet).Masked().Addr()
+	for range n {
+		found = found.Next()
+	}
+	return found.String()
+}
+
+// hostAddress returns the address of a host: 0 is the management cluster, 1 the first host,
+// maxHosts + 1 the second management cluster.
+func hostAddress(subnet string, number int) string { return address(subnet, 10+number) }
+
+// FreeAddress returns an address of the lab's network that no host has, by its number from 0 on.
+func (l *Lab) FreeAddress(number int) string { return address(l.options.Subnet, 20+maxHosts+number) }
+
+// podSubnet returns the network of the pods of a host.
+func podSubnet(number int) string { return fmt.Sprintf("10.244.%d.0/24", number) }
+
+// networkFiles returns the files of a host's pod network: a bridge for its own pods, and routes to
+// the pods of all other hosts. They belong to the host image, so a reset does not remove them.
+func networkFiles(subnet string, number int) []engine.File {
+	const conflist = `{
+  "cniVersion": "1.0.0",
+  "name": "pods",
+  "plugins": [
+    {
+      "type": "bridge",
+      "bridge": "cni0",
+      "isGateway": true,
+      "ipMasq": true,
+      "hairpinMode": true,
+      "ipam": {
+        "type": "host-local",
+        "ranges": [[{"subnet": "%s"}]],
+        "routes": [{"dst": "0.0.0.0/0"}]
+      }
+    },
+    {"type": "portmap", "capabilities": {"portMappings": true}}
+  ]
+}
+`
+	var routes strings.Builder
+	fmt.Fprintf(&routes, "route replace default via %s\n", address(subnet, 1))
+	for other := range maxHosts + 2 {
+		if other != number {
+			fmt.Fprintf(&routes, "route replace %s via %s\n", podSubnet(other), hostAddress(subnet, other))
+		}
+	}
+	return []engine.File{
+		{Path: "/etc/cni/net.d/10-lab.conflist", Mode: 0o644, Content: fmt.Appendf(nil, conflist, podSubnet(number))},
+		{Path: "/etc/lab/routes", Mode: 0o644, Content: []byte(routes.String())},
+		{Path: "/etc/lab/resolv.conf", Mode: 0o644, Content: fmt.Appendf(nil, "nameserver %s\n", address(subnet, 1))},
+	}
+}

@@ -1,0 +1,2 @@
+// Package shell runs programs and prints the progress of long steps.
+package shell

@@ -1,0 +1,33 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/fleet/remote"
+)
+
+// Roles are the values of Play's first argument.
+const (
+	roleBare  = "bare-server"
+	roleHosts = "hosts"
+)
+
+// Play runs a role in a process of its own: a measured server, or hosts. Options.Self with further arguments starts the
+// process. Play returns when ctx or, for hosts, standard input ends.
+func Play(ctx context.Context, args []string) error {
+	switch {
+	case len(args) > 0 && args[0] == roleBare:
+		return serveBare(ctx, args[1:])
+	case len(args) > 0 && args[0] == roleHosts:
+		return remote.Serve(ctx, os.Stdin, os.Stdout, slog.New(slog.DiscardHandler))
+	default:
+		return fmt.Errorf("there is no role %q", args)
+	}
+}
+
+// role returns the command line of a role.
+func (o Options) role(args ...string) []string { return slices.Concat(o.Self, args) }

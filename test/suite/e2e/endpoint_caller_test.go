@@ -1,0 +1,188 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// requestTimeout bounds one call.
+const requestTimeout = 2 * time.Second
+
+// caller calls a cluster's API server repeatedly. It reads the kubeconfig Secret and opens a new
+// connection for each call.
+type caller struct {
+	mu    sync.Mutex
+	calls []call
+	stop  func()
+}
+
+// call is one request and its result.
+type call struct {
+	began, ended time.Time
+	// server is host:port in the Secret; empty if the Secret could not be read.
+	server string
+	err    error
+}
+
+// call starts a caller. It runs until stop is called, at the latest until the spec ends.
+func (w workload) call(ctx context.Context, every time.Duration) *caller {
+	GinkgoHelper()
+	// A failing step must not stop the calls, so ctx is the spec's.
+	ctx, cancel := context.WithCancel(ctx)
+	c := &caller{}
+	var running sync.WaitGroup
+	running.Go(func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			done := w.callOnce(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			c.mu.Lock()
+			c.calls = append(c.calls, done)
+			c.mu.Unlock()
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	})
+	c.stop = sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+	})
+	DeferCleanup(c.stop)
+	return c
+}
+
+func (w workload) callOnce(ctx context.Context) call {
+	c := call{began: time.Now()}
+	c.server, c.err = w.askReady(ctx)
+	c.ended = time.Now()
+	return c
+}
+
+// askReady requests the readiness of the API server in the kubeconfig Secret.
+func (w workload) askReady(ctx context.Context) (at string, err error) {
+	secret := &corev1.Secret{}
+	if err := management.Get(ctx, client.ObjectKey{Namespace: namespace, Name: w.Name + "-kubeconfig"}, secret); err != nil {
+		return "", fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	at = server(secret.Data["value"])
+	config, err := clientcmd.RESTConfigFromKubeConfig(secret.Data["value"])
+	if err != nil {
+		return at, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	tls, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return at, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+"/readyz", http.NoBody)
+	if err != nil {
+		return at, err
+	}
+	answer, err := (&http.Transport{TLSClientConfig: tls, DisableKeepAlives: true}).RoundTrip(request)
+	if err != nil {
+		return at, err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(answer.Body, 1<<10))
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", answer.Status, body)
+	}
+	return at, err
+}
+
+func (c *caller) all() []call {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.calls)
+}
+
+// outage is a period without successful calls: from the first failed call until the next
+// successful one.
+type outage struct {
+	from, to time.Time
+	first    error
+}
+
+func (o outage) lasted() time.Duration { return o.to.Sub(o.from) }
+
+func (c *caller) outages() []outage {
+	var all []outage
+	var now *outage
+	for _, one := range c.all() {
+		switch {
+		case one.err != nil && now == nil:
+			now = &outage{from: one.began, to: one.ended, first: one.err}
+		case one.err != nil:
+			now.to = one.ended
+		case now != nil:
+			now.to = one.ended
+			all = append(all, *now)
+			now = nil
+		}
+	}
+	if now != nil {
+		all = append(all, *now)
+	}
+	return all
+}
+
+// addresses returns all addresses that the Secret contained, without ports.
+func (c *caller) addresses() []string {
+	GinkgoHelper()
+	var all []string
+	for _, one := range c.all() {
+		if one.server == "" {
+			continue
+		}
+		if host := hostOnly(one.server); !slices.Contains(all, host) {
+			all = append(all, host)
+		}
+	}
+	return all
+}
+
+// longestOutage prints the outages and returns the duration of the longest.
+func (c *caller) longestOutage() time.Duration {
+	var longest time.Duration
+	for _, one := range c.outages() {
+		fmt.Printf("  outage from %s for %.1f s: %v\n", one.from.Format(time.TimeOnly), one.lasted().Seconds(), one.first)
+		longest = max(longest, one.lasted())
+	}
+	fmt.Printf("  %d calls, longest outage %.1f s\n", len(c.all()), longest.Seconds())
+	return longest
+}
+
+// expectShortOutages checks the outages during a number of planned moves.
+func (c *caller) expectShortOutages(moves int64) {
+	GinkgoHelper()
+	longest := c.longestOutage()
+	var sum time.Duration
+	for _, one := range c.outages() {
+		sum += one.lasted()
+	}
+	fmt.Printf("  %d moves, outages of %.1f s in total\n", moves, sum.Seconds())
+	Expect(moves).To(BeNumerically(">", 0))
+	Expect(longest).To(BeNumerically("<", maxPlannedOutage))
+	Expect(sum).To(BeNumerically("<", time.Duration(moves)*maxPlannedOutage))
+}

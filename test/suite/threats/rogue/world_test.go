@@ -1,0 +1,341 @@
+//go:build embedded
+
+package main_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	agentclient "github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/enrolment"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/embedded"
+)
+
+const (
+	// tenant is the victims' namespace, hostile the rogue's.
+	tenant, hostile = "tenant", "hostile"
+	// secretData is in the victims' bootstrap data.
+	secretData = "only-for-the-victim"
+	// maxPending is the limit of pending hosts of the tenant's registration.
+	maxPending = 20
+	// maxUnauthenticated and maxHandshakes are limits of the manager, lower than by default.
+	maxUnauthenticated, maxHandshakes = 600, 200
+	soon                              = 2 * time.Minute
+	often                             = 100 * time.Millisecond
+)
+
+// world is a management cluster with two tenants.
+type world struct {
+	*WithT
+
+	t       *testing.T
+	cluster *embedded.Cluster
+	admin   client.Client
+	raw     *rest.RESTClient
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{WithT: NewWithT(t), t: t}
+	w.SetDefaultEventuallyTimeout(soon)
+	w.SetDefaultEventuallyPollingInterval(often)
+	var err error
+	w.cluster, err = embedded.Start(t.Context(), embedded.Options{
+		Alone: true, OneVersion: true, Progress: os.Stderr,
+		ManagerArgs: []string{fmt.Sprintf("--agent-api-max-unauthenticated=%d", maxUnauthenticated), fmt.Sprintf("--agent-api-max-handshakes=%d", maxHandshakes)},
+	})
+	w.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() {
+		if err := w.cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, controlplanev1.AddToScheme, infrav1.AddToScheme} {
+		w.Expect(add(scheme)).To(Succeed())
+	}
+	w.admin, err = client.New(w.cluster.Config, client.Options{Scheme: scheme})
+	w.Expect(err).NotTo(HaveOccurred())
+	config := rest.CopyConfig(w.cluster.Config)
+	config.GroupVersion, config.APIPath, config.NegotiatedSerializer = &infrav1.GroupVersion, "/apis", clientgoscheme.Codecs.WithoutConversion()
+	w.raw, err = rest.RESTClientFor(config)
+	w.Expect(err).NotTo(HaveOccurred())
+	for _, name := range []string{tenant, hostile} {
+		w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	return w
+}
+
+func (w *world) create(objects ...client.Object) {
+	w.t.Helper()
+	for _, o := range objects {
+		w.Expect(w.admin.Create(w.t.Context(), o)).To(Succeed())
+	}
+}
+
+func (w *world) get(o client.Object) error {
+	return w.admin.Get(w.t.Context(), client.ObjectKeyFromObject(o), o)
+}
+
+// registration creates an ElementalRegistration that re-adopts hosts, which the rogue can abuse most, and returns its token.
+func (w *world) registration(namespace, name string, change func(*infrav1.ElementalRegistrationSpec)) string {
+	w.t.Helper()
+	r := &infrav1.ElementalRegistration{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	r.Spec.Token.MaxUses, r.Spec.Readoption = 100, infrav1.ReadoptionPending
+	change(&r.Spec)
+	w.create(r)
+	w.Eventually(func() *infrav1.LocalReference {
+		w.Expect(w.get(r)).To(Succeed())
+		return r.Status.TokenSecretRef
+	}).ShouldNot(BeNil())
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: r.Status.TokenSecretRef.Name}}
+	w.Expect(w.get(secret)).To(Succeed())
+	config, err := enrolment.DecodeAgentConfig(secret.Data[enrolment.ConfigKey])
+	w.Expect(err).NotTo(HaveOccurred())
+	return config.Token
+}
+
+// honest is a host with the agent's client.
+type honest struct {
+	client      *agentclient.Client
+	name, id    string
+	key         []byte
+	fingerprint string
+}
+
+// enrol enrols an honest host with an address. It bootstraps when it is asked to, and polls until the test ends.
+func (w *world) enrol(token, address string) *honest {
+	w.t.Helper()
+	key, err := identity.NewKey()
+	w.Expect(err).NotTo(HaveOccurred())
+	certificate, err := identity.ClientCertificate(key)
+	w.Expect(err).NotTo(HaveOccurred())
+	h := &honest{}
+	h.key, err = identity.PublicKeyBytes(key)
+	w.Expect(err).NotTo(HaveOccurred())
+	h.fingerprint = identity.Fingerprint(h.key)
+	h.client, err = agentclient.New(agentclient.Options{
+		Servers: []string{w.cluster.AgentURL}, TrustBundle: w.cluster.CABundle, Certificate: certificate, UserAgent: "honest", Built: time.Now().Add(-time.Hour),
+	})
+	w.Expect(err).NotTo(HaveOccurred())
+	answer, err := h.client.Enrol(w.t.Context(), token, protocol.EnrolRequest{
+		Hello: protocol.Hello{
+			Protocol: protocol.Version, AgentVersion: "v0.0.0", BootID: "boot", Capabilities: []protocol.Capability{protocol.CapabilityBootstrap, protocol.CapabilityReset, protocol.CapabilityFiles},
+		},
+		Addresses:   []protocol.Address{{Type: protocol.AddressInternalIP, Address: address}},
+		Inventory:   protocol.Inventory{NICs: []protocol.NIC{{Name: "eth0", DefaultRoute: true, Addresses: []string{address + "/24"}}}},
+		Cleanliness: protocol.Cleanliness{Clean: true},
+	})
+	w.Expect(err).NotTo(HaveOccurred())
+	h.name, h.id = answer.Name, answer.HostID
+	polling, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		h.poll(polling)
+	}()
+	w.t.Cleanup(func() {
+		stop()
+		<-done
+	})
+	return h
+}
+
+func (h *honest) poll(ctx context.Context) {
+	defer h.client.Close()
+	revision := ""
+	for ctx.Err() == nil {
+		plan, err := h.client.Plan(ctx, revision, "boot")
+		if err != nil || plan == nil {
+			continue
+		}
+		revision = plan.Revision
+		if op := plan.Operation; op != nil && op.Type == protocol.OperationBootstrap {
+			_ = h.client.Report(ctx, protocol.Report{Operations: []protocol.OperationReport{{Type: op.Type, ID: op.ID, State: protocol.StateSucceeded}}})
+		}
+	}
+}
+
+// plan returns the host's plan without the time.
+func (w *world) plan(h *honest) protocol.Plan {
+	w.t.Helper()
+	plan, err := h.client.Plan(w.t.Context(), "", "boot")
+	w.Expect(err).NotTo(HaveOccurred())
+	plan.ServerTime = time.Time{}
+	return *plan
+}
+
+// host reads a host.
+func (w *world) host(namespace, name string) *infrav1.ElementalHost {
+	w.t.Helper()
+	h := &infrav1.ElementalHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	w.Expect(w.get(h)).To(Succeed())
+	return h
+}
+
+// addCluster creates a Cluster with one control-plane Machine, which Cluster API's controllers would make, too.
+func (w *world) addCluster(namespace, name string, policy func(*infrav1.ControlPlaneEndpointPolicy)) {
+	w.t.Helper()
+	meta := func() metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: name}}
+	}
+	template := &infrav1.ElementalMachineTemplate{ObjectMeta: meta()}
+	template.Spec.Template.Spec = &infrav1.ElementalMachineSpec{}
+	reference := func(kind string) clusterv1.ContractVersionedObjectReference {
+		return clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: kind, Name: name}
+	}
+	owned := func(kind string, o client.Object) []metav1.OwnerReference {
+		return []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: kind, Name: name, UID: o.GetUID()}}
+	}
+	w.create(template, &controlplanev1.KubeadmControlPlane{ObjectMeta: meta(), Spec: controlplanev1.KubeadmControlPlaneSpec{
+		Version: "v1.36.3",
+		MachineTemplate: controlplanev1.KubeadmControlPlaneMachineTemplate{
+			Spec: controlplanev1.KubeadmControlPlaneMachineTemplateSpec{InfrastructureRef: reference("ElementalMachineTemplate")},
+		},
+		KubeadmConfigSpec: bootstrapv1.KubeadmConfigSpec{},
+	}})
+	cluster := &clusterv1.Cluster{ObjectMeta: meta()}
+	cluster.Spec.InfrastructureRef = reference("ElementalCluster")
+	cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{APIGroup: controlplanev1.GroupVersion.Group, Kind: "KubeadmControlPlane", Name: name}
+	w.create(cluster)
+	infra := &infrav1.ElementalCluster{ObjectMeta: meta()}
+	infra.OwnerReferences = owned("Cluster", cluster)
+	policy(&infra.Spec.ControlPlaneEndpointPolicy)
+	w.create(infra)
+	// The rogue's cluster gets its endpoint from the rogue, later.
+	w.Eventually(func(g Gomega) {
+		if namespace == hostile {
+			return
+		}
+		g.Expect(w.get(infra)).To(Succeed())
+		g.Expect(infra.Status.Initialization.Provisioned).To(HaveValue(BeTrue()), "%v", infra.Status.Conditions)
+	}).Should(Succeed())
+	before := cluster.DeepCopy()
+	cluster.Status.Initialization.InfrastructureProvisioned = new(true)
+	w.Expect(w.admin.Status().Patch(w.t.Context(), cluster, client.MergeFrom(before))).To(Succeed())
+
+	w.create(&corev1.Secret{ObjectMeta: meta(), Type: clusterv1.ClusterSecretType, Data: map[string][]byte{
+		"value": []byte("#cloud-config\n# " + secretData + "-" + name + "\n"), "format": []byte("cloud-config"),
+	}})
+	machine := &clusterv1.Machine{ObjectMeta: meta(), Spec: clusterv1.MachineSpec{
+		ClusterName: name, Bootstrap: clusterv1.Bootstrap{DataSecretName: &name}, InfrastructureRef: reference("ElementalMachine"),
+	}}
+	machine.Labels[clusterv1.MachineControlPlaneLabel] = ""
+	w.create(machine)
+	infraMachine := &infrav1.ElementalMachine{ObjectMeta: meta()}
+	infraMachine.Labels[clusterv1.MachineControlPlaneLabel] = ""
+	infraMachine.OwnerReferences = owned("Machine", machine)
+	w.create(infraMachine)
+}
+
+// bootstrapped waits until the machine of a cluster has run its bootstrap on a host.
+func (w *world) bootstrapped(namespace, name string) *infrav1.ElementalHost {
+	w.t.Helper()
+	m, h := &infrav1.ElementalMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}, &infrav1.ElementalHost{}
+	w.Eventually(func(g Gomega) {
+		g.Expect(w.get(m)).To(Succeed())
+		g.Expect(m.Spec.HostRef).NotTo(BeNil(), "%v", m.Status.Conditions)
+		h = w.host(namespace, m.Spec.HostRef.Name)
+		g.Expect(h.IsBootstrapped()).To(BeTrue())
+	}).Should(Succeed())
+	return h
+}
+
+// hosts lists the hosts of a namespace.
+func (w *world) hosts(namespace string) []infrav1.ElementalHost {
+	w.t.Helper()
+	list := &infrav1.ElementalHostList{}
+	w.Expect(w.admin.List(w.t.Context(), list, client.InNamespace(namespace))).To(Succeed())
+	return list.Items
+}
+
+// stored returns the size of a host as the API server stores it.
+func (w *world) stored(h *infrav1.ElementalHost) int {
+	w.t.Helper()
+	raw, err := w.raw.Get().Namespace(h.Namespace).Resource("elementalhosts").Name(h.Name).DoRaw(w.t.Context())
+	w.Expect(err).NotTo(HaveOccurred())
+	return len(raw)
+}
+
+// events returns the Events about each object of a namespace.
+func (w *world) events(namespace string) map[string][]eventsv1.Event {
+	w.t.Helper()
+	list := &eventsv1.EventList{}
+	w.Expect(w.admin.List(w.t.Context(), list, client.InNamespace(namespace))).To(Succeed())
+	out := map[string][]eventsv1.Event{}
+	for _, e := range list.Items {
+		out[e.Regarding.Name] = append(out[e.Regarding.Name], e)
+	}
+	return out
+}
+
+// objects returns the tenant's objects without its re-adopted hosts, as they are stored.
+func (w *world) objects() map[string]string {
+	w.t.Helper()
+	out := map[string]string{}
+	for _, kind := range []struct{ version, kind string }{
+		{"v1", "Secret"}, {clusterv1.GroupVersion.String(), "Cluster"}, {clusterv1.GroupVersion.String(), "Machine"},
+		{controlplanev1.GroupVersion.String(), "KubeadmControlPlane"}, {infrav1.GroupVersion.String(), "ElementalCluster"},
+		{infrav1.GroupVersion.String(), "ElementalMachine"}, {infrav1.GroupVersion.String(), "ElementalMachineTemplate"},
+		{infrav1.GroupVersion.String(), "ElementalRegistration"}, {infrav1.GroupVersion.String(), "ElementalHost"},
+	} {
+		list := &unstructured.UnstructuredList{}
+		list.SetAPIVersion(kind.version)
+		list.SetKind(kind.kind + "List")
+		w.Expect(w.admin.List(w.t.Context(), list, client.InNamespace(tenant))).To(Succeed())
+		for _, o := range list.Items {
+			if reason, _, _ := unstructured.NestedString(o.Object, "spec", "pendingReason"); reason == string(infrav1.PendingReadopted) {
+				continue
+			}
+			text, err := json.MarshalIndent(o.Object, "", " ")
+			w.Expect(err).NotTo(HaveOccurred())
+			out[kind.kind+" "+o.GetName()] = string(text)
+		}
+	}
+	return out
+}
+
+// settled returns the tenant's objects once they no longer change.
+func (w *world) settled() map[string]string {
+	w.t.Helper()
+	before := w.objects()
+	const quiet = 15 * time.Second
+	since := time.Now()
+	w.Eventually(func() bool {
+		now := w.objects()
+		if fmt.Sprint(now) != fmt.Sprint(before) {
+			before, since = now, time.Now()
+		}
+		return time.Since(since) > quiet
+	}).Should(BeTrue())
+	return before
+}
+
+// log returns the manager's log.
+func (w *world) log() string {
+	w.t.Helper()
+	text, err := os.ReadFile(w.cluster.Folder + "/logs/manager.log")
+	w.Expect(err).NotTo(HaveOccurred())
+	return strings.ToValidUTF8(string(text), "?")
+}
