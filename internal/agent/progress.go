@@ -39,7 +39,7 @@ func (p *progress) tick() {
 	p.isDue = p.op.ID != "" && p.step != p.reported
 }
 
-// repeat makes the current step due again if it was reported.
+// repeat makes the current step due again if it was taken.
 func (p *progress) repeat() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,7 +56,9 @@ func (p *progress) take() (protocol.OperationReport, bool) {
 		return protocol.OperationReport{}, false
 	}
 	p.isDue, p.reported = false, p.step
+	// The report is read after the next operation has begun.
+	startedAt := p.op.StartedAt
 	return protocol.OperationReport{
-		Type: p.op.Type, ID: p.op.ID, State: protocol.StateRunning, Step: p.step, StartedAt: &p.op.StartedAt,
+		Type: p.op.Type, ID: p.op.ID, State: protocol.StateRunning, Step: p.step, StartedAt: &startedAt,
 	}, true
 }

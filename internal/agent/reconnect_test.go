@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"maps"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -69,6 +70,34 @@ func TestTellsTheRunningStepToTheNextManager(t *testing.T) {
 	r.standby.await(t, "the next manager knows the step", ended("a", protocol.StateRunning))
 	close(r.hold)
 	r.standby.await(t, "the bootstrap succeeded", ended("a", protocol.StateSucceeded))
+}
+
+// A step whose report fails is reported again, although it stays the same.
+func TestRepeatsAStepThatWasNotReported(t *testing.T) {
+	r := newRig(t)
+	r.clock.ticks = make(chan struct{})
+	r.hold = make(chan struct{})
+	r.start()
+	r.manager.await(t, "the manager knows all facts", full)
+	r.manager.want(bootstrapOf("a"), protocol.Desired{})
+	<-r.started
+	refused := make(chan struct{})
+	var once sync.Once
+	r.manager.set(func(m *manager) {
+		m.refuse = func(path string) *protocol.Problem {
+			if path != protocol.PathReport {
+				return nil
+			}
+			once.Do(func() { close(refused) })
+			return &protocol.Problem{Status: http.StatusServiceUnavailable}
+		}
+	})
+	r.clock.ticks <- struct{}{}
+	<-refused
+	r.manager.set(func(m *manager) { m.refuse = nil })
+	r.manager.await(t, "the step is reported", ended("a", protocol.StateRunning))
+	close(r.hold)
+	r.manager.await(t, "the bootstrap succeeded", ended("a", protocol.StateSucceeded))
 }
 
 // What the former manager acknowledges late says nothing about what the next one knows.

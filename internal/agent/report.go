@@ -103,6 +103,9 @@ func (r *reporter) reportOnce(ctx context.Context) (isSent bool, err error) {
 		return false, nil
 	}
 	err = r.manager.Client().Report(ctx, report)
+	if err != nil && (hasFacts || !isRejected(err)) {
+		r.running.repeat()
+	}
 	switch {
 	case client.IsProblem(err, protocol.ProblemNoOperation) && len(report.Operations) > 0:
 		return true, r.reportEach(ctx, round, results, repeats)
