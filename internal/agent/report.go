@@ -102,10 +102,7 @@ func (r *reporter) reportOnce(ctx context.Context) (isSent bool, err error) {
 	if !hasFacts && len(report.Operations) == 0 {
 		return false, nil
 	}
-	err = r.manager.Client().Report(ctx, report)
-	if err != nil && (hasFacts || !isRejected(err)) {
-		r.running.repeat()
-	}
+	err = r.send(ctx, report, hasFacts)
 	switch {
 	case client.IsProblem(err, protocol.ProblemNoOperation) && len(report.Operations) > 0:
 		return true, r.reportEach(ctx, round, results, repeats)
@@ -119,6 +116,16 @@ func (r *reporter) reportOnce(ctx context.Context) (isSent bool, err error) {
 	}
 	r.setReported(round, observed, sent, report.AgentUpdate)
 	return true, r.acknowledge(round, results, len(repeats))
+}
+
+// send sends a report. If that fails, the step of the running operation becomes due again,
+// except if the manager rejects a report without facts: it would reject the step again.
+func (r *reporter) send(ctx context.Context, report protocol.Report, hasFacts bool) error {
+	err := r.manager.Client().Report(ctx, report)
+	if err != nil && (hasFacts || !isRejected(err)) {
+		r.running.repeat()
+	}
+	return err
 }
 
 // startOver makes the host report everything again, because the manager that answers now
