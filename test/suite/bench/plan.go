@@ -30,23 +30,11 @@ const (
 
 // measurePlan measures how fast waiting hosts get changed plans.
 func measurePlan(ctx context.Context, g *rig) error {
-	if err := g.gather(ctx, g.options.Hosts); err != nil {
-		return err
-	}
-	all, stop, err := startProbes(ctx, g)
+	all, stop, err := gatherProbes(ctx, g)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	if _, err := g.awaitConnected(ctx, len(all), stepTimeout); err != nil {
-		return err
-	}
-	if err := pause(ctx, aftermath); err != nil {
-		return err
-	}
-	if _, err := g.quiet(ctx); err != nil {
-		return err
-	}
 	g.progress.Say("Changing plans")
 	var samples []time.Duration
 	if err := g.profiled(ctx, "plan", g.cluster.Managers()[0], func() error {
@@ -68,6 +56,30 @@ func measurePlan(ctx context.Context, g *rig) error {
 	g.note("%s hosts wait for a plan, and %d further ones that have the agent's real client and carry nothing out. One of these after the other is asked to reboot, %s changes in all. "+
 		"The time begins before the change is sent to the API server and ends when the client has the plan.", table.Count(g.options.Hosts), len(all), table.Count(len(samples)))
 	return nil
+}
+
+// gatherProbes starts the fleet and probes among it, and waits until nothing happens any more. The probes poll until stop
+// is called.
+func gatherProbes(ctx context.Context, g *rig) (all []*probe, stop func(), err error) {
+	if err := g.gather(ctx, g.options.Hosts); err != nil {
+		return nil, nil, err
+	}
+	all, stop, err = startProbes(ctx, g)
+	if err != nil {
+		return nil, nil, err
+	}
+	_, err = g.awaitConnected(ctx, len(all), stepTimeout)
+	if err == nil {
+		err = pause(ctx, aftermath)
+	}
+	if err == nil {
+		_, err = g.quiet(ctx)
+	}
+	if err != nil {
+		stop()
+		return nil, nil, err
+	}
+	return all, stop, nil
 }
 
 // probe is a host that consists of the agent's connection only.

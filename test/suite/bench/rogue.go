@@ -39,23 +39,11 @@ const (
 
 // measureRogue measures what hostile hosts can write, and how fast honest hosts get changed plans meanwhile.
 func measureRogue(ctx context.Context, g *rig) error {
-	if err := g.gather(ctx, g.options.Hosts); err != nil {
-		return err
-	}
-	all, stop, err := startProbes(ctx, g)
+	all, stop, err := gatherProbes(ctx, g)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	if _, err := g.awaitConnected(ctx, len(all), stepTimeout); err != nil {
-		return err
-	}
-	if err := pause(ctx, aftermath); err != nil {
-		return err
-	}
-	if _, err := g.quiet(ctx); err != nil {
-		return err
-	}
 	g.progress.Say("Changing plans without hostile hosts")
 	var without []time.Duration
 	for round := range planRounds {

@@ -141,18 +141,10 @@ var _ = Describe("An endpoint that is a host's address", Ordered, ContinueOnFail
 
 	It("moves before a rollout replaces its host", func(ctx context.Context) {
 		w.expectRunning(ctx, 5)
-		before, moves := w.controlPlanes(ctx), w.moves(ctx)
+		moves := w.moves(ctx)
 		caller := w.call(ctx, time.Second)
 		step("endpoint: control plane rolled", func() {
-			kubectl(ctx, "--namespace", namespace, "patch", "kubeadmcontrolplane", w.Name+"-control-plane", "--type", "merge",
-				"--patch", `{"spec":{"rollout":{"after":"`+time.Now().UTC().Format(time.RFC3339)+`"}}}`)
-			Eventually(func(g Gomega) {
-				now := w.controlPlanes(ctx)
-				g.Expect(now).To(HaveLen(3))
-				for uid := range before {
-					g.Expect(now).NotTo(HaveKey(uid))
-				}
-			}).WithTimeout(rolloutTimeout).Should(Succeed())
+			w.rollOut(ctx)
 			w.expectRunning(ctx, 5)
 		})
 		step("endpoint: followed everywhere after the rollout", func() { w.expectFollowed(ctx) })
@@ -191,6 +183,21 @@ var _ = Describe("An endpoint that is a host's address", Ordered, ContinueOnFail
 		})
 	}, SpecTimeout(20*time.Minute))
 })
+
+// rollOut starts a rollout of the control plane and waits until every Machine is replaced.
+func (w workload) rollOut(ctx context.Context) {
+	GinkgoHelper()
+	before := w.controlPlanes(ctx)
+	kubectl(ctx, "--namespace", namespace, "patch", "kubeadmcontrolplane", w.Name+"-control-plane", "--type", "merge",
+		"--patch", `{"spec":{"rollout":{"after":"`+time.Now().UTC().Format(time.RFC3339)+`"}}}`)
+	Eventually(func(g Gomega) {
+		now := w.controlPlanes(ctx)
+		g.Expect(now).To(HaveLen(len(before)))
+		for uid := range before {
+			g.Expect(now).NotTo(HaveKey(uid))
+		}
+	}).WithTimeout(rolloutTimeout).Should(Succeed())
+}
 
 // shortenDisconnectTimeout makes the manager mark an agent as disconnected after 15 s. The release
 // of a dead host begins to count then, and disconnected hosts report nothing.

@@ -37,17 +37,8 @@ var _ = Describe("Control planes in three failure domains", Ordered, Label("zone
 	}, SpecTimeout(25*time.Minute))
 
 	It("are replaced in a rollout, although only one domain has a spare host", func(ctx context.Context) {
-		before := w.controlPlanes(ctx)
 		step("zones: control plane rolled", func() {
-			kubectl(ctx, "--namespace", namespace, "patch", "kubeadmcontrolplane", w.Name+"-control-plane", "--type", "merge",
-				"--patch", `{"spec":{"rollout":{"after":"`+time.Now().UTC().Format(time.RFC3339)+`"}}}`)
-			Eventually(func(g Gomega) {
-				now := w.controlPlanes(ctx)
-				g.Expect(now).To(HaveLen(3))
-				for uid := range before {
-					g.Expect(now).NotTo(HaveKey(uid))
-				}
-			}).WithTimeout(rolloutTimeout).Should(Succeed())
+			w.rollOut(ctx)
 			w.expectRunning(ctx, 3)
 		})
 		fmt.Printf("  in %s\n", strings.Join(w.zones(ctx), ", "))
