@@ -99,7 +99,7 @@ func TestFailureIsReportedAtOnce(t *testing.T) {
 	r.manager.want(bootstrapOf("a"), protocol.Desired{})
 	r.manager.await(t, "the bootstrap failed", ended("a", protocol.StateFailed))
 	noPauses(t, pauses)
-	if report := r.manager.operations["a"]; report.Step != "runcmd" || report.Message != "exit status 1" || report.FinishedAt == nil {
+	if report := r.manager.outcome("a"); report.Step != "runcmd" || report.Message != "exit status 1" || report.FinishedAt == nil {
 		t.Errorf("reported %+v", report)
 	}
 }
@@ -118,7 +118,7 @@ func TestRefusesInvalidBootstraps(t *testing.T) {
 			if len(r.scripts) > 0 || len(r.linked) > 0 {
 				t.Errorf("scripts %v and provider IDs %v, want none", r.scripts, r.linked)
 			}
-			if report := r.manager.operations["a"]; report.Step != "check" {
+			if report := r.manager.outcome("a"); report.Step != "check" {
 				t.Errorf("reported %+v", report)
 			}
 		})
@@ -213,10 +213,35 @@ func TestUnwantedResultDoesNotBlockReset(t *testing.T) {
 func TestAddressesAreReportedWhenTheyChange(t *testing.T) {
 	r := newRig(t)
 	r.start()
-	r.manager.await(t, "the agent reports its facts", func(m *manager) bool { return m.cleanliness != nil })
-	r.changeAddress(t, "192.0.2.2")
-	r.manager.await(t, "the agent reports the new address", func(m *manager) bool {
-		last := m.reports[len(m.reports)-1]
-		return len(last.Addresses) == 1 && last.Addresses[0].Address == "192.0.2.2" && last.Inventory == nil
+	r.manager.await(t, "a long poll is open", taken)
+	// A change of the address makes the host reconnect, and the first answer over the new
+	// connection makes it report everything again. So no poll is answered.
+	answer := make(chan struct{})
+	t.Cleanup(func() { close(answer) })
+	r.manager.set(func(m *manager) {
+		m.refuse = func(path string) *protocol.Problem {
+			if path == protocol.PathPlan {
+				<-answer
+			}
+			return nil
+		}
 	})
+	for _, address := range []string{"192.0.2.2", "192.0.2.3"} {
+		r.changeAddress(t, address)
+		r.manager.await(t, "the agent reports the new address", hasReported(address))
+	}
+	r.manager.mu.Lock()
+	defer r.manager.mu.Unlock()
+	if last := r.manager.reports[len(r.manager.reports)-1]; last.Inventory != nil || last.Cleanliness != nil || last.Hello != nil {
+		t.Errorf("reported what has not changed: %+v", last)
+	}
+}
+
+// hasReported is a condition: the host has reported this address.
+func hasReported(address string) func(*manager) bool {
+	return func(m *manager) bool {
+		return slices.ContainsFunc(m.reports, func(report protocol.Report) bool {
+			return len(report.Addresses) == 1 && report.Addresses[0].Address == address
+		})
+	}
 }

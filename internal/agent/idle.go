@@ -16,16 +16,21 @@ func (l *operationLoop) idle(ctx context.Context) error {
 		return err
 	}
 	defer l.work.raiseAfter(ctx, l.clock, again)()
-	if providerID := l.unsetProviderID(); providerID != "" {
+	// A plan that comes from now on raises work. This one may be newer than the one that
+	// had no operation: what it desires apart from its operation waits for that.
+	plan := l.store.Plan()
+	if _, found := l.next(plan); found {
+		return nil
+	}
+	if providerID := l.unsetProviderID(plan.Desired.ProviderID); providerID != "" {
 		l.setProviderID(ctx, providerID)
 		return nil
 	}
-	return l.updateAgent(ctx)
+	return l.updateAgent(ctx, plan.Desired.Agent)
 }
 
 // unsetProviderID is the desired providerID; blank if the Node has it already.
-func (l *operationLoop) unsetProviderID() string {
-	desired := l.store.Plan().Desired.ProviderID
+func (l *operationLoop) unsetProviderID(desired string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if desired == l.currentProviderID {
@@ -61,7 +66,7 @@ func (l *operationLoop) recordProviderID(op state.Operation) {
 }
 
 // updateAgent makes the pinned release the agent's program, and waits for work.
-func (l *operationLoop) updateAgent(ctx context.Context) error {
+func (l *operationLoop) updateAgent(ctx context.Context, pinned *protocol.AgentRelease) error {
 	if l.updater == nil {
 		l.waitForWork(ctx, 0)
 		return nil
@@ -69,7 +74,7 @@ func (l *operationLoop) updateAgent(ctx context.Context) error {
 	var again time.Duration
 	var err error
 	done := runUntil(ctx, l.work, always, func(ctx context.Context) {
-		again, err = l.updater.Ensure(ctx, l.store.Plan().Desired.Agent, l.reporter.wake.raise)
+		again, err = l.updater.Ensure(ctx, pinned, l.reporter.wake.raise)
 	})
 	if err != nil || !done {
 		return err

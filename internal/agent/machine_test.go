@@ -35,6 +35,8 @@ type machine struct {
 	cannotClean []string
 	// goesDown is called by a reboot.
 	goesDown func()
+	// examined, if set, is called when the inventory is taken.
+	examined func()
 	// renamed, if set, is called between two polls, when a plan with a host name has come.
 	renamed func()
 }
@@ -51,6 +53,12 @@ func (m *machine) BootID() (string, error) { return m.bootID, nil }
 func (m *machine) LocalAddresses() []string { return nil }
 
 func (m *machine) Inventory(context.Context) (protocol.Inventory, error) {
+	m.mu.Lock()
+	examined := m.examined
+	m.mu.Unlock()
+	if examined != nil {
+		examined()
+	}
 	return protocol.Inventory{MachineID: "m"}, nil
 }
 

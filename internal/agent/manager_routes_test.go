@@ -129,10 +129,13 @@ func (m *manager) known() string {
 	return m.key
 }
 
-func (m *manager) heard(id string) protocol.OperationState {
+func (m *manager) heard(id string) protocol.OperationState { return m.outcome(id).State }
+
+// outcome returns the latest report of an operation.
+func (m *manager) outcome(id string) protocol.OperationReport {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.operations[id].State
+	return m.operations[id]
 }
 
 func (m *manager) report(w http.ResponseWriter, r *http.Request) {
@@ -146,6 +149,7 @@ func (m *manager) report(w http.ResponseWriter, r *http.Request) {
 		forgot := m.forgot[op.ID]
 		m.mu.Unlock()
 		if forgot {
+			m.set(func(m *manager) { m.unwanted++ })
 			problem(w, protocol.Problem{Type: protocol.ProblemNoOperation, Title: "No such operation", Status: http.StatusConflict})
 			return
 		}

@@ -66,8 +66,10 @@ type manager struct {
 	tokens      []string
 	// pending hosts are enrolled without being approved.
 	pending bool
-	// forgot are operations that the host's claim no longer names.
-	forgot map[string]bool
+	// forgot are operations that the host's claim no longer names; unwanted counts the
+	// reports that were refused for them.
+	forgot   map[string]bool
+	unwanted int
 	// refuse, if set, runs before any handler; the manager sends its problem.
 	refuse func(path string) *protocol.Problem
 	// retryAfter, if set, is the Retry-After header of refusals, in seconds.

@@ -51,7 +51,7 @@ type operationLoop struct {
 func (l *operationLoop) run(ctx context.Context) error {
 	backoff := newBackoff(l.random)
 	for ctx.Err() == nil {
-		op, found := l.next()
+		op, found := l.next(l.store.Plan())
 		if !found {
 			backoff.Reset()
 			if err := l.idle(ctx); err != nil {
@@ -75,14 +75,13 @@ func (l *operationLoop) run(ctx context.Context) error {
 
 // isDue reports whether an operation is to be run or runs.
 func (l *operationLoop) isDue() bool {
-	_, found := l.next()
+	_, found := l.next(l.store.Plan())
 	return found
 }
 
 // next returns the operation to run. A reset that failed is retried until it succeeds
 // or the plan wants another one.
-func (l *operationLoop) next() (state.Operation, bool) {
-	plan := l.store.Plan()
+func (l *operationLoop) next(plan state.Plan) (state.Operation, bool) {
 	for _, op := range l.store.Operations() {
 		if !op.Done() {
 			isReplaced := op.State == protocol.StateFailed && plan.Operation != nil &&
@@ -157,15 +156,16 @@ func (l *operationLoop) execute(ctx context.Context, op state.Operation) (retryO
 		l.log.Warn("An operation must be retried", "id", op.ID, "error", err)
 		return true, nil
 	}
+	// One report has the result and the state of the host after the operation: the
+	// manager must never see a host as not clean whose reset has succeeded.
+	release := l.reporter.withhold(op)
+	defer release()
 	if err := l.recordResult(op, result); err != nil {
 		return false, err
 	}
 	l.cleanup(op, runner)
 	l.recordProviderID(op)
-	// One report has the result and the state of the host after the operation: the
-	// manager must never see a host as not clean whose reset has succeeded.
 	l.afterOperation(ctx)
-	l.reporter.wake.raise()
 	return result.State == protocol.StateFailed && op.Type == protocol.OperationReset, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/probe"
@@ -87,6 +88,10 @@ type endpointProbing struct {
 	log      *slog.Logger
 	// targetChanged ends the probes of the former target.
 	targetChanged signal
+
+	// retargeting makes what is desired and the target that follows from it one step, so
+	// that the later of two calls of retarget decides.
+	retargeting sync.Mutex
 }
 
 // retarget probes what the plan desires now.
@@ -94,6 +99,8 @@ func (p *endpointProbing) retarget() {
 	if p.prober == nil || p.endpoint.applier == nil {
 		return
 	}
+	p.retargeting.Lock()
+	defer p.retargeting.Unlock()
 	var next probeTarget
 	if endpoint, _ := p.endpoint.desired(); endpoint != nil && endpoint.Probe {
 		next = probeTarget{endpoint.Host, endpoint.Port}

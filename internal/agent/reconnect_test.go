@@ -100,6 +100,23 @@ func TestRepeatsAStepThatWasNotReported(t *testing.T) {
 	r.manager.await(t, "the bootstrap succeeded", ended("a", protocol.StateSucceeded))
 }
 
+// The manager no longer asks about the operation that runs: an administrator has removed the
+// host's claim. It refuses the step with everything else that is in the same report.
+func TestUnwantedStepBlocksNoFacts(t *testing.T) {
+	r := newRig(t)
+	r.clock.ticks = make(chan struct{})
+	r.hold = make(chan struct{})
+	r.start()
+	r.manager.want(bootstrapOf("a"), protocol.Desired{})
+	<-r.started
+	r.manager.set(func(m *manager) { m.forgot = map[string]bool{"a": true} })
+	r.clock.ticks <- struct{}{}
+	r.manager.await(t, "the step is refused", func(m *manager) bool { return m.unwanted > 0 })
+	r.changeAddress(t, "192.0.2.9")
+	r.manager.await(t, "the new address is reported", hasReported("192.0.2.9"))
+	close(r.hold)
+}
+
 // What the former manager acknowledges late says nothing about what the next one knows.
 func TestLateAnswerOfTheFormerManager(t *testing.T) {
 	r := newRig(t)

@@ -36,6 +36,8 @@ type reporter struct {
 	mu sync.Mutex
 	// round counts the calls of startOver.
 	round int
+	// withheld is the operation whose result waits for an observation of the host.
+	withheld state.Operation
 	// repeats are acknowledged results that the manager asks for again.
 	repeats []state.Operation
 	// reportedUpdate is the last AgentUpdate that the manager has acknowledged.
@@ -84,6 +86,8 @@ func (r *reporter) reportOnce(ctx context.Context) (isSent bool, err error) {
 	}
 	round := r.currentRound()
 	var report protocol.Report
+	// A result is older than the facts that are reported with it.
+	results, repeats := r.results()
 	observed, sent := r.facts.addChanges(&report, r.clock.Now())
 	if sent.hello {
 		hello := r.hello()
@@ -92,17 +96,17 @@ func (r *reporter) reportOnce(ctx context.Context) (isSent bool, err error) {
 	report.AgentUpdate = r.unreportedUpdate(sent.hello)
 	hasFacts := report.AgentUpdate != nil || report.Hello != nil || report.Inventory != nil || report.Addresses != nil ||
 		report.Cleanliness != nil || report.Endpoint != nil
-	results, repeats := r.results()
-	for _, op := range append(results, repeats...) {
+	for _, op := range slices.Concat(results, repeats) {
 		report.Operations = append(report.Operations, op.Report())
 	}
-	if running, isDue := r.running.take(); isDue {
+	running, hasStep := r.running.take()
+	if hasStep {
 		report.Operations = append(report.Operations, running)
 	}
 	if !hasFacts && len(report.Operations) == 0 {
 		return false, nil
 	}
-	err = r.send(ctx, report, hasFacts)
+	err = r.send(ctx, report, hasFacts, hasStep)
 	switch {
 	case client.IsProblem(err, protocol.ProblemNoOperation) && len(report.Operations) > 0:
 		return true, r.reportEach(ctx, round, results, repeats)
@@ -118,11 +122,11 @@ func (r *reporter) reportOnce(ctx context.Context) (isSent bool, err error) {
 	return true, r.acknowledge(round, results, len(repeats))
 }
 
-// send sends a report. If that fails, the step of the running operation becomes due again,
-// except if the manager rejects a report without facts: it would reject the step again.
-func (r *reporter) send(ctx context.Context, report protocol.Report, hasFacts bool) error {
+// send sends a report. If that fails, the step in it becomes due again, unless the manager
+// has refused it.
+func (r *reporter) send(ctx context.Context, report protocol.Report, hasFacts, hasStep bool) error {
 	err := r.manager.Client().Report(ctx, report)
-	if err != nil && (hasFacts || !isRejected(err)) {
+	if hasStep && err != nil && !isStepRefused(err, hasFacts, len(report.Operations) > 1) {
 		r.running.repeat()
 	}
 	return err
@@ -200,16 +204,31 @@ func (r *reporter) reportEach(ctx context.Context, round int, results, repeats [
 	return nil
 }
 
+// withhold keeps the result of an operation back until release is called.
+func (r *reporter) withhold(op state.Operation) (release func()) {
+	set := func(op state.Operation) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.withheld = op
+	}
+	set(op)
+	return func() {
+		set(state.Operation{})
+		r.wake.raise()
+	}
+}
+
 // results returns unacknowledged results and results to repeat, at most maxResults in
 // total.
 func (r *reporter) results() (results, repeats []state.Operation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, op := range r.store.Operations() {
-		if op.Reportable() && len(results) < maxResults {
+		isWithheld := op.Type == r.withheld.Type && op.ID == r.withheld.ID
+		if op.Reportable() && !isWithheld && len(results) < maxResults {
 			results = append(results, op)
 		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	return results, slices.Clone(r.repeats[:min(len(r.repeats), maxResults-len(results))])
 }
 
@@ -247,6 +266,16 @@ func (r *reporter) unreportedUpdate(repeat bool) *protocol.AgentUpdate {
 	// Unless this report is acknowledged, the manager may know this state or the former one.
 	r.reportedUpdate = nil
 	return &update
+}
+
+// isStepRefused reports whether err, the answer to a report of the running step, is about
+// that step: the report had nothing else that the manager may have refused. A step that
+// was refused is not reported again.
+func isStepRefused(err error, hasFacts, hasResults bool) bool {
+	if client.IsProblem(err, protocol.ProblemNoOperation) {
+		return !hasResults
+	}
+	return isRejected(err) && !hasFacts && !hasResults
 }
 
 // isRejected reports whether the manager will reject the same report again.

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
@@ -46,6 +47,45 @@ func TestResetGoesOnAfterTheReboot(t *testing.T) {
 	r.manager.await(t, "the next bootstrap succeeded", ended("c", protocol.StateSucceeded))
 }
 
+// Other reports may be sent while the host is observed after an operation. None of them says
+// that the reset has succeeded before one says that the host is clean.
+func TestReportsTheResultWithTheStateAfterIt(t *testing.T) {
+	r := newRig(t)
+	r.dirty = []string{"file /etc/kubernetes/kubelet.conf"}
+	r.start()
+	r.manager.await(t, "the manager knows all facts", full)
+	r.manager.await(t, "a long poll is open", taken)
+	observing, observed := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	r.mu.Lock()
+	r.examined = func() {
+		once.Do(func() {
+			close(observing)
+			<-observed
+		})
+	}
+	r.mu.Unlock()
+	r.manager.want(resetOf("b"), protocol.Desired{})
+	<-observing
+	r.changeAddress(t, "192.0.2.9")
+	r.manager.await(t, "the new address is reported", hasReported("192.0.2.9"))
+	close(observed)
+	r.manager.await(t, "the reset succeeded", ended("b", protocol.StateSucceeded))
+	isClean := false
+	r.manager.mu.Lock()
+	defer r.manager.mu.Unlock()
+	for _, report := range r.manager.reports {
+		if report.Cleanliness != nil {
+			isClean = report.Cleanliness.Clean
+		}
+		for _, op := range report.Operations {
+			if op.State == protocol.StateSucceeded && !isClean {
+				t.Errorf("the host is reset and not clean: %+v", report)
+			}
+		}
+	}
+}
+
 func TestFailedResetIsReportedAndTriedAgain(t *testing.T) {
 	r := newRig(t)
 	r.cannotClean = []string{"interface cni0"}
@@ -53,7 +93,7 @@ func TestFailedResetIsReportedAndTriedAgain(t *testing.T) {
 	r.start()
 	r.manager.want(resetOf("b"), protocol.Desired{})
 	r.manager.await(t, "the reset failed", ended("b", protocol.StateFailed))
-	if message := r.manager.operations["b"].Message; !strings.Contains(message, "cni0") || !strings.Contains(message, "without a reboot") {
+	if message := r.manager.outcome("b").Message; !strings.Contains(message, "cni0") || !strings.Contains(message, "without a reboot") {
 		t.Errorf("message is %q", message)
 	}
 	r.mu.Lock()
@@ -100,7 +140,7 @@ func TestResetRetriesTheReboot(t *testing.T) {
 	r.bootID = "boot-2"
 	r.start()
 	r.manager.await(t, "the reset succeeded", ended("b", protocol.StateSucceeded))
-	if message := r.manager.operations["b"].Message; message != "" {
+	if message := r.manager.outcome("b").Message; message != "" {
 		t.Errorf("message is %q", message)
 	}
 }
