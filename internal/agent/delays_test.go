@@ -1,11 +1,13 @@
 package agent_test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"slices"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,6 +38,18 @@ func pauses(t *testing.T, r *rig, attempts int) []time.Duration {
 	return made
 }
 
+// unplug returns what plugs the host into the network again.
+func (r *rig) unplug() (plug func()) {
+	var isPlugged atomic.Bool
+	r.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if !isPlugged.Load() {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ENETUNREACH}
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}
+	return func() { isPlugged.Store(true) }
+}
+
 func refusingFor(p protocol.Problem, retryAfter string) func(*rig) {
 	return func(r *rig) {
 		r.manager.set(func(m *manager) {
@@ -50,7 +64,7 @@ func TestDelayDependsOnError(t *testing.T) {
 		prepare  func(*rig)
 		from, to time.Duration
 	}{
-		"no network":            {func(r *rig) { r.manager.server.Close() }, time.Second, 4 * time.Second},
+		"no network":            {func(r *rig) { r.unplug() }, time.Second, 4 * time.Second},
 		"busy":                  {refusing(protocol.Problem{Status: 503}), 20 * time.Second, time.Minute},
 		"busy with Retry-After": {refusingFor(protocol.Problem{Status: 503}, "5"), 5 * time.Second, 10 * time.Second},
 		"too many":              {refusingFor(protocol.Problem{Status: 429}, "5"), 25 * time.Second, 65 * time.Second},
@@ -91,29 +105,18 @@ func TestRetriesAfterRetryAfter(t *testing.T) {
 	}
 }
 
-// After the return of the listener, which stands for the network, the agent pauses only for
-// attempts that had failed before, and each of these pauses is short.
+// After the return of the network, the agent pauses only for attempts that had failed
+// before, and each of these pauses is short.
 func TestReconnectsWithinSeconds(t *testing.T) {
 	r := newRig(t)
-	address := r.manager.server.Listener.Addr().String()
 	pauses := make(chan time.Duration)
 	r.clock.waits = pauses
-	r.manager.server.Close()
+	plug := r.unplug()
 	r.start()
 	for range 20 {
 		<-pauses
 	}
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again := &httptest.Server{Listener: listener, EnableHTTP2: true, Config: &http.Server{Handler: http.HandlerFunc(r.manager.serve)}}
-	again.TLS = r.manager.server.TLS.Clone()
-	again.StartTLS()
-	t.Cleanup(func() {
-		again.CloseClientConnections()
-		again.Close()
-	})
+	plug()
 	var paused time.Duration
 	for {
 		r.manager.mu.Lock()
@@ -129,7 +132,7 @@ func TestReconnectsWithinSeconds(t *testing.T) {
 		}
 	}
 	if paused > 5*time.Second {
-		t.Errorf("the agent paused for %s after the listener was back", paused)
+		t.Errorf("the agent paused for %s after the network was back", paused)
 	}
 }
 

@@ -40,7 +40,7 @@ func TestBootstrapFailsWithoutItsFiles(t *testing.T) {
 	r.start()
 	r.manager.want(bootstrapOf("a"), withPod())
 	r.manager.await(t, "the bootstrap failed", ended("a", protocol.StateFailed))
-	if report := r.manager.operations["a"]; report.Step != "files" || report.Message != "not writing /etc/passwd" || len(r.scripts) > 0 {
+	if report := r.manager.outcome("a"); report.Step != "files" || report.Message != "not writing /etc/passwd" || len(r.scripts) > 0 {
 		t.Errorf("reported %+v, ran %v", report, r.scripts)
 	}
 }
@@ -77,7 +77,7 @@ func TestBootstrapWithFilesSurvivesEveryCrash(t *testing.T) {
 		r := newEndpointRig(t)
 		r.manager.want(bootstrapOf("a"), withPod())
 		r.runUntilEnded(t, "a", step, after)
-		ran, report := r.scripts["operations/bootstrap-a"], r.manager.operations["a"]
+		ran, report := r.scripts["operations/bootstrap-a"], r.manager.outcome("a")
 		if (ran != 1 || report.State != protocol.StateSucceeded) && (ran != 0 || report.Step != "runcmd") {
 			t.Errorf("the script ran %d times: %+v", ran, report)
 		}

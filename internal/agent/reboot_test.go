@@ -44,14 +44,14 @@ func TestRebootsANodeOnce(t *testing.T) {
 	r.bootID = "boot-2"
 	r.start()
 	r.manager.await(t, "the reboot succeeded", ended("b", protocol.StateSucceeded))
+	r.mu.Lock()
+	r.goesDown = nil
+	r.mu.Unlock()
 	// The plan names the finished bootstrap again.
 	r.manager.want(bootstrapOf("a"), node)
 	r.manager.want(rebootOf("b"), node)
 	r.manager.want(bootstrapOf("a"), node)
 	r.manager.want(resetOf("c"), protocol.Desired{})
-	r.mu.Lock()
-	r.goesDown = nil
-	r.mu.Unlock()
 	r.manager.await(t, "the reset succeeded", ended("c", protocol.StateSucceeded))
 	if r.scripts["operations/bootstrap-a"] != 1 {
 		t.Errorf("scripts ran: %v", r.scripts)
@@ -89,7 +89,7 @@ func TestRebootFailsAfterMaxAttempts(t *testing.T) {
 	if r.reboots != reboot.MaxAttempts {
 		t.Errorf("asked for a reboot %d times", r.reboots)
 	}
-	if message := r.manager.operations["b"].Message; !strings.Contains(message, "3 times") || !strings.Contains(message, "this host cannot reboot") {
+	if message := r.manager.outcome("b").Message; !strings.Contains(message, "3 times") || !strings.Contains(message, "this host cannot reboot") {
 		t.Errorf("message is %q", message)
 	}
 }
@@ -108,7 +108,7 @@ func TestRebootFailsAfterRestarts(t *testing.T) {
 	r.disk = r.disk.reborn(-1, false)
 	r.start()
 	r.manager.await(t, "the reboot failed", ended("b", protocol.StateFailed))
-	if message := r.manager.operations["b"].Message; r.reboots != reboot.MaxAttempts || !strings.Contains(message, "without a reboot") {
+	if message := r.manager.outcome("b").Message; r.reboots != reboot.MaxAttempts || !strings.Contains(message, "without a reboot") {
 		t.Errorf("asked %d times, message is %q", r.reboots, message)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"sync"
 	"testing"
@@ -58,8 +59,10 @@ type rig struct {
 	// real, if set, executes bootstrap data in folder.
 	real   executing
 	folder state.Files
-	log    slog.Handler
-	shown  func(connection.Status)
+	// dial, if set, connects to managers.
+	dial  func(ctx context.Context, network, address string) (net.Conn, error)
+	log   slog.Handler
+	shown func(connection.Status)
 	// with changes the options of the agent.
 	with func(*agent.Options)
 }
@@ -106,7 +109,7 @@ func (r *rig) agent() (*agent.Agent, error) {
 	}
 	manager, err := connection.New(connection.Options{
 		Store: store, Keys: r.keys, Servers: servers, TrustBundle: bundle, Source: "config", Now: r.clock.Now,
-		RotateAfter: r.rotate, Log: log,
+		RotateAfter: r.rotate, Log: log, Dial: r.dial,
 	})
 	if err != nil {
 		return nil, err

@@ -102,8 +102,7 @@ func TestAdoptsServersThatWork(t *testing.T) {
 	// A trust bundle that does not match the servers would disconnect the host.
 	_, wrong := serverCertificate(t, time.Now(), time.Now().Add(time.Hour))
 	r.manager.want(nil, protocol.Desired{Servers: []string{r.manager.server.URL}, TrustBundle: wrong})
-	polls := r.manager.count(&r.manager.polls)
-	r.manager.await(t, "the host keeps its working servers", func(m *manager) bool { return m.polls > polls })
+	r.manager.await(t, "the host keeps its working servers", taken)
 	r.manager.want(nil, protocol.Desired{Servers: []string{other.server.URL, r.manager.server.URL}, TrustBundle: bundle})
 	other.await(t, "the host polls the new server", func(m *manager) bool { return m.polls > 0 })
 	if err := stop(); err != nil {

@@ -123,13 +123,13 @@ func TestOperationsComeBeforeUpdates(t *testing.T) {
 	r := newRig(t)
 	r.hold = make(chan struct{})
 	u := newUpdater()
-	interrupted := make(chan struct{})
+	interrupted := make(chan struct{}, 1000)
 	u.ensure = func(ctx context.Context, release *protocol.AgentRelease, _ func()) (time.Duration, error) {
 		if release == nil {
 			return 0, nil
 		}
 		<-ctx.Done()
-		close(interrupted)
+		interrupted <- struct{}{}
 		return 0, nil
 	}
 	r.startWith(u)
@@ -142,6 +142,11 @@ func TestOperationsComeBeforeUpdates(t *testing.T) {
 	r.manager.want(bootstrapOf("a"), protocol.Desired{})
 	<-interrupted
 	<-r.started
+	// The plan that pins the release may also have interrupted a download, if that began
+	// when the plan was stored.
+	for len(u.asked) > 0 {
+		<-u.asked
+	}
 	r.manager.want(bootstrapOf("a"), protocol.Desired{Agent: &pinned})
 	r.manager.await(t, "the plan was taken", taken)
 	if asked := len(u.asked); asked != 0 {
