@@ -2,12 +2,14 @@ package probe_test
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,6 +91,69 @@ func TestDetectsADeathInTime(t *testing.T) {
 	r.servers[endpoint+":6443"].hangs.Store(false)
 	r.clock.pause(t)
 	r.await("the endpoint answers again", func(s probe.State) bool { return s.Endpoint.Result == probe.Answers })
+}
+
+// lingering is a connection to a server that hangs. It is not closed before the server has
+// answered the end of the TLS connection.
+type lingering struct {
+	net.Conn
+	server *server
+	// requests is how many the server had received before.
+	requests int32
+
+	ended  atomic.Bool
+	answer chan struct{}
+}
+
+// Write writes the end of the TLS connection last, after the request.
+func (c *lingering) Write(p []byte) (int, error) {
+	c.ended.Store(c.server.requests.Load() > c.requests)
+	return c.Conn.Write(p)
+}
+
+func (c *lingering) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.ended.Load() {
+		select {
+		case c.answer <- struct{}{}:
+		default:
+		}
+	}
+	return n, err
+}
+
+func (c *lingering) Close() error {
+	if c.ended.Load() {
+		<-c.answer
+	}
+	return c.Conn.Close()
+}
+
+// An answer that comes after the timeout is none. A server sees the end of the TLS connection
+// before the connection is closed, and may answer it.
+func TestAnswerAfterTheTimeout(t *testing.T) {
+	r := newRig(t)
+	at := r.servers[endpoint+":6443"]
+	r.wrap = func(c net.Conn) net.Conn {
+		if !at.hangs.Load() || c.RemoteAddr().String() != at.Listener.Addr().String() {
+			return c
+		}
+		return &lingering{Conn: c, server: at, requests: at.requests.Load(), answer: make(chan struct{}, 1)}
+	}
+	r.start()
+	r.await("both states are conclusive", conclusive)
+	at.hangs.Store(true)
+	for probe := range int32(20) {
+		r.clock.pause(t)
+		r.clock.pass(t, true, func() bool {
+			return at.requests.Load() == probe+2 && r.servers[local+":6443"].requests.Load() == probe+2 && r.clock.timeouts == 2*(probe+2)
+		})
+	}
+	r.await("the endpoint fails", func(s probe.State) bool { return s.Endpoint.Result == probe.Fails })
+	r.clock.pause(t)
+	if len(r.states) > 0 {
+		t.Errorf("it answers: %+v", <-r.states)
+	}
 }
 
 func TestReportsOnlyChanges(t *testing.T) {

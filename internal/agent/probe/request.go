@@ -151,6 +151,10 @@ func (p *Prober) get(ctx context.Context, target string, settings *tls.Config) o
 	}
 	// Only the status matters.
 	_ = response.Body.Close()
+	if ctx.Err() != nil {
+		// A server may answer the end of the connection.
+		return failed(context.Cause(ctx))
+	}
 	return answered(response.StatusCode)
 }
 

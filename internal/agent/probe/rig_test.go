@@ -247,6 +247,8 @@ type rig struct {
 	servers map[string]*server
 	dialled []string
 	states  chan probe.State
+	// wrap, if set, wraps the connections.
+	wrap func(net.Conn) net.Conn
 }
 
 func newRig(t *testing.T) *rig {
@@ -283,7 +285,11 @@ func (r *rig) dial(ctx context.Context, network, address string) (net.Conn, erro
 	if server == nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New(address + " refused")}
 	}
-	return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
+	c, err := (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
+	if err == nil && r.wrap != nil {
+		c = r.wrap(c)
+	}
+	return c, err
 }
 
 func (r *rig) listen(address string, s *server) {
