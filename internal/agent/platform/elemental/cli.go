@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 )
 
 // Limits of the CLI.
@@ -39,19 +40,15 @@ func labelOf(id string) string {
 
 // CLI runs the elemental program in PATH. The zero value is ready to use.
 type CLI struct {
-	// Timeout is the time limit of one run; zero means two hours.
-	Timeout time.Duration
+	// Clock times the runs; nil means the machine's clock.
+	Clock retry.Clock
 }
 
 // run runs a sub-command until it ends. Its error contains the last lines of the
 // output without secrets. When ctx ends, the program and its children are
 // terminated, and killed after killDelay.
 func (c CLI) run(ctx context.Context, environment []string, args ...string) error {
-	limit := c.Timeout
-	if limit == 0 {
-		limit = timeout
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it took more than %s", limit))
+	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), environment...)
@@ -76,6 +73,26 @@ func (c CLI) run(ctx context.Context, environment []string, args ...string) erro
 		err = errors.Join(err, errors.New(text))
 	}
 	return fmt.Errorf("running %s %s: %w", program, args[0], err)
+}
+
+// withTimeout is context.WithTimeout with the CLI's clock.
+func (c CLI) withTimeout(ctx context.Context) (context.Context, func()) {
+	clock := c.Clock
+	if clock == nil {
+		clock = retry.System{}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		if clock.Wait(ctx, timeout) == nil {
+			cancel(fmt.Errorf("it took more than %s", timeout))
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		<-over
+	}
 }
 
 // tail is a writer that keeps the last maxOutput bytes. It is safe for concurrent

@@ -137,13 +137,23 @@ func TestRollbackByAdministrator(t *testing.T) {
 	}
 }
 
+// clockUntil is a clock whose waits are over when the function returns.
+type clockUntil func()
+
+func (clockUntil) Now() time.Time { return time.Now() }
+
+func (c clockUntil) Wait(context.Context, time.Duration) error {
+	c()
+	return nil
+}
+
 func TestUpgradeTimeout(t *testing.T) {
 	r := newRig(t)
 	r.setBehavior("hang")
 	u := r.upgrader()
-	u.CLI.Timeout = 200 * time.Millisecond
+	u.CLI.Clock = clockUntil(func() { r.await("hangs") })
 	result, err := u.Run(t.Context(), upgradeTo(newImage), func(string) {})
-	if err != nil || result.State != protocol.StateFailed || !strings.Contains(result.Message, "it took more than 200ms") {
+	if err != nil || result.State != protocol.StateFailed || !strings.Contains(result.Message, "it took more than 2h0m0s") {
 		t.Errorf("got %+v, %v", result, err)
 	}
 	pid, err := os.ReadFile(filepath.Join(r.dir, "child"))
