@@ -24,8 +24,16 @@ const (
 
 var errLost = errors.New("the response was lost")
 
-// counts counts injected faults.
+// Every conflictEvery-th write meets a conflict, and the response to every lostEvery-th
+// successful one is lost.
+const (
+	conflictEvery = 10
+	lostEvery     = 20
+)
+
+// counts counts writes and injected faults.
 type counts struct {
+	writes, written         atomic.Int64
 	stalls, conflicts, lost atomic.Int64
 }
 
@@ -109,7 +117,7 @@ func (s unreliableStatus) Patch(ctx context.Context, o client.Object, p client.P
 }
 
 func (u unreliable) write(ctx context.Context, o client.Object, do func(context.Context) error) error {
-	if oneIn(10) {
+	if u.counts.writes.Add(1)%conflictEvery == 0 {
 		u.counts.conflicts.Add(1)
 		return apierrors.NewConflict(schema.GroupResource{Resource: "injected"}, o.GetName(), errors.New("injected"))
 	}
@@ -120,7 +128,7 @@ func (u unreliable) write(ctx context.Context, o client.Object, do func(context.
 	if err := do(ctx); err != nil {
 		return err
 	}
-	if oneIn(20) {
+	if u.counts.written.Add(1)%lostEvery == 0 {
 		u.counts.lost.Add(1)
 		return errLost
 	}

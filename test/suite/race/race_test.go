@@ -37,7 +37,7 @@ import (
 const (
 	workers = 10
 	// testTimeout is the timeout of the test on a busy machine.
-	testTimeout = 3 * time.Minute
+	testTimeout = 10 * time.Minute
 )
 
 // fleetSize is the number of machines and of hosts.

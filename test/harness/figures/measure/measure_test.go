@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +39,8 @@ func TestParseCPU(t *testing.T) {
 func TestProcess(t *testing.T) {
 	g := NewWithT(t)
 	p := Process(os.Getpid())
+	// The ballast must not take the place of garbage.
+	debug.FreeOSMemory()
 	before, err := p.Memory()
 	g.Expect(err).NotTo(HaveOccurred())
 	const size = 64 << 20
