@@ -53,6 +53,10 @@ if [[ $long == true ]]; then
 fi
 
 echo "==> Testing"
+# A program with the race detector waits a second before it exits, for races of what still
+# runs: minutes for a hundred packages and the programs that they start. With all cases it
+# does wait.
+export GORACE="atexit_sleep_ms=0 ${GORACE-}"
 go test -short "${race[@]}" -timeout 20m "$@" ./...
 # What only the manager of virtual hosts does.
 go test -short "${race[@]}" -tags simulation -run '^TestVirtualHosts' "$@" ./internal/address
