@@ -108,13 +108,24 @@ func (a *agent) operation(ctx context.Context) (protocol.Operation, error) {
 	}
 }
 
-// run polls until ctx ends, and reports success of each operation at once.
+// run reports facts, and polls until ctx ends. It reports success of each operation at once.
 func (a *agent) run(ctx context.Context) {
-	defer a.api.Close()
 	if a.start(ctx) != nil {
+		a.api.Close()
 		return
 	}
-	after, done := "", ""
+	done := ""
+	a.poll(ctx, func(op protocol.Operation) {
+		if op.ID != done && a.report(ctx, op, protocol.StateSucceeded) == nil {
+			done = op.ID
+		}
+	})
+}
+
+// poll polls until ctx ends, and calls do with the operation of each plan that has one.
+func (a *agent) poll(ctx context.Context, do func(protocol.Operation)) {
+	defer a.api.Close()
+	after := ""
 	for ctx.Err() == nil {
 		var p *protocol.Plan
 		if a.persist(ctx, func() (err error) {
@@ -123,9 +134,8 @@ func (a *agent) run(ctx context.Context) {
 		}) != nil || p == nil {
 			continue
 		}
-		after = p.Revision
-		if op := p.Operation; op != nil && op.ID != done && a.report(ctx, *op, protocol.StateSucceeded) == nil {
-			done = op.ID
+		if after = p.Revision; p.Operation != nil {
+			do(*p.Operation)
 		}
 	}
 }

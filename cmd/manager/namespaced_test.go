@@ -90,7 +90,9 @@ func (r *rig) startProcess(config *rest.Config, pod string) *processLog {
 	r.T.Helper()
 	log := &processLog{}
 	address := r.reserve()
-	cmd := exec.CommandContext(r.Ctx, os.Args[0], "--leader-elect", "--namespace="+r.Namespace,
+	// A leader whose requests are slow on a busy machine stays the leader.
+	cmd := exec.CommandContext(r.Ctx, os.Args[0], "--leader-elect", "--leader-elect-lease-duration=3m", "--leader-elect-renew-deadline=2m",
+		"--namespace="+r.Namespace,
 		"--diagnostics-address=127.0.0.1:0", "--health-addr=0", "--webhook-port=0",
 		"--agent-api-address="+address, "--agent-api-url="+r.url)
 	cmd.Env = append(os.Environ(), asManager+"=true", "KUBECONFIG="+r.kubeconfig(config), "POD_NAMESPACE="+defaultNamespace, "POD_NAME="+pod)

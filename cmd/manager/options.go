@@ -38,6 +38,9 @@ type options struct {
 	concurrency    concurrencyOptions
 	kubeVIP        kubeVIPOptions
 	agentAPI       agentAPIOptions
+
+	// shutdown bounds how long the manager takes to stop. No flag sets it.
+	shutdown time.Duration
 }
 
 type leaderElectionOptions struct {
@@ -76,7 +79,7 @@ type agentAPIOptions struct {
 	downloads       int
 }
 
-func newOptions() *options { return &options{logs: logs.NewOptions()} }
+func newOptions() *options { return &options{logs: logs.NewOptions(), shutdown: shutdownTimeout} }
 
 func (o *options) addFlags(fs *pflag.FlagSet) {
 	logsv1.AddFlags(o.logs, fs)

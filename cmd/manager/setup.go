@@ -108,7 +108,7 @@ func newManager(ctx context.Context, o *options) (ctrl.Manager, error) {
 		// claim is an optimistically locked write. The shutdown is bounded, because
 		// controller-runtime's queues can block during it.
 		LeaderElectionReleaseOnCancel: true,
-		GracefulShutdownTimeout:       new(shutdownTimeout),
+		GracefulShutdownTimeout:       &o.shutdown,
 		HealthProbeBindAddress:        o.healthAddr,
 		PprofBindAddress:              o.profiler,
 		Metrics:                       *metrics,
