@@ -14,7 +14,6 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
@@ -29,10 +28,10 @@ func start(t *testing.T, out io.Writer) *envtest.Environment {
 	t.Helper()
 	g := NewWithT(t)
 	env := envtest.Start(t, envtest.WithWebhooks())
-	mgr, err := ctrl.NewManager(env.Config, ctrl.Options{
-		Scheme: env.Scheme, WebhookServer: env.WebhookServer(), Metrics: server.Options{BindAddress: "0"},
-		Logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(out))),
-	})
+	options := env.ManagerOptions()
+	options.WebhookServer = env.WebhookServer()
+	options.Logger = textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(out)))
+	mgr, err := ctrl.NewManager(env.Config, options)
 	g.Expect(err).NotTo(HaveOccurred())
 	selectors, err := selector.NewCompiler()
 	g.Expect(err).NotTo(HaveOccurred())
@@ -51,6 +50,10 @@ func start(t *testing.T, out io.Writer) *envtest.Environment {
 	})
 	started := mgr.GetWebhookServer().StartedChecker()
 	g.Eventually(func() error { return started(nil) }).WithTimeout(time.Minute).Should(Succeed())
+	// The API server learns of the webhooks later than of other objects.
+	c, wrong := env.Client(t), newMachine(env.Namespace(t), bad)
+	g.Eventually(func() error { return c.Create(t.Context(), wrong.DeepCopy(), client.DryRunAll) }).WithTimeout(time.Minute).
+		Should(MatchError(ContainSubstring(misspelt)))
 	return env
 }
 

@@ -15,9 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/registration"
@@ -48,11 +46,9 @@ func (a *agents) Subscribe(f func()) (stop func()) { return a.changed.Add(f) }
 func TestChangesReachAllRegistrations(t *testing.T) {
 	g := NewWithT(t)
 	admin, namespace := env.Client(t), env.Namespace(t)
-	skip := true
-	mgr, err := ctrl.NewManager(env.Config, ctrl.Options{
-		Scheme: env.Scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &skip},
-		Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}}},
-	})
+	options := env.ManagerOptions()
+	options.Cache = cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}}}
+	mgr, err := ctrl.NewManager(env.Config, options)
 	g.Expect(err).NotTo(HaveOccurred())
 	ca, agents := &authority{}, &agents{}
 	ca.bundle.Store(new(bundle))

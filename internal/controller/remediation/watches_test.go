@@ -12,7 +12,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
@@ -74,7 +73,7 @@ func TestManager(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	f := newFixture(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	mgr, err := ctrl.NewManager(env.Config, ctrl.Options{Scheme: env.Scheme, Metrics: server.Options{BindAddress: "0"}})
+	mgr, err := ctrl.NewManager(env.Config, env.ManagerOptions())
 	f.Expect(err).NotTo(HaveOccurred())
 	f.Expect(index.Register(ctx, mgr.GetFieldIndexer())).To(Succeed())
 	f.reconciler.Client = mgr.GetClient()

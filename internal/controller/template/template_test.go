@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
@@ -236,10 +235,10 @@ func TestManager(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	f := newFixture(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	mgr, err := ctrl.NewManager(env.Config, ctrl.Options{Scheme: env.Scheme, Metrics: server.Options{BindAddress: "0"}})
+	mgr, err := ctrl.NewManager(env.Config, env.ManagerOptions())
 	f.Expect(err).NotTo(HaveOccurred())
 	f.reconciler.Client = mgr.GetClient()
-	f.Expect(f.reconciler.SetupWithManager(ctx, mgr, controller.Options{SkipNameValidation: new(true)})).To(Succeed())
+	f.Expect(f.reconciler.SetupWithManager(ctx, mgr, controller.Options{})).To(Succeed())
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
 	defer func() {

@@ -27,8 +27,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/enrolment"
@@ -67,12 +65,9 @@ type rig struct {
 func newRig(t *testing.T, change ...func(*server.Options)) *rig {
 	t.Helper()
 	r := &rig{WithT: NewWithT(t), t: t, namespace: env.Namespace(t), admin: env.Client(t)}
-	skip := true
-	mgr, err := ctrl.NewManager(env.Config, ctrl.Options{
-		Scheme: env.Scheme, Metrics: metricsserver.Options{BindAddress: "0"},
-		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{r.namespace: {}}},
-		Controller: config.Controller{SkipNameValidation: &skip},
-	})
+	managed := env.ManagerOptions()
+	managed.Cache = cache.Options{DefaultNamespaces: map[string]cache.Config{r.namespace: {}}}
+	mgr, err := ctrl.NewManager(env.Config, managed)
 	r.Expect(err).NotTo(HaveOccurred())
 	r.Expect(index.Register(t.Context(), mgr.GetFieldIndexer())).To(Succeed())
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

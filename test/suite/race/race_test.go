@@ -19,10 +19,8 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
@@ -151,13 +149,7 @@ func makeMachine(ctx context.Context, c client.Client, namespace, name string) e
 // startManager starts a manager with its own stale cache, and returns a function that stops it.
 func startManager(ctx context.Context, f *controllertest.Fixture, n *counts) (stop func()) {
 	f.T.Helper()
-	mgr, err := ctrl.NewManager(withStaleCache(env.Config, n), ctrl.Options{
-		Scheme:  env.Scheme,
-		Metrics: metricsserver.Options{BindAddress: "0"},
-		// The priority queue of controller-runtime v0.24 may deadlock when it is shut down
-		// while items are ready.
-		Controller: config.Controller{SkipNameValidation: new(true), UsePriorityQueue: new(false)},
-	})
+	mgr, err := ctrl.NewManager(withStaleCache(env.Config, n), env.ManagerOptions())
 	f.Expect(err).NotTo(HaveOccurred())
 	f.Expect(index.Register(ctx, mgr.GetFieldIndexer())).To(Succeed())
 	c := unreliable{mgr.GetClient(), n}
