@@ -41,6 +41,9 @@ func startBlocked(t *testing.T, atOnce int) (h *harness, creating *atomic.Int32,
 	return h, creating, release
 }
 
+// limiterTimeout is how long an enrolment waits for a slot.
+const limiterTimeout = 15 * time.Second
+
 // waiting waits until that many enrolments wait for a slot. Each has a timer, like the server's
 // queue of timed calls.
 func (h *harness) waiting(enrolments int) {
@@ -71,16 +74,10 @@ func TestThreat15_EnrolmentsAreBounded(t *testing.T) {
 	}
 	g.Eventually(creating.Load, eventually, often).Should(BeEquivalentTo(atOnce))
 	enrol()
+	h.waiting(1)
+	h.step(limiterTimeout)
 	var got answer
-	g.Eventually(func() bool {
-		h.step(time.Second)
-		select {
-		case got = <-answers:
-			return true
-		default:
-			return false
-		}
-	}, eventually, often).Should(BeTrue())
+	g.Eventually(answers, eventually).Should(Receive(&got))
 	g.Expect(got.status).To(Equal(http.StatusServiceUnavailable))
 	g.Expect(got.header.Get("Retry-After")).To(Equal("5"))
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
+	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
@@ -28,8 +29,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/enrolment"
@@ -112,27 +111,22 @@ func startAcross(tb testing.TB, namespaces []string, clock *clocktesting.FakeClo
 	}
 	tokens, err := labels.NewRequirement(infrav1.RegistrationLabel, selection.Exists, nil)
 	h.must(err)
-	off := false
-	skip := true
-	mgr, err := ctrl.NewManager(env.Config, ctrl.Options{
-		Scheme: env.Scheme,
-		BaseContext: func() context.Context {
-			return ctrl.LoggerInto(context.Background(), funcr.NewJSON(h.logs.line, funcr.Options{Verbosity: 10}))
-		},
-		Metrics: metricsserver.Options{BindAddress: "0"},
-		Cache: cache.Options{
-			DefaultNamespaces: watched,
-			ByObject:          map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: labels.NewSelector().Add(*tokens)}},
-		},
-		Controller: config.Controller{SkipNameValidation: &skip, UsePriorityQueue: &off},
-		NewClient: func(config *rest.Config, options client.Options) (client.Client, error) {
-			c, err := client.NewWithWatch(config, options)
-			if err != nil {
-				return nil, err
-			}
-			return interceptor.NewClient(c, h.writes.funcs()), nil
-		},
-	})
+	managed := env.ManagerOptions()
+	managed.BaseContext = func() context.Context {
+		return ctrl.LoggerInto(context.Background(), funcr.NewJSON(h.logs.line, funcr.Options{Verbosity: 10}))
+	}
+	managed.Cache = cache.Options{
+		DefaultNamespaces: watched,
+		ByObject:          map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: labels.NewSelector().Add(*tokens)}},
+	}
+	managed.NewClient = func(config *rest.Config, options client.Options) (client.Client, error) {
+		c, err := client.NewWithWatch(config, options)
+		if err != nil {
+			return nil, err
+		}
+		return interceptor.NewClient(c, h.writes.funcs()), nil
+	}
+	mgr, err := ctrl.NewManager(env.Config, managed)
 	h.must(err)
 	h.must(index.Register(tb.Context(), mgr.GetFieldIndexer()))
 	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
@@ -143,7 +137,7 @@ func startAcross(tb testing.TB, namespaces []string, clock *clocktesting.FakeClo
 	options := server.Options{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Informers: mgr.GetCache(), Authority: ca,
 		Recorder: h.recorder, Metrics: h.metrics, Clock: h.clock,
-		Listener: listener, URL: h.url, Namespace: namespace,
+		Listener: listener, URL: h.url, Namespace: namespace, HandshakeTimeout: eventually,
 	}
 	for _, f := range change {
 		f(&options)
@@ -164,17 +158,19 @@ func startAcross(tb testing.TB, namespaces []string, clock *clocktesting.FakeClo
 			select {
 			case err := <-done:
 				h.must(err)
-			case <-time.After(time.Minute):
+			case <-time.After(5 * time.Minute):
 				tb.Error("the manager did not stop")
 			}
-			if err := goleak.Find(leaks, goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+			// Connections of the test's own agents may stay open.
+			ignored := []goleak.Option{
+				leaks, goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
 				goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
 				goleak.IgnoreAnyFunction("net/http.(*http2clientConnReadLoop).run"),
 				goleak.IgnoreAnyFunction("net/http.(*http2ClientConn).readLoop"),
 				goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*ClientConn).readLoop"),
-				goleak.IgnoreTopFunction("k8s.io/client-go/util/workqueue.(*Typed[...]).updateUnfinishedWorkLoop")); err != nil {
-				tb.Error(err)
+				goleak.IgnoreTopFunction("k8s.io/client-go/util/workqueue.(*Typed[...]).updateUnfinishedWorkLoop"),
 			}
+			NewWithT(tb).Eventually(func() error { return goleak.Find(ignored...) }, eventually, often).Should(Succeed())
 		})
 	}
 	tb.Cleanup(h.stop)

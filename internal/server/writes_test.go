@@ -137,7 +137,7 @@ func TestThreat44_ReportsThatCanNotBeWritten(t *testing.T) {
 	rogue := h.agent()
 	g.Expect(rogue.enrol(token).status).To(Equal(http.StatusOK))
 	report := func(boot int) int {
-		h.clock.Step(time.Second)
+		h.step(time.Second)
 		return rogue.report(protocol.Report{Hello: &protocol.Hello{BootID: fmt.Sprint(boot)}}).status
 	}
 	for boot := 0; report(boot) == http.StatusNoContent; boot++ {
