@@ -2,6 +2,7 @@ package manifests_test
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"testing"
 	"time"
@@ -105,7 +106,22 @@ func requireAuditWebhook(t *testing.T) {
 		if err := env.Client(t).Delete(context.Background(), configuration); err != nil {
 			t.Errorf("removing the webhook: %v", err)
 		}
+		awaitNoWebhooks(t)
 	})
+}
+
+// awaitNoWebhooks waits until the API server calls no webhook any more. It learns of removed ones
+// late, and other tests write objects that the webhooks validate.
+func awaitNoWebhooks(t *testing.T) {
+	t.Helper()
+	admin, meta := env.Client(t), metav1.ObjectMeta{GenerateName: "test-", Namespace: env.Namespace(t)}
+	NewWithT(t).Eventually(func() error {
+		host := &infrav1.ElementalHost{ObjectMeta: meta, Spec: infrav1.ElementalHostSpec{Approval: infrav1.ApprovalApproved}}
+		return errors.Join(
+			admin.Create(context.Background(), host, client.DryRunAll),
+			admin.Create(context.Background(), &infrav1.ElementalMachine{ObjectMeta: meta}, client.DryRunAll),
+		)
+	}).WithTimeout(time.Minute).Should(Succeed())
 }
 
 // clientAs returns an administrator's client with the name of another user.

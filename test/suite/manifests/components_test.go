@@ -32,6 +32,7 @@ func TestComponents(t *testing.T) {
 		if err := env.Client(t).DeleteAllOf(context.Background(), hooks); err != nil {
 			t.Errorf("removing webhooks: %v", err)
 		}
+		awaitNoWebhooks(t)
 	})
 	for name, values := range map[string]map[string]string{
 		"defaults": nil,
