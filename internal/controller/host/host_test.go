@@ -102,7 +102,7 @@ func TestConditionsOfAHostWithoutStatus(t *testing.T) {
 	f.Expect(f.Admin.Create(f.Ctx, h)).To(Succeed())
 	f.reconcile(h)
 	f.Expect(h.Status.Conditions).To(BeEmpty(), "the enrolment writes the first status of a new host")
-	f.Clock.Step(time.Minute)
+	f.Clock.SetTime(h.CreationTimestamp.Add(time.Minute))
 	f.reconcile(h)
 	f.ExpectCondition(h, infrav1.ConnectedCondition, no, infrav1.NeverConnectedReason)
 	f.ExpectCondition(h, infrav1.CleanCondition, metav1.ConditionUnknown, infrav1.NotReportedReason)
@@ -267,7 +267,7 @@ func TestWatchFilter(t *testing.T) {
 	f.reconciler.WatchFilter = "mine"
 	h := &infrav1.ElementalHost{ObjectMeta: f.Meta("h1")}
 	f.Expect(f.Admin.Create(f.Ctx, h)).To(Succeed())
-	f.Clock.Step(time.Minute)
+	f.Clock.SetTime(h.CreationTimestamp.Add(time.Minute))
 	f.reconcile(h)
 	f.Expect(h.Status.Conditions).To(BeEmpty())
 	controllertest.Change(f.Fixture, h, func(h *infrav1.ElementalHost) { h.Labels = map[string]string{clusterv1.WatchLabel: "mine"} })

@@ -115,6 +115,7 @@ func TestPreventedReset(t *testing.T) {
 		h.Annotations = map[string]string{infrav1.PreventResetAnnotation: "evidence"}
 	})
 	f.Delete(machine)
+	f.setTimeOfDeletion(machine)
 	f.reconcile(machine)
 	f.Expect(f.reconcile(machine).RequeueAfter).To(BeZero())
 	f.Expect(f.ExpectCondition(machine, infrav1.ReadyCondition, no, infrav1.ResetPreventedReason).Message).To(ContainSubstring(infrav1.PreventResetAnnotation))
