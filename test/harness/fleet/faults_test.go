@@ -51,6 +51,7 @@ func TestFleetSurvives(t *testing.T) {
 		HaveField("Boots", BeNumerically(">", 25)), HaveField("Crashes", BeNumerically(">", 5)), HaveField("Cuts", BeNumerically(">", 5)),
 	))
 	r.Expect(f.SetFaults(fleet.Faults{})).To(Succeed())
+	// A connection may fall silent before its first answer, also a minute from now.
 	r.Eventually(func() int { return f.Figures().Connected() }, 2*soon, often).Should(Equal(20))
 	list := &infrav1.ElementalHostList{}
 	r.Expect(r.admin.List(t.Context(), list)).To(Succeed())

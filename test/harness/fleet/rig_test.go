@@ -46,7 +46,9 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	soon  = time.Minute
+	// soon is longer than an agent takes to find out, without a word from the other side, that
+	// its connection is dead.
+	soon  = 5 * time.Minute
 	often = 10 * time.Millisecond
 )
 
