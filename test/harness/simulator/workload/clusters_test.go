@@ -211,11 +211,12 @@ func TestRefusedAndCutOff(t *testing.T) {
 	reach := func(from netip.Addr) (codes []int) {
 		codes = append(codes, c.ready(m, from), 0)
 		if conn, err := dialer(from).DialContext(t.Context(), "tcp", netip.AddrPortFrom(m.Address, 2379).String()); err == nil {
-			// A refused client is connected for a moment.
-			_ = conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
-			if _, err := conn.Read(make([]byte, 1)); os.IsTimeout(err) {
+			// A refused client is connected for a moment. A server that is reached shows its certificate.
+			_ = conn.SetDeadline(time.Now().Add(soon))
+			_ = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(tls.ConnectionState) error {
 				codes[1] = 1
-			}
+				return nil
+			}}).HandshakeContext(t.Context())
 			_ = conn.Close()
 		}
 		return codes

@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	soon  = 30 * time.Second
+	soon  = 2 * time.Minute
 	often = 10 * time.Millisecond
 	token = "abcdef.0123456789abcdef"
 	// etcdTimeout bounds connecting to etcd and each call.

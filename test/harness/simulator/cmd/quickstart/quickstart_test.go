@@ -72,7 +72,7 @@ func (q *trial) nothingIsLeft() {
 			}
 		}
 		return left
-	}, 10*time.Second, 100*time.Millisecond).Should(BeEmpty())
+	}, time.Minute, 100*time.Millisecond).Should(BeEmpty())
 }
 
 func TestQuickstart(t *testing.T) {
