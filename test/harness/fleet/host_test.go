@@ -52,8 +52,7 @@ func TestLife(t *testing.T) {
 
 	r.change(h, func(o *infrav1.ElementalHost) { o.Spec.Claim.Phase = infrav1.ClaimReleasing })
 	r.Expect(r.ended(h, infrav1.OperationReset, "m1").State).To(Equal(infrav1.OperationSucceeded))
-	// The next report may say so.
-	r.Eventually(func() infrav1.CleanlinessState { return r.object(h).Status.Cleanliness.State }, soon, often).Should(Equal(infrav1.CleanlinessClean))
+	r.Expect(r.object(h).Status.Cleanliness.State).To(Equal(infrav1.CleanlinessClean))
 	r.Expect(s.log()).To(Equal([]string{
 		"bootstrap data cloud-config as " + h.Status().Hostname, "bootstrapped", "halt", "boot", "halt", "boot", "halt", "halt", "remove",
 	}))
