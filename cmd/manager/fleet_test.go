@@ -156,7 +156,7 @@ func (r *rig) declare(ctx context.Context, name string, labels map[string]string
 // ends: otherwise its host would be disconnected in the middle of another test.
 func (r *rig) testWrites(polling context.Context, t *testing.T) {
 	g := NewWithT(t)
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	ctx, cancel := context.WithTimeout(polling, soon)
 	defer cancel()
 	a, err := r.declare(ctx, "counted", map[string]string{"for": "counting"})
 	g.Expect(err).NotTo(HaveOccurred())

@@ -146,7 +146,7 @@ func (l *operationLoop) execute(ctx context.Context, op state.Operation) (retryO
 	result, err := l.runSupersedable(ctx, runner, op)
 	switch {
 	case ctx.Err() != nil:
-		return false, nil //nolint:nilerr // the agent is being stopped
+		return false, nil
 	case state.IsWriteError(err):
 		return false, err
 	case errors.Is(err, operation.ErrNothingDone) && !l.isWanted(op):
