@@ -133,6 +133,23 @@ func TestThreat36_ForeignAddress(t *testing.T) {
 	}
 }
 
+// As soon as one control-plane host does not reach the endpoint, all are asked: their earlier
+// reports may be outdated. Workers are not, and nobody is while all is well.
+func TestThreat42_AllAreAsked(t *testing.T) {
+	g := NewWithT(t)
+	asked := func(peer infrav1.ProbeResult) (names []string) {
+		for _, host := range failover.HostsToAsk(clusterOf(
+			reporting("endpoint-host", member, "10.0.0.1", yes, "10.0.0.1"), reporting("peer", member, "10.0.0.2", peer, "10.0.0.2"),
+			reporting("other", member, "10.0.0.3", yes, "10.0.0.3"), reporting("worker", worker, "10.0.0.4", no, "10.0.0.4"),
+		)) {
+			names = append(names, host.Name)
+		}
+		return names
+	}
+	g.Expect(asked(yes)).To(BeEmpty())
+	g.Expect(asked(no)).To(Equal([]string{"endpoint-host", "peer", "other"}))
+}
+
 // A report that its host no longer confirms neither moves an endpoint nor keeps it.
 func TestThreat42_OutdatedEvidence(t *testing.T) {
 	asked := time.Date(2026, 1, 1, 23, 59, 0, 0, time.UTC)

@@ -138,6 +138,7 @@ func TestThreat57_StrangersDoNotUseUpTheCostLimit(t *testing.T) {
 		infrav1.RejectedReason:        func(h *infrav1.ElementalHost) { h.Spec.Approval = infrav1.ApprovalRejected },
 		infrav1.IdentityClonedReason:  func(h *infrav1.ElementalHost) { h.Spec.Lock = &infrav1.HostLock{Reason: infrav1.LockCloned} },
 		infrav1.FencedReason:          func(h *infrav1.ElementalHost) { h.Spec.Fence = &infrav1.HostFence{Reason: "stolen"} },
+		infrav1.DeletingReason:        func(h *infrav1.ElementalHost) { h.DeletionTimestamp = new(metav1.NewTime(time.Unix(1000, 0))) },
 	}
 	for why, change := range strangers {
 		t.Run(why, func(t *testing.T) {

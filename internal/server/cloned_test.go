@@ -116,6 +116,18 @@ func TestThreat28_RolledBackState(t *testing.T) {
 	}))
 }
 
+// A machine is restored to a state with the current key, but with an earlier count of keys.
+func TestThreat28_CountOfKeys(t *testing.T) {
+	g := NewWithT(t)
+	h := start(t)
+	a := h.ready()
+	next := h.agent()
+	g.Expect(a.rotate(next, 1).status).To(Equal(http.StatusNoContent))
+	next.plan("")
+	g.Expect(next.rotate(h.agent(), 1).problem().Type).To(Equal(protocol.ProblemLocked))
+	h.expectLocked(a.name)
+}
+
 // A host that reboots, or has two polling processes, is not locked.
 func TestBootsOfOneHost(t *testing.T) {
 	g := NewWithT(t)

@@ -3,8 +3,8 @@ package server_test
 import (
 	"context"
 	"net/http"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,18 +18,37 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
 )
 
+// creations are the keys of the hosts that are being created.
+type creations struct {
+	mu   sync.Mutex
+	keys []string
+}
+
+func (c *creations) add(host *infrav1.ElementalHost) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.keys = append(c.keys, host.Spec.Identity.KeyFingerprint)
+}
+
+// all returns the keys in the order of their creations.
+func (c *creations) all() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.keys)
+}
+
 // startBlocked starts an API with a limit of concurrent enrolments, where the creation of
-// each host blocks until release is called. creating counts blocked creations.
-func startBlocked(t *testing.T, atOnce int) (h *harness, creating *atomic.Int32, release func()) {
+// each host blocks until release is called. creating has blocked creations.
+func startBlocked(t *testing.T, atOnce int) (h *harness, creating *creations, release func()) {
 	t.Helper()
-	creating = &atomic.Int32{}
+	creating = &creations{}
 	unblock := make(chan struct{})
 	h = start(t, func(o *server.Options) {
 		o.MaxEnrolments = atOnce
 		o.Client = interceptor.NewClient(o.Client.(client.WithWatch), interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
-				if _, isHost := obj.(*infrav1.ElementalHost); isHost {
-					creating.Add(1)
+				if host, isHost := obj.(*infrav1.ElementalHost); isHost {
+					creating.add(host)
 					<-unblock
 				}
 				return c.Create(ctx, obj, opts...)
@@ -72,7 +91,7 @@ func TestThreat15_EnrolmentsAreBounded(t *testing.T) {
 	for range atOnce {
 		enrol()
 	}
-	g.Eventually(creating.Load, eventually, often).Should(BeEquivalentTo(atOnce))
+	g.Eventually(creating.all, eventually, often).Should(HaveLen(atOnce))
 	enrol()
 	h.waiting(1)
 	h.step(limiterTimeout)
@@ -86,7 +105,7 @@ func TestThreat15_EnrolmentsAreBounded(t *testing.T) {
 		enrol()
 	}
 	h.waiting(more - 1)
-	g.Expect(creating.Load()).To(BeEquivalentTo(atOnce))
+	g.Expect(creating.all()).To(HaveLen(atOnce))
 	release()
 	for range atOnce + more - 1 {
 		g.Eventually(answers, eventually).Should(Receive(&got))
@@ -113,9 +132,11 @@ func TestThreat15_OneKeyOneEnrolment(t *testing.T) {
 	for range 5 {
 		enrol(repeating)
 	}
-	g.Eventually(creating.Load, eventually, often).Should(BeEquivalentTo(1))
-	enrol(h.agent())
-	g.Eventually(creating.Load, eventually, often).Should(BeEquivalentTo(2))
+	g.Eventually(creating.all, eventually, often).ShouldNot(BeEmpty())
+	other := h.agent()
+	enrol(other)
+	g.Eventually(creating.all, eventually, often).Should(HaveLen(2))
+	g.Expect(creating.all()).To(Equal([]string{repeating.fingerprint, other.fingerprint}))
 
 	enrol(h.agent())
 	h.waiting(1)

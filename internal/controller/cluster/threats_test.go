@@ -58,18 +58,28 @@ func TestThreat37_KubeconfigsOfOthers(t *testing.T) {
 	other.Expect(other.server("c-user-kubeconfig")).To(Equal("https://proxy.example.org:6443"))
 }
 
-// runningWith is a running cluster that a user gave the virtual IP address, with its
-// control-plane host.
-func runningWith(t *testing.T, address, subnet string) (*fixture, *infrav1.ElementalHost) {
-	t.Helper()
-	f := newFixture(t, kubeadm, func(c *clusterv1.Cluster, ec *infrav1.ElementalCluster) {
-		virtual(address, func(v *infrav1.EndpointVIP) { v.Distribution = infrav1.DistributionKubeadm })(c, ec)
-		ec.Spec.ControlPlaneEndpoint = infrav1.ControlPlaneEndpoint{Host: address, Port: 6443}
-		c.Status.Initialization.ControlPlaneInitialized = new(true)
+// runWith makes the cluster a running one that a user gave the virtual IP address. It returns
+// the control-plane host.
+func (f *fixture) runWith(address, subnet string) *infrav1.ElementalHost {
+	f.T.Helper()
+	controllertest.Change(f.Fixture, f.infra, func(c *infrav1.ElementalCluster) {
+		virtual(address, func(v *infrav1.EndpointVIP) { v.Distribution = infrav1.DistributionKubeadm })(nil, c)
+		c.Spec.ControlPlaneEndpoint = infrav1.ControlPlaneEndpoint{Host: address, Port: 6443}
 	})
+	controllertest.ChangeStatus(f.Fixture, f.cluster, func(c *clusterv1.Cluster) { c.Status.Initialization.ControlPlaneInitialized = new(true) })
 	f.controlPlane(nil)
-	h := f.host("a", "", nic("eth0", subnet), bound(infrav1.RoleControlPlane))
-	return f, h
+	return f.host("a", "", nic("eth0", subnet), bound(infrav1.RoleControlPlane))
+}
+
+// byAge returns two clusters that want the virtual IP address. The older one precedes by its
+// age, or by its name if both are of the same second.
+func byAge(t *testing.T, address string) (older, younger *fixture) {
+	t.Helper()
+	older, younger = newFixture(t, kubeadm, virtual(address)), newFixture(t, kubeadm, virtual(address))
+	if !older.infra.CreationTimestamp.Before(&younger.infra.CreationTimestamp) && older.Namespace > younger.Namespace {
+		return younger, older
+	}
+	return older, younger
 }
 
 // announces reports whether the host is told to announce its cluster's address.
@@ -83,7 +93,8 @@ func (f *fixture) announces(h *infrav1.ElementalHost) bool {
 // user writes into it: its hosts are not told to announce the address.
 func TestThreat41_RunningClusterTakesAnAddress(t *testing.T) {
 	const address = "10.20.15.100"
-	thief, host := runningWith(t, address, "10.20.15.2/24")
+	thief := newFixture(t, kubeadm, virtual(address))
+	host := thief.runWith(address, "10.20.15.2/24")
 	owner := newFixture(t, kubeadm, virtual(address))
 	owner.controlPlane(nil)
 	owner.host("a", "10.20.15.1", nic("eth0", "10.20.15.1/24"))
@@ -119,10 +130,7 @@ func TestThreat41_RunningClusterTakesAnAddress(t *testing.T) {
 // giving it as its endpoint.
 func TestThreat41_EndpointInSpecIsNoPrecedence(t *testing.T) {
 	const address = "10.20.16.100"
-	older, younger := newFixture(t, kubeadm, virtual(address)), newFixture(t, kubeadm, virtual(address))
-	if !older.infra.CreationTimestamp.Before(&younger.infra.CreationTimestamp) && older.Namespace > younger.Namespace {
-		older, younger = younger, older // the name decides between clusters of the same second
-	}
+	older, younger := byAge(t, address)
 	older.controlPlane(nil)
 	younger.controlPlane(nil)
 	younger.host("a", "10.20.16.2", nic("eth0", "10.20.16.2/24"))
@@ -143,10 +151,10 @@ func TestThreat41_EndpointInSpecIsNoPrecedence(t *testing.T) {
 // address gets it again, not an older one that only wants it.
 func TestThreat41_AddressAfterARestore(t *testing.T) {
 	const address = "10.20.17.100"
-	waiting := newFixture(t, kubeadm, virtual(address))
+	waiting, running := byAge(t, address)
 	waiting.controlPlane(nil)
 	waiting.host("a", "10.20.17.1", nic("eth0", "10.20.17.1/24"))
-	running, host := runningWith(t, address, "10.20.17.2/24")
+	host := running.runWith(address, "10.20.17.2/24")
 	waiting.reconcileUntilStable()
 	waiting.expectCondition(no, infrav1.VIPInUseReason, running.Namespace)
 	running.reconcileUntilStable()

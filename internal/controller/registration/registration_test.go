@@ -77,7 +77,8 @@ func TestRegistrationWithoutURL(t *testing.T) {
 	f.Expect(after).To(Equal(enrolment.AgentConfig{Servers: []string{"https://10.1.2.4:8443"}, TrustBundle: bundle + bundle, Token: before.Token}))
 }
 
-func TestTokenExpiresAndIsNotRenewed(t *testing.T) {
+// The plain token of an expired one is gone, and the registration makes no other.
+func TestThreat01_ExpiredTokenIsAHash(t *testing.T) {
 	f := newFixture(t, func(r *infrav1.ElementalRegistration) { r.Spec.Token = infrav1.TokenPolicy{TTLSeconds: 60, MaxUses: 5} })
 	result := f.reconcile()
 	f.Expect(result.RequeueAfter).To(BeNumerically("~", time.Minute, 2*time.Second))

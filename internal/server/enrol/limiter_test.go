@@ -2,12 +2,15 @@ package enrol
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/gomega"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
@@ -109,6 +112,24 @@ func TestThreat15_EnrolmentsOfOneSource(t *testing.T) {
 		g.Expect(s.source).To(Equal(greedy))
 		t.Cleanup(s.release)
 	}
+}
+
+// No caller waits for a slot for ever: an agent that is refused in time tries again.
+func TestThreat15_WaitForAnEnrolmentEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		l := newLimiter(clock.RealClock{}, 1, nil)
+		release, err := l.acquire(t.Context(), netip.Prefix{})
+		g.Expect(err).NotTo(HaveOccurred())
+		defer release()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		_, err = l.acquire(ctx, netip.Prefix{})
+		busy, ok := errors.AsType[*problem.Error](err)
+		g.Expect(ok).To(BeTrue(), "%v", err)
+		g.Expect(busy.Status).To(Equal(http.StatusServiceUnavailable))
+		g.Expect(l.waiting).To(BeEmpty())
+	})
 }
 
 func TestKeyLocksLockEachKey(t *testing.T) {

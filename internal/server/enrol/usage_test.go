@@ -115,7 +115,8 @@ func TestUsesDuringAWriteShareTheNextOne(t *testing.T) {
 	f.g.Expect(f.stored().Data).NotTo(HaveKey(enrolment.ConfigKey), "a used-up token is kept as a hash only")
 }
 
-func TestUseIsCountedAfterAConflict(t *testing.T) {
+// Another manager counts a use of the token between the read and the write of this one.
+func TestThreat02_UseCountedByAnotherManager(t *testing.T) {
 	f := newUsageFixture(t, 3)
 	f.beforePatch = func(n int) {
 		if n > 1 {
@@ -135,8 +136,14 @@ func TestUseIsCountedAfterAConflict(t *testing.T) {
 func TestUseOfAReplacedTokenIsRefused(t *testing.T) {
 	f := newUsageFixture(t, 3)
 	f.g.Expect(f.add(t.Context(), f.secret, identity.HashToken("former"), "sha256:0123456789abcdef")).To(MatchError(errNotUsable))
+	f.wait()
+}
+
+// The deletion of its Secret revokes a token at once, also while the cache has the Secret.
+func TestThreat01_SecretIsDeleted(t *testing.T) {
+	f := newUsageFixture(t, 3)
 	f.g.Expect(f.client.Delete(t.Context(), f.secret)).To(Succeed())
-	f.g.Expect(f.add(t.Context(), f.secret, f.hash, "sha256:0123456789abcdef")).To(MatchError(errNotUsable), "the Secret was deleted")
+	f.g.Expect(f.add(t.Context(), f.secret, f.hash, "sha256:0123456789abcdef")).To(MatchError(errNotUsable))
 	f.wait()
 }
 

@@ -1,11 +1,15 @@
 package listener
 
 import (
+	"context"
+	"crypto/tls"
 	"net"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 )
 
@@ -42,4 +46,22 @@ func TestComputingHandshakesAreBounded(t *testing.T) {
 	g.Expect(<-reached).To(Equal("first"))
 	group.Wait()
 	g.Expect(computing).To(BeEmpty())
+}
+
+// A handshake whose peer sends nothing ends, and leaves its place to others.
+func TestThreat15_SilentHandshakeEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		const timeout = 10 * time.Second
+		l := New(Options{
+			TLS: &tls.Config{MinVersion: tls.VersionTLS13}, Connections: newConnections(t, 8, 8), HandshakeTimeout: timeout, Logger: logr.Discard(),
+		})
+		inner, peer := net.Pipe()
+		defer func() { _ = peer.Close() }()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		began := time.Now()
+		g.Expect(l.handshake(ctx, l.connections.newConn(inner, l.computing))).To(BeNil())
+		g.Expect(time.Since(began)).To(Equal(timeout))
+	})
 }

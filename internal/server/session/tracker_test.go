@@ -152,3 +152,36 @@ func TestIntervalOfProgressBeginsWithTheWrite(t *testing.T) {
 		t.Errorf("due after a failed write: %v, %v", again, ok)
 	}
 }
+
+// A host has few polls open: of too many, the first expires.
+func TestThreat15_OpenPollsOfAHost(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture(t)
+	first := f.poll(g)
+	for range maxPolls - 1 {
+		g.Expect(f.poll(g).Expired()).To(BeFalse())
+	}
+	g.Expect(first.Expired()).To(BeFalse())
+	g.Expect(f.poll(g).Expired()).To(BeFalse())
+	g.Expect(first.Expired()).To(BeTrue())
+}
+
+// The requests of a host are limited, those of others are not affected.
+func TestThreat15_RequestsOfAHost(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture(t)
+	allow := func(host types.NamespacedName) bool {
+		_, ok := f.AllowRequest(host)
+		return ok
+	}
+	for range requestsBurst {
+		g.Expect(allow(host)).To(BeTrue())
+	}
+	g.Expect(allow(host)).To(BeFalse())
+	g.Expect(allow(types.NamespacedName{Namespace: "edge", Name: "host-2"})).To(BeTrue())
+	f.clock.Step(time.Second)
+	for range requestsPerSecond {
+		g.Expect(allow(host)).To(BeTrue())
+	}
+	g.Expect(allow(host)).To(BeFalse())
+}

@@ -15,10 +15,12 @@ const root = "../../.."
 
 // removal takes one mitigation away.
 type removal struct {
-	name    string
-	threat  int
-	pkg     string
-	changes []change
+	name   string
+	threat int
+	// mitigations are the parts of the guide that say what is removed.
+	mitigations []string
+	pkg         string
+	changes     []change
 }
 
 // change replaces text in a file.
@@ -70,13 +72,15 @@ func parse(text string) (r removal, err error) {
 				if r.threat, err = strconv.Atoi(value); err != nil {
 					return r, err
 				}
+			case "mitigation":
+				r.mitigations = append(r.mitigations, value)
 			case "package":
 				r.pkg = value
 			}
 		}
 	}
-	if r.threat == 0 || r.pkg == "" || len(r.changes) == 0 {
-		return r, errors.New("it has no threat, no package or no change")
+	if r.threat == 0 || len(r.mitigations) == 0 || r.pkg == "" || len(r.changes) == 0 {
+		return r, errors.New("it has no threat, no mitigation, no package or no change")
 	}
 	return r, nil
 }

@@ -27,6 +27,7 @@ func TestRemovals(t *testing.T) {
 			continue
 		}
 		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
 			output, err := withOverlay(t, r)
 			failed := noticed.FindAllStringSubmatch(output, -1)
 			switch {
@@ -89,8 +90,9 @@ func withOverlay(t *testing.T, r removal) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*testTimeout)
 	defer cancel()
-	// The timeout is that of the tests; vet would complain of what is not used any more.
-	cmd := exec.CommandContext(ctx, "go", "test", "-vet=off", "-count=1", "-overlay", name,
+	// The timeout is that of the tests; vet would complain of what is not used any more. The
+	// first failure is enough. Linking debug information takes longer than most of the tests.
+	cmd := exec.CommandContext(ctx, "go", "test", "-vet=off", "-count=1", "-failfast", "-ldflags=-w", "-overlay", name,
 		"-timeout", testTimeout.String(), "-run", fmt.Sprintf("^TestThreat%02d_", r.threat), r.pkg)
 	cmd.Dir = root
 	output, err := cmd.CombinedOutput()

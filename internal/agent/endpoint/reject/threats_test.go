@@ -27,3 +27,20 @@ func TestThreat40_RulesAreNotInjected(t *testing.T) {
 		}
 	}
 }
+
+// A script changes a table of the agent's own, and nothing of the host's rules.
+func TestThreat40_TableOfItsOwn(t *testing.T) {
+	t.Parallel()
+	script, _, err := reject.Script("10.0.0.1:6443", []netip.Addr{netip.MustParseAddr("10.0.0.2")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(script) {
+		if strings.Contains(line, "table ") && !strings.HasPrefix(strings.TrimPrefix(line, "delete "), "table inet elemental_endpoint") {
+			t.Errorf("changes another table: %s", line)
+		}
+	}
+	if strings.Count(script, "chain ") != 1 || strings.Contains(script, "flush") {
+		t.Errorf("is not one chain: %s", script)
+	}
+}
