@@ -41,10 +41,10 @@ func NewQueue(c clock.Clock) *Queue {
 func (q *Queue) At(t time.Time, call func()) *Entry {
 	added := &Entry{at: t, call: call}
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	heap.Push(&q.entries, added)
-	first := q.entries[0].at.Equal(t)
-	q.mu.Unlock()
-	if first {
+	if added.index == 0 {
+		q.waitsUntil = time.Time{} // Run is about to wait anew
 		select {
 		case q.earliestChanged <- struct{}{}:
 		default:
@@ -110,12 +110,12 @@ func (q *Queue) Run(ctx context.Context) {
 	}
 }
 
-// setWaiting records that Run waits until next, unless that is over: the clock may have
-// advanced before the timer was made.
+// setWaiting records that Run waits until next, unless that is over or another entry became
+// the earliest: the clock may have advanced, or At been called, before the timer was made.
 func (q *Queue) setWaiting(next time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !next.After(q.clock.Now()) {
+	if len(q.earliestChanged) > 0 || !next.After(q.clock.Now()) {
 		return false
 	}
 	q.waitsUntil = next
@@ -127,6 +127,10 @@ func (q *Queue) callDue() (next time.Time, more bool) {
 	for {
 		q.mu.Lock()
 		q.waitsUntil, q.calling = time.Time{}, false
+		select {
+		case <-q.earliestChanged: // the entries are looked at now
+		default:
+		}
 		if len(q.entries) == 0 {
 			q.mu.Unlock()
 			return time.Time{}, false

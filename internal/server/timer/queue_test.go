@@ -3,7 +3,9 @@ package timer
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/gomega"
@@ -85,6 +87,41 @@ func TestWaitsAfterACancellation(t *testing.T) {
 	clock.Step(3 * time.Second)
 	expectToWait(t, q)
 	g.Expect(called).To(Receive())
+}
+
+// countingClock counts the timers that were made.
+type countingClock struct {
+	*clocktesting.FakeClock
+	timers atomic.Int32
+}
+
+func (c *countingClock) NewTimer(d time.Duration) clock.Timer {
+	c.timers.Add(1)
+	return c.FakeClock.NewTimer(d)
+}
+
+// A queue that waits does not begin anew by itself: a test may advance the clock only while
+// no timer is being made.
+func TestWaitsUntilSomethingChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		clock := &countingClock{FakeClock: clocktesting.NewFakeClock(time.Now())}
+		q := NewQueue(clock)
+		later := clock.Now().Add(time.Minute)
+		q.At(later, func() {})
+		running(t, q)
+		synctest.Wait()
+		g.Expect(q.Waits()).To(BeTrue())
+		g.Expect(clock.timers.Load()).To(BeEquivalentTo(1))
+		q.At(later, func() {})
+		synctest.Wait()
+		g.Expect(q.Waits()).To(BeTrue())
+		g.Expect(clock.timers.Load()).To(BeEquivalentTo(1), "the time is the same")
+		q.At(later.Add(-1), func() {})
+		synctest.Wait()
+		g.Expect(q.Waits()).To(BeTrue())
+		g.Expect(clock.timers.Load()).To(BeEquivalentTo(2))
+	})
 }
 
 // jumpingClock advances between the call of Now and that of NewTimer.
