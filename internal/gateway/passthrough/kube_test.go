@@ -123,7 +123,7 @@ func apiHandler() http.Handler {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		defer conn.Close()
+		defer func() { _ = conn.Close() }()
 		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 		_, _ = io.Copy(conn, buffered)
 	})
@@ -162,7 +162,7 @@ func TestAPIServer_ClientCertificates(t *testing.T) {
 			c.Expect(string(body)).To(Equal(user + " of system:masters by " + protocol))
 		}
 	}
-	c.Expect(c.result(routed)).To(Equal(4))
+	c.waitForResults(routed, 4)
 	c.Expect(c.result(notTLS)).To(BeZero())
 }
 
@@ -201,6 +201,7 @@ func TestAPIServer_Upgrade(t *testing.T) {
 	answer, err := http.ReadResponse(reader, nil)
 	c.Expect(err).NotTo(HaveOccurred())
 	c.Expect(answer.StatusCode).To(Equal(http.StatusSwitchingProtocols))
+	c.Expect(answer.Body.Close()).To(Succeed()) // it has none
 	for i := range 100 {
 		frame := fmt.Sprintf("\x82\x04%04d", i)
 		_, err = io.WriteString(conn, frame)

@@ -139,7 +139,7 @@ func TestRouted_Pieces(t *testing.T) {
 			r.step(10 * defaultRefuseAfter)
 			r.waitForOpen(0, 1)
 			r.expectEcho(conn, "second")
-			r.Expect(r.result(routed)).To(Equal(1))
+			r.waitForResults(routed, 1)
 		})
 	}
 }

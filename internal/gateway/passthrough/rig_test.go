@@ -53,7 +53,9 @@ type rig struct {
 	clock   *clocktesting.FakeClock
 	address string
 	stop    context.CancelFunc
+	// stopped gets the result of Start. done is closed when Start has returned.
 	stopped chan error
+	done    chan struct{}
 	// lines counts what is logged by default.
 	lines atomic.Int32
 }
@@ -66,7 +68,10 @@ func start(t *testing.T, router Router, change ...func(*Options)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{WithT: NewWithT(t), clock: clocktesting.NewFakeClock(time.Now()), stopped: make(chan error, 1), address: inner.Addr().String()}
+	r := &rig{
+		WithT: NewWithT(t), clock: clocktesting.NewFakeClock(time.Now()), address: inner.Addr().String(),
+		stopped: make(chan error, 1), done: make(chan struct{}),
+	}
 	o := Options{
 		Router: router, Metrics: prometheus.NewRegistry(), Clock: r.clock, Listener: inner,
 		DialErrors: map[string]error{
@@ -83,14 +88,14 @@ func start(t *testing.T, router Router, change ...func(*Options)) *rig {
 	ctx, cancel := context.WithCancel(ctrl.LoggerInto(context.Background(), logger))
 	r.stop = cancel
 	go func() {
+		defer close(r.done)
 		r.stopped <- r.Start(ctx)
-		close(r.stopped)
 	}()
 	t.Cleanup(func() {
 		cancel()
 		r.Eventually(func() bool {
 			select {
-			case <-r.stopped:
+			case <-r.done:
 				return true
 			default:
 				r.clock.Step(r.options.DrainTimeout) // it may begin only now
@@ -102,8 +107,17 @@ func start(t *testing.T, router Router, change ...func(*Options)) *rig {
 	return r
 }
 
-// dial opens a connection, from an address of this machine if there is one.
+// dial opens a connection. The local address may be given.
 func (r *rig) dial(t *testing.T, from ...string) *net.TCPConn {
+	t.Helper()
+	conn, err := r.tryDial(t, from...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+func (r *rig) tryDial(t *testing.T, from ...string) (*net.TCPConn, error) {
 	t.Helper()
 	dialer := &net.Dialer{Timeout: patience}
 	if len(from) > 0 {
@@ -111,11 +125,11 @@ func (r *rig) dial(t *testing.T, from ...string) *net.TCPConn {
 	}
 	conn, err := dialer.DialContext(t.Context(), "tcp", r.address)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	r.Expect(conn.SetDeadline(time.Now().Add(patience))).To(Succeed())
-	return conn.(*net.TCPConn)
+	return conn.(*net.TCPConn), nil
 }
 
 // send opens a connection and sends bytes.
@@ -156,6 +170,18 @@ func (r *rig) expectReset(conn net.Conn) {
 	r.Expect(err).To(MatchError(syscall.ECONNRESET))
 }
 
+// expectNoPlace checks that a new connection is reset at once. Its caller may see the reset
+// before the end of its own connect.
+func (r *rig) expectNoPlace(t *testing.T, from string) {
+	t.Helper()
+	conn, err := r.tryDial(t, from)
+	if err != nil {
+		r.Expect(err).To(MatchError(syscall.ECONNRESET))
+		return
+	}
+	r.expectReset(conn)
+}
+
 // expectEcho checks that bytes come back, through a connection that has sent hello.
 func (r *rig) expectEcho(conn net.Conn, text string) {
 	_, err := io.WriteString(conn, text)
@@ -183,7 +209,7 @@ func serve(t *testing.T, handle func(*net.TCPConn)) (address string) {
 				return
 			}
 			go func() {
-				defer conn.Close()
+				defer func() { _ = conn.Close() }()
 				handle(conn.(*net.TCPConn))
 			}()
 		}
