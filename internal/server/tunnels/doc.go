@@ -1,0 +1,2 @@
+// Package tunnels knows which hosts have a tunnel, and dials through them.
+package tunnels
