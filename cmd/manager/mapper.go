@@ -45,7 +45,7 @@ func (m *cachingMapper) RESTMapping(kind schema.GroupKind, versions ...string) (
 	}
 	key := mappingKey{kind, strings.Join(versions, ",")}
 	if cached, ok := m.mappings.Load(key); ok {
-		return cached.(*meta.RESTMapping), nil //nolint:forcetypeassert // the map has only mappings
+		return cached.(*meta.RESTMapping), nil // the map has only mappings
 	}
 	found, err := m.RESTMapper.RESTMapping(kind, versions...)
 	if err != nil {

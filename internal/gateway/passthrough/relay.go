@@ -67,7 +67,7 @@ func (r *relay) copy(dst io.Writer, src io.Reader, count prometheus.Counter) err
 	for {
 		full, err := forward(dst, src, waiting, count)
 		if full && err == nil {
-			buffer := r.buffers.Get().(*[copyBuffer]byte) //nolint:forcetypeassert // the pool holds these only
+			buffer := r.buffers.Get().(*[copyBuffer]byte) // the pool holds these only
 			for full && err == nil {
 				full, err = forward(dst, src, buffer[:], count)
 			}

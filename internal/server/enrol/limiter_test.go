@@ -39,7 +39,7 @@ func TestLimiter(t *testing.T) {
 	status := func(err error) int {
 		var p *problem.Error
 		g.Expect(err).To(BeAssignableToTypeOf(p))
-		return err.(*problem.Error).Status //nolint:errorlint,forcetypeassert // checked above
+		return err.(*problem.Error).Status //nolint:errorlint // checked above
 	}
 
 	acquire(t.Context())

@@ -19,7 +19,7 @@ type laggingCache struct {
 }
 
 func (c *laggingCache) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	hosts := list.(*infrav1.ElementalHostList) //nolint:forcetypeassert // Find lists hosts only
+	hosts := list.(*infrav1.ElementalHostList) // Find lists hosts only
 	hosts.Items = []infrav1.ElementalHost{*hostAt("1")}
 	c.afterList()
 	return nil

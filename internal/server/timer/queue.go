@@ -139,7 +139,7 @@ func (q *Queue) callDue() (next time.Time, more bool) {
 			q.mu.Unlock()
 			return next, true
 		}
-		call := heap.Pop(&q.entries).(*Entry).call //nolint:forcetypeassert // the heap holds entries only
+		call := heap.Pop(&q.entries).(*Entry).call // the heap holds entries only
 		q.calling = true
 		q.mu.Unlock()
 		call()
@@ -158,7 +158,7 @@ func (e entries) Swap(i, j int) {
 }
 
 func (e *entries) Push(x any) {
-	added := x.(*Entry) //nolint:forcetypeassert // the heap holds entries only
+	added := x.(*Entry) // the heap holds entries only
 	added.index = len(*e)
 	*e = append(*e, added)
 }

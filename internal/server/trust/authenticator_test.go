@@ -61,7 +61,7 @@ func newFixture(t *testing.T, beforePatch func(client.Client)) *fixture {
 		builder.WithIndex(&infrav1.ElementalHost{}, field, values)
 	}
 	f.client = builder.Build()
-	intercepted := interceptor.NewClient(f.client.(client.WithWatch), interceptor.Funcs{ //nolint:forcetypeassert // a fake client
+	intercepted := interceptor.NewClient(f.client.(client.WithWatch), interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			if beforePatch != nil {
 				beforePatch(c)

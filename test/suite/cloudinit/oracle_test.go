@@ -55,7 +55,7 @@ const list = `find / -xdev \( -path /var/lib/cloud -o -path '/run/cloud-init*' -
 find / -xdev -newer /stamp -type f \( -path /var/lib/cloud -o -path '/var/log/cloud-init*' -o -path '/run/cloud-init*' -o -path '/operation*' -o -path '/etc/cloud*' \
   -o -path '/var/cache*' -o -path '/tmp*' -o -name '*.pyc' -o -name '*-' -o -name '*.lock' -o -path '/etc/sudoers.d/*' -o -name authorized_keys \) -prune -o -newer /stamp -type f -print | grep -v ^/var/lib/cloud/ | xargs -r sha256sum
 grep -hvs '^#\|^$' /etc/sudoers.d/90-cloud-init-users
-cat /home/*/.ssh/authorized_keys /root/.ssh/authorized_keys 2>/dev/null | sort -s
+cat /home/*/.ssh/authorized_keys ~root/.ssh/authorized_keys 2>/dev/null | sort -s
 true`
 
 // documents returns the documents of bootstrap providers, and documents for special cases.

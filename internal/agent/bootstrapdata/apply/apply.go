@@ -39,7 +39,7 @@ type Options struct {
 
 // Failure is the final failure of an operation. Repeating Apply returns the same
 // Failure. It matches ErrInterrupted if a script was interrupted.
-type Failure struct{ journal.Outcome } //nolint:errname // it embeds the recorded outcome
+type Failure struct{ journal.Outcome }
 
 func (f *Failure) Error() string { return f.Step + ": " + f.Reason }
 

@@ -1,6 +1,7 @@
 package apply_test
 
 import (
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -81,13 +82,14 @@ func TestKeysAtTheTopLevel(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := newMachine(t)
-			m.file("/root/.ssh/authorized_keys", "")
+			file := filepath.Join("/root", ".ssh", "authorized_keys")
+			m.file(file, "")
 			_, warnings, err := parser.Parse([]byte(header+c.document), "", nil)
 			if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0].Text, c.warns) {
 				t.Errorf("got %v and the warnings %q, want %q", err, warnings, c.warns)
 			}
 			m.succeeds(header + c.document)
-			if got := m.read("/root/.ssh/authorized_keys"); got != c.keys {
+			if got := m.read(file); got != c.keys {
 				t.Errorf("got the keys %q, want %q", got, c.keys)
 			}
 		})
