@@ -87,6 +87,7 @@ lint: ## Run golangci-lint.
 	@echo "==> Linting"
 	$(GOLANGCI_LINT) run --timeout 30m ./...
 	cd test/harness/simulator && $(GOLANGCI_LINT) run --timeout 30m ./...
+	cd test/harness/carriers && $(GOLANGCI_LINT) run --timeout 30m ./...
 
 .PHONY: test
 test: ## Run unit tests and tests against a real kube-apiserver. Needs no root.
@@ -109,12 +110,15 @@ test-simulator: ## Test workload clusters on virtual hosts. Needs no root.
 # The build flags are those of the programs in test/tools: shared packages are then compiled once.
 QUICKSTART := cd test/harness/simulator && CGO_ENABLED=0 go build -trimpath -o ../../../$(BIN)/quickstart ./cmd/quickstart
 
+# TUNNEL=true makes the quickstart's cluster one that nothing but its hosts can connect to.
+TUNNEL ?= false
+
 .PHONY: quickstart
 quickstart: ## Show a cluster on virtual hosts and a failover of its endpoint. Needs no root.
 	@echo "==> Building the quickstart"
 	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -tags simulation -o $(BIN)/simulation/manager ./cmd/manager
 	@$(QUICKSTART)
-	@$(BIN)/quickstart up --manager $(BIN)/simulation/manager
+	@$(BIN)/quickstart up --manager $(BIN)/simulation/manager --tunnel=$(TUNNEL)
 
 .PHONY: quickstart-down
 quickstart-down: ## Stop the quickstart and remove its files.
@@ -128,7 +132,7 @@ embedded: ## Run the embedded management cluster until interrupted. Needs no roo
 # BENCHFLAGS are flags for benchmarks. If there are any, the figures are only printed and docs/benchmarks.md stays unchanged.
 BENCHFLAGS ?=
 BENCH := go run ./test/suite/bench/cmd/bench $(if $(BENCHFLAGS),$(BENCHFLAGS),--document docs/benchmarks.md)
-BENCHES := memory enrol storm claims plan rogue failover clusters
+BENCHES := memory enrol storm claims plan rogue failover gateway tunnel clusters
 
 .PHONY: bench $(BENCHES:%=bench-%)
 bench: ## Run all benchmarks and write docs/benchmarks.md. Needs no root.
@@ -197,9 +201,10 @@ release: ## Write the clusterctl release into out/release/VERSION.
 ci: ## Run all checks and tests that a change must pass.
 	@$(MAKE) --no-print-directory verify
 	@$(MAKE) --no-print-directory lint
-	@REQUIRE_SWTPM=true $(MAKE) --no-print-directory test
+	@REQUIRE_SWTPM=true REQUIRE_NETWORK_NAMESPACES=true $(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory test-long
 	@$(MAKE) --no-print-directory test-embedded
 	@$(MAKE) --no-print-directory test-simulator
+	@$(MAKE) --no-print-directory test-oracle
 	@$(MAKE) --no-print-directory test-e2e E2E_LABELS=smoke
 	@echo "==> Everything passed"

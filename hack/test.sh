@@ -1,10 +1,11 @@
 #!/bin/bash
-# test.sh [FLAGS]       runs all tests of the main module and of the simulator's; long searches try few cases.
+# test.sh [FLAGS]       runs all tests of the main module and of those in test/harness; long searches try few cases.
 # test.sh long [FLAGS]  runs the packages that have long searches, with all cases.
 #
 # Flags go to go test. Tests of the TPM need swtpm. Without it they do not run; with REQUIRE_SWTPM=true they fail.
 # Tests that erase disks use loop devices, which needs root and losetup. Otherwise they use files, and what a kernel
-# does is not tested; with REQUIRE_LOOP_DEVICES=true they fail.
+# does is not tested; with REQUIRE_LOOP_DEVICES=true they fail. One test needs a network namespace, which containers may
+# forbid; with REQUIRE_NETWORK_NAMESPACES=true it fails without.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -21,8 +22,12 @@ not_run() {
 	fi
 	if ((EUID != 0)); then
 		echo "==> NOT RUN on disks: tests that erase disks. They use files instead: run as root to use loop devices" >&2
+		echo "==> NOT RUN: the test of the benchmarks' slow link. Its network namespaces need root" >&2
 	elif ! losetup --find >/dev/null 2>&1; then
 		echo "==> NOT RUN on disks: tests that erase disks. They use files instead: losetup finds no loop device here" >&2
+	fi
+	if ! unshare --map-root-user --net true 2>/dev/null; then
+		echo "==> NOT RUN: the test that watches a kernel's addresses. Network namespaces are forbidden here" >&2
 	fi
 }
 not_run
@@ -52,13 +57,23 @@ if [[ $long == true ]]; then
 	exit
 fi
 
+# go vet is part of golangci-lint (make lint), and debug information is for debuggers: both
+# only cost time here.
+flags=("${race[@]}" -vet=off -ldflags=-w)
+# Tests wait for programs much of the time: one package more than there are cores keeps these busy.
+flags+=(-p "$(($(nproc) + 1))")
+# Tests and their kube-apiservers are small, and collecting their garbage half as often saves a tenth of the time.
+export GOGC=${GOGC-200}
+
 echo "==> Testing"
 # A program with the race detector waits a second before it exits, for races of what still
 # runs: minutes for a hundred packages and the programs that they start. With all cases it
 # does wait.
 export GORACE="atexit_sleep_ms=0 ${GORACE-}"
-go test -short "${race[@]}" -timeout 20m "$@" ./...
+go test -short "${flags[@]}" -timeout 20m "$@" ./...
 # What only the manager of virtual hosts does.
-go test -short "${race[@]}" -tags simulation -run '^TestVirtualHosts' "$@" ./internal/address
-(cd test/harness/simulator && go test -short "${race[@]}" -timeout 20m "$@" ./...)
+go test -short "${flags[@]}" -tags simulation -run '^TestVirtualHosts' "$@" ./internal/address
+(cd test/harness/simulator && go test -short "${flags[@]}" -timeout 20m "$@" ./...)
+# Not with the race detector: remotedialer has data races.
+(cd test/harness/carriers && go test -short -vet=off -ldflags=-w -timeout 20m "$@" ./...)
 not_run

@@ -25,6 +25,10 @@ const (
 	// their ElementalRegistration.
 	RegistrationLabel = "infrastructure.cluster.x-k8s.io/elemental-registration"
 
+	// EndpointServiceLabel is a label of the Services that are the names of control plane
+	// endpoints of type Tunnel. The manager caches no other Services. The value is blank.
+	EndpointServiceLabel = "infrastructure.cluster.x-k8s.io/elemental-endpoint"
+
 	// PreventResetAnnotation on an ElementalHost prevents its reset. On a Cluster or
 	// ElementalCluster it holds the hosts of all Machines of the cluster that are
 	// deleted, as release policy Hold does. The value is for people.

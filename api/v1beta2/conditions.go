@@ -12,6 +12,13 @@ const (
 	// management cluster, in the workload cluster and on its hosts uses the current
 	// endpoint. It is absent unless the endpoint is the address of a host.
 	ControlPlaneEndpointFollowedCondition = "ControlPlaneEndpointFollowed"
+	// TunnelReadyCondition (ElementalCluster): the manager reaches an API server of the
+	// cluster through a host's tunnel. It is absent unless the endpoint is of type Tunnel or
+	// spec.access is set.
+	TunnelReadyCondition = "TunnelReady"
+	// AccessReadyCondition (ElementalCluster): the workload cluster has the bindings of
+	// spec.access. It is absent without spec.access, once the bindings are deleted.
+	AccessReadyCondition = "AccessReady"
 	// HostClaimedCondition (ElementalMachine): the machine has claimed a host.
 	HostClaimedCondition = "HostClaimed"
 	// BootstrappedCondition (ElementalMachine, ElementalHost): the bootstrap data ran
@@ -77,6 +84,23 @@ const (
 	InterfaceMissingReason          = "InterfaceMissing"
 	DistributionUnknownReason       = "DistributionUnknown"
 	ImageNotAllowedReason           = "ImageNotAllowed"
+	EndpointFromTunnelReason        = "SetFromTunnel"
+	EndpointNameTakenReason         = "EndpointNameTaken"
+	EndpointNameForeignReason       = "EndpointNameForeign"
+	EndpointPortReason              = "EndpointPortInvalid"
+	TunnelReadyReason               = "TunnelReady"
+	WaitingForControlPlaneReason    = "WaitingForControlPlane"
+	NoTunnelReason                  = "NoTunnel"
+	APIServerRefusesReason          = "APIServerRefuses"
+	AgentTooOldReason               = "AgentTooOld"
+	BindingsAppliedReason           = "BindingsApplied"
+	ClusterUnreachableReason        = "ClusterUnreachable"
+	ClusterRoleMissingReason        = "ClusterRoleMissing"
+	BindingNameTakenReason          = "BindingNameTaken"
+	BindingsRefusedReason           = "BindingsRefused"
+	// BindingRestoredReason and BindingsDeletedReason are reasons of Events only.
+	BindingRestoredReason = "BindingRestored"
+	BindingsDeletedReason = "BindingsDeleted"
 )
 
 // Reasons of ElementalMachine.
@@ -131,6 +155,8 @@ const (
 	FencedReason            = "Fenced"
 	MaintenanceReason       = "Maintenance"
 	MaintenanceEndedReason  = "MaintenanceEnded"
+	TunnelOpenedReason      = "TunnelOpened"
+	TunnelLostReason        = "TunnelLost"
 	QuarantinedReason       = "Quarantined"
 	QuarantineEndedReason   = "QuarantineEnded"
 	ResetHeldReason         = "ResetHeld"

@@ -11,6 +11,7 @@ import (
 // +kubebuilder:validation:XValidation:rule="!(has(self.controlPlaneEndpointPolicy) && has(self.controlPlaneEndpointPolicy.host)) || !has(self.controlPlaneEndpointPolicy.type) || self.controlPlaneEndpointPolicy.type == 'Host'",message="controlPlaneEndpointPolicy.host belongs to type Host"
 // +kubebuilder:validation:XValidation:rule="!has(self.controlPlaneEndpointPolicy) || !has(self.controlPlaneEndpointPolicy.type) || self.controlPlaneEndpointPolicy.type != 'VIP' || has(self.controlPlaneEndpointPolicy.vip)",message="type VIP needs controlPlaneEndpointPolicy.vip with address or addressFromPool"
 // +kubebuilder:validation:XValidation:rule="!(has(self.controlPlaneEndpointPolicy) && has(self.controlPlaneEndpointPolicy.vip) && has(self.controlPlaneEndpoint) && has(self.controlPlaneEndpoint.host)) || size(self.controlPlaneEndpoint.host) == 0 || (isIP(self.controlPlaneEndpoint.host) && (!has(self.controlPlaneEndpointPolicy.vip.address) || ip(self.controlPlaneEndpoint.host) == ip(self.controlPlaneEndpointPolicy.vip.address)))",message="with type VIP leave controlPlaneEndpoint.host blank, or give the same address there"
+// +kubebuilder:validation:XValidation:rule="!(has(oldSelf.controlPlaneEndpoint) && has(oldSelf.controlPlaneEndpoint.host) && size(oldSelf.controlPlaneEndpoint.host) > 0) || (has(oldSelf.controlPlaneEndpointPolicy) && has(oldSelf.controlPlaneEndpointPolicy.type) && oldSelf.controlPlaneEndpointPolicy.type == 'Tunnel') == (has(self.controlPlaneEndpointPolicy) && has(self.controlPlaneEndpointPolicy.type) && self.controlPlaneEndpointPolicy.type == 'Tunnel')",message="the type can't change to or from Tunnel once there is an endpoint: the certificates and kubeconfigs of the cluster name it"
 type ElementalClusterSpec struct {
 	// controlPlaneEndpoint is the address of the cluster's API server. If host is blank,
 	// the provider sets it according to controlPlaneEndpointPolicy. The provider never
@@ -26,6 +27,12 @@ type ElementalClusterSpec struct {
 	// failureDomains says how the failure domains of hosts are determined.
 	// +optional
 	FailureDomains FailureDomainSource `json:"failureDomains,omitempty,omitzero"`
+
+	// access is the access that users of the management cluster have to the workload
+	// cluster through the gateway. It gives control-plane hosts tunnels, whatever the
+	// type of the endpoint is.
+	// +optional
+	Access *Access `json:"access,omitempty"`
 }
 
 // ControlPlaneEndpoint is the address of an API server. Unlike the type of Cluster API,
@@ -82,7 +89,7 @@ type ElementalClusterStatus struct {
 	FailureDomains []clusterv1.FailureDomain `json:"failureDomains,omitempty"`
 
 	// conditions of the cluster: Ready, ControlPlaneEndpointReady,
-	// ControlPlaneEndpointFollowed, Paused.
+	// ControlPlaneEndpointFollowed, TunnelReady, AccessReady, Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -110,6 +117,7 @@ type ElementalClusterInitializationStatus struct {
 // +kubebuilder:printcolumn:name="Host",type="string",JSONPath=".spec.controlPlaneEndpointPolicy.hostRef.name"
 // +kubebuilder:printcolumn:name="Reason",type="string",JSONPath=".status.conditions[?(@.type=='Ready')].reason"
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp"
+// +kubebuilder:validation:XValidation:rule="has(self.spec) || !has(oldSelf.spec) || !has(oldSelf.spec.controlPlaneEndpoint) || !has(oldSelf.spec.controlPlaneEndpoint.host) || size(oldSelf.spec.controlPlaneEndpoint.host) == 0 || !has(oldSelf.spec.controlPlaneEndpointPolicy) || !has(oldSelf.spec.controlPlaneEndpointPolicy.type) || oldSelf.spec.controlPlaneEndpointPolicy.type != 'Tunnel'",message="the type can't change to or from Tunnel once there is an endpoint: the certificates and kubeconfigs of the cluster name it"
 type ElementalCluster struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard object's metadata.

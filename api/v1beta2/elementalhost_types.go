@@ -207,6 +207,12 @@ type ElementalHostStatus struct {
 	// +optional
 	Connection *HostConnection `json:"connection,omitempty"`
 
+	// tunnel is the state of the host's tunnel, through which the manager reaches API
+	// servers of the host's cluster. It is absent while the plan asks for none. It is
+	// written only when the state changes.
+	// +optional
+	Tunnel *HostTunnel `json:"tunnel,omitempty"`
+
 	// cleanliness is the result of the agent's last search for leftovers of former
 	// nodes. The agent searches when it starts, before a bootstrap and after a reset.
 	// +optional
@@ -294,6 +300,11 @@ func (h *ElementalHost) Supports(t OperationType) bool {
 // IsConnected reports whether the host's agent is connected to the manager.
 func (h *ElementalHost) IsConnected() bool {
 	return h.Status.Connection != nil && h.Status.Connection.State == ConnectionConnected
+}
+
+// HasTunnel reports whether the host has a tunnel, or had one until a moment ago.
+func (h *ElementalHost) HasTunnel() bool {
+	return h.Status.Tunnel != nil && h.Status.Tunnel.State == ConnectionConnected
 }
 
 // IsBoundOrHeld reports whether the host's claim is Bound or Held: the host is a Node or

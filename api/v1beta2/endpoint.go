@@ -10,6 +10,7 @@ import (
 // EndpointType derives the type of the cluster's control plane endpoint from spec:
 //
 //   - VIP where spec asks for a virtual IP address;
+//   - Tunnel where spec asks for a name that leads through tunnels;
 //   - Host where the endpoint is the address of the host that hostRef names;
 //   - External where the user gave the endpoint or has to;
 //   - blank where spec has no endpoint: the user may have set one on the Cluster, or a
@@ -19,6 +20,8 @@ func (c *ElementalCluster) EndpointType() EndpointType {
 	switch {
 	case policy.Type == EndpointTypeVIP:
 		return EndpointTypeVIP
+	case policy.Type == EndpointTypeTunnel:
+		return EndpointTypeTunnel
 	case policy.Type == EndpointTypeExternal:
 		return EndpointTypeExternal
 	case policy.HostRef != nil:

@@ -5,7 +5,7 @@ import (
 )
 
 // EndpointType says who provides the control plane endpoint.
-// +kubebuilder:validation:Enum=Host;VIP;External
+// +kubebuilder:validation:Enum=Host;VIP;External;Tunnel
 type EndpointType string
 
 // Endpoint types.
@@ -18,12 +18,18 @@ const (
 	EndpointTypeVIP EndpointType = "VIP"
 	// EndpointTypeExternal: a user provides the endpoint; the provider waits for it.
 	EndpointTypeExternal EndpointType = "External"
+	// EndpointTypeTunnel: the endpoint is a DNS name that never changes. In the management
+	// cluster it leads to the manager's gateway, which reaches the cluster's API servers
+	// through tunnels that hosts have opened. On each host it leads to a forwarder of the
+	// host itself.
+	EndpointTypeTunnel EndpointType = "Tunnel"
 )
 
 // ControlPlaneEndpointPolicy says how a blank control plane endpoint is set.
 type ControlPlaneEndpointPolicy struct {
 	// type of the endpoint: Host is the address of a control-plane host, VIP a virtual
-	// IP address announced by kube-vip, External an address that a user provides.
+	// IP address announced by kube-vip, External an address that a user provides, Tunnel a
+	// DNS name that leads to the API servers through tunnels that hosts have opened.
 	// Defaults to Host if controlPlaneEndpoint.host is blank, and to External if a user
 	// has set it.
 	// +optional

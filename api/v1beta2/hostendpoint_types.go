@@ -23,6 +23,11 @@ type HostEndpoint struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=520
 	Rejects string `json:"rejects,omitempty"`
+	// local is the endpoint (host:port) of type Tunnel that the host resolves to its own
+	// forwarder, which listens.
+	// +optional
+	// +kubebuilder:validation:MaxLength=520
+	Local string `json:"local,omitempty"`
 	// message describes what failed on the host.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
@@ -74,6 +79,11 @@ type HostAPIServer struct {
 	// since is when probes began to have this result, by the manager's clock.
 	// +required
 	Since metav1.Time `json:"since,omitempty,omitzero"`
+	// address is where other hosts of the cluster reach the API server (IP:port). It is one
+	// of the host's own addresses.
+	// +optional
+	// +kubebuilder:validation:MaxLength=53
+	Address string `json:"address,omitempty"`
 	// certificateNames are the IP addresses and DNS names in its serving certificate.
 	// +optional
 	// +listType=atomic

@@ -73,14 +73,17 @@ type HostLock struct {
 }
 
 // PendingReason is the reason why an administrator must approve a host.
-// +kubebuilder:validation:Enum=Readopted;AmbiguousHardware
+// +kubebuilder:validation:Enum=Readopted;Returned;AmbiguousHardware
 type PendingReason string
 
 // Pending reasons.
 const (
 	// PendingReadopted: the host enrolled before and is not known, for example after a
-	// rebuild of the management cluster or after its ElementalHost was deleted.
+	// rebuild of the management cluster or after its ElementalHost was deleted. It has no
+	// token.
 	PendingReadopted PendingReason = "Readopted"
+	// PendingReturned: likewise, but the host has a token.
+	PendingReturned PendingReason = "Returned"
 	// PendingAmbiguous: several hosts that were declared in advance match the machine.
 	PendingAmbiguous PendingReason = "AmbiguousHardware"
 )

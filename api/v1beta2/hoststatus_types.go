@@ -136,6 +136,20 @@ type HostConnection struct {
 	Since metav1.Time `json:"since,omitempty,omitzero"`
 }
 
+// HostTunnel is the state of the tunnel that the manager has asked a host for.
+type HostTunnel struct {
+	// state of the tunnel.
+	// +required
+	State ConnectionState `json:"state,omitempty"`
+	// since is when the tunnel entered the state, by the manager's clock.
+	// +required
+	Since metav1.Time `json:"since,omitempty,omitzero"`
+	// message describes why there is no tunnel.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Message string `json:"message,omitempty"`
+}
+
 // CleanlinessState says whether leftovers of a former node were found.
 // +kubebuilder:validation:Enum=Clean;Dirty
 type CleanlinessState string

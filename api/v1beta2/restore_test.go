@@ -50,8 +50,12 @@ func runningCluster(namespace string) []client.Object {
 	filled.ControlPlaneEndpointPolicy.HostRef = &infrav1.EndpointHostReference{
 		Name: "edge-1", ChosenAt: metav1.NewTime(time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)),
 	}
+	tunnelled := *cluster.DeepCopy()
+	tunnelled.ControlPlaneEndpoint = infrav1.ControlPlaneEndpoint{Host: "tunnelled-endpoint.sites.svc.cluster.local", Port: 16443}
+	tunnelled.ControlPlaneEndpointPolicy = infrav1.ControlPlaneEndpointPolicy{Type: infrav1.EndpointTypeTunnel}
 	return []client.Object{
 		&infrav1.ElementalCluster{ObjectMeta: meta("c", infrav1.ClusterFinalizer), Spec: filled},
+		&infrav1.ElementalCluster{ObjectMeta: meta("tunnelled", infrav1.ClusterFinalizer), Spec: tunnelled},
 		&infrav1.ElementalClusterTemplate{ObjectMeta: meta("c"), Spec: infrav1.ElementalClusterTemplateSpec{
 			Template: infrav1.ElementalClusterTemplateResource{Spec: &cluster},
 		}},

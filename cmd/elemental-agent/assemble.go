@@ -15,13 +15,11 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/config"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/hostkey"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/bootstrap"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/erase"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oscommand"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform/elemental"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform/linux"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/tpm"
@@ -84,8 +82,10 @@ func assemble(path string, o assembleOptions, log *slog.Logger) (_ *localAgent, 
 	if err != nil {
 		return nil, err
 	}
-	applier := endpoint.New(endpoint.Options{Documents: store.Documents(), Log: log})
-	machine := linux.New(linux.Options{Endpoint: applier})
+	machine, applier, served, err := newMachine(store.Documents(), settings.StateDir, log)
+	if err != nil {
+		return nil, err
+	}
 	boot, err := machine.BootID()
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func assemble(path string, o assembleOptions, log *slog.Logger) (_ *localAgent, 
 		Store: store, Keys: keys, Servers: settings.Servers, TrustBundle: settings.TrustBundle, Source: settings.Source(),
 		Built: built(), RotateAfter: settings.RotateAfter,
 		Platform: machine, Executor: executor, Endpoint: applier, Eraser: &erase.Eraser{},
-		Root: "/", Clock: retry.System{},
+		Local: served, Tunnel: served.DialTarget, Root: "/", Clock: retry.System{},
 		Token: settings.Token, RemoveToken: func() error { return config.ForgetToken(path) }, ReadoptAfter: settings.ReadoptAfter,
 		Status: connectionFile(log).write, Version: agentVersion(), BootID: boot, Log: log,
 	}

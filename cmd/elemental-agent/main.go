@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/script"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/forwarder"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform/linux"
 )
 
 // Exit statuses.
@@ -21,12 +23,20 @@ const (
 	exitUsage   = 2
 )
 
-// scriptCommand runs a script for the agent; it is not for people.
-const scriptCommand = "run-script"
+// Commands that are processes of the agent, not for people.
+const (
+	// scriptCommand runs a script.
+	scriptCommand = "run-script"
+	// endpointCommand forwards the control plane's endpoint.
+	endpointCommand = "endpoint"
+)
 
 func main() {
 	if len(os.Args) == 3 && os.Args[1] == scriptCommand {
 		os.Exit(script.Main(os.Args[2]))
+	}
+	if len(os.Args) == 3 && os.Args[1] == endpointCommand {
+		os.Exit(forwarder.Main(os.Args[2], linux.New(linux.Options{}).LocalAddresses))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	status := dispatch(ctx, os.Args[1:], os.Stdout, os.Stderr)

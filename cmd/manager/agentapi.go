@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -16,19 +17,17 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/authority"
 )
 
-// defaultNamespace has the Secret of the agent API's CA if the manager does not run in a
-// Pod.
+// defaultNamespace is the manager's namespace if it does not run in a Pod.
 const defaultNamespace = "elemental-system"
+
+// managerNamespace returns the namespace of the Secret of the agent API's CA, and of the
+// manager's Services.
+func managerNamespace() string { return cmp.Or(os.Getenv("POD_NAMESPACE"), defaultNamespace) }
 
 // setupAgentAPI adds the agent API, its CA and binaries, and the controller of
 // registrations, which publishes its URL and CA.
-func setupAgentAPI(ctx context.Context, mgr ctrl.Manager, o *options) (*server.Server, error) {
+func setupAgentAPI(ctx context.Context, mgr ctrl.Manager, ca *authority.Authority, o *options) (*server.Server, error) {
 	pod := types.NamespacedName{Namespace: os.Getenv("POD_NAMESPACE"), Name: os.Getenv("POD_NAME")}
-	namespace := pod.Namespace
-	if namespace == "" {
-		namespace = defaultNamespace
-	}
-	ca := authority.New(mgr.GetAPIReader(), mgr.GetClient(), namespace, clock.RealClock{})
 	reconciler := &authority.Reconciler{
 		Authority: ca, Hosts: mgr.GetClient(), Recorder: newRecorder(mgr, "elemental-agent-api"), Clock: clock.RealClock{},
 	}
@@ -59,7 +58,7 @@ func setupAgentAPI(ctx context.Context, mgr ctrl.Manager, o *options) (*server.S
 	api, err := server.New(server.Options{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Informers: mgr.GetCache(),
 		Authority: ca, Recorder: newRecorder(mgr, "elemental-agent-api"), Metrics: metrics.Registry,
-		Clock: clock.RealClock{}, Address: o.agentAPI.address, URL: o.agentAPI.url, Namespace: namespace, Pod: pod,
+		Clock: clock.RealClock{}, Address: o.agentAPI.address, URL: o.agentAPI.url, Namespace: managerNamespace(), Pod: pod,
 		Agents: agents, AgentDownloads: o.agentAPI.downloads,
 		EnrolRate: o.agentAPI.enrolRate, EnrolBurst: o.agentAPI.enrolBurst,
 		ConnectionRate: o.agentAPI.connectionRate, ConnectionBurst: o.agentAPI.connectionBurst, MaxHandshakes: o.agentAPI.maxHandshakes,

@@ -45,8 +45,10 @@ type rig struct {
 	*controllertest.Fixture
 
 	url, bundle string
-	api         *measure.APIServer
-	agents      sync.WaitGroup
+	// gateway is the address of the gateway for users.
+	gateway string
+	api     *measure.APIServer
+	agents  sync.WaitGroup
 }
 
 // TestFleet runs the whole manager with a real API server and real connections of agents.
@@ -96,7 +98,7 @@ func (r *rig) start(ctx context.Context, env *envtest.Environment) <-chan error 
 	o.addFlags(fs)
 	r.Expect(fs.Parse([]string{
 		"--diagnostics-address=127.0.0.1:0", "--health-addr=0", "--webhook-port=0",
-		"--agent-api-address=" + address, "--agent-api-url=" + r.url,
+		"--agent-api-address=" + address, "--agent-api-url=" + r.url, "--gateway-passthrough-address=127.0.0.1:0", "--gateway-proxy-address=127.0.0.1:0",
 	})).To(Succeed())
 	r.Expect(o.validate()).To(Succeed())
 	o.shutdown = soon // on a busy machine too
@@ -110,13 +112,20 @@ func (r *rig) start(ctx context.Context, env *envtest.Environment) <-chan error 
 // reserve chooses the address of the agent API, and returns it.
 func (r *rig) reserve() string {
 	r.T.Helper()
+	address := r.freeAddress()
+	r.url = "https://" + address
+	return address
+}
+
+// freeAddress returns a loopback address with a port.
+func (r *rig) freeAddress() string {
+	r.T.Helper()
 	// Nothing else uses this loopback address, so nobody takes the port before the manager.
 	own := fmt.Sprintf("127.%d.%d.%d:0", 1+rand.IntN(254), rand.IntN(255), 1+rand.IntN(254))
 	listener, err := (&net.ListenConfig{}).Listen(r.Ctx, "tcp", own)
 	r.Expect(err).NotTo(HaveOccurred())
 	address := listener.Addr().String()
 	r.Expect(listener.Close()).To(Succeed())
-	r.url = "https://" + address
 	return address
 }
 

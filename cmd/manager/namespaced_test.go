@@ -63,6 +63,7 @@ func TestNamespaced(t *testing.T) {
 	log := r.startProcess(config, pod)
 
 	t.Run("Work", func(t *testing.T) { r.testWork(t, pod) })
+	t.Run("Users", func(t *testing.T) { r.testUsers(t, env) })
 	t.Run("Permissions", func(t *testing.T) { r.testPermissions(t, env, config) })
 	NewWithT(t).Expect(log.text()).NotTo(ContainSubstring("forbidden"), "the manager lacks a permission")
 }
@@ -90,11 +91,12 @@ func (r *rig) startProcess(config *rest.Config, pod string) *processLog {
 	r.T.Helper()
 	log := &processLog{}
 	address := r.reserve()
+	r.gateway = r.freeAddress()
 	// A leader whose requests are slow on a busy machine stays the leader.
 	cmd := exec.CommandContext(r.Ctx, os.Args[0], "--leader-elect", "--leader-elect-lease-duration=3m", "--leader-elect-renew-deadline=2m",
 		"--namespace="+r.Namespace,
 		"--diagnostics-address=127.0.0.1:0", "--health-addr=0", "--webhook-port=0",
-		"--agent-api-address="+address, "--agent-api-url="+r.url)
+		"--agent-api-address="+address, "--agent-api-url="+r.url, "--gateway-passthrough-address=127.0.0.1:0", "--gateway-proxy-address="+r.gateway, "--cluster-domain=cluster.local")
 	cmd.Env = append(os.Environ(), asManager+"=true", "KUBECONFIG="+r.kubeconfig(config), "POD_NAMESPACE="+defaultNamespace, "POD_NAME="+pod)
 	cmd.Stdout, cmd.Stderr = log, log
 	// The test's context ends before its clean-ups.
@@ -111,7 +113,7 @@ func (r *rig) startProcess(config *rest.Config, pod string) *processLog {
 }
 
 // testWork does what needs permissions: leading, token Secret, enrolment, endpoint, claim,
-// bootstrap data, address from a pool, release.
+// bootstrap data, address from a pool, Service of an endpoint's name, release.
 func (r *rig) testWork(t *testing.T, pod string) {
 	g := NewWithT(t)
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
@@ -147,6 +149,8 @@ func (r *rig) testWork(t *testing.T, pod string) {
 	}).WithTimeout(soon).Should(Equal("10.1.1.1"))
 	g.Eventually(func() bool { return r.Exists(&ipamv1.IPAddressClaim{ObjectMeta: r.Meta("pooled-endpoint")}) }).WithTimeout(soon).Should(BeTrue())
 
+	r.testEndpointService(g)
+
 	secret := &corev1.Secret{ObjectMeta: r.Meta("m"), Type: clusterv1.ClusterSecretType, Data: map[string][]byte{"value": []byte("#cloud-config")}}
 	secret.Labels = map[string]string{clusterv1.ClusterNameLabel: "c"}
 	r.Create(secret)
@@ -178,6 +182,29 @@ func (r *rig) testWork(t *testing.T, pod string) {
 		g.Expect(err).NotTo(HaveOccurred())
 		return op.Type
 	}).WithTimeout(soon).Should(Equal(protocol.OperationReset))
+}
+
+// testEndpointService checks that the Service of an endpoint of type Tunnel is created,
+// corrected and created again: the manager sees it, though it caches no foreign Services.
+func (r *rig) testEndpointService(g *WithT) {
+	r.Cluster("tunnelled", func(_ *clusterv1.Cluster, i *infrav1.ElementalCluster) {
+		i.Spec.ControlPlaneEndpointPolicy.Type = infrav1.EndpointTypeTunnel
+	})
+	service := &corev1.Service{ObjectMeta: r.Meta("tunnelled-endpoint")}
+	leads := func() string {
+		if !r.Exists(service) {
+			return ""
+		}
+		return service.Spec.ExternalName
+	}
+	const gateway = "elemental-gateway." + defaultNamespace + ".svc.cluster.local"
+	g.Eventually(leads).WithTimeout(soon).Should(Equal(gateway))
+	controllertest.Change(r.Fixture, service, func(s *corev1.Service) { s.Spec.ExternalName = "elsewhere.example.com" })
+	g.Eventually(leads).WithTimeout(soon).Should(Equal(gateway))
+	deleted := service.UID
+	r.Delete(service)
+	g.Eventually(leads).WithTimeout(soon).Should(Equal(gateway))
+	g.Expect(service.UID).NotTo(Equal(deleted))
 }
 
 // enrol enrols a host with the token of a registration, and returns its agent.

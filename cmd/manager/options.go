@@ -38,6 +38,7 @@ type options struct {
 	concurrency    concurrencyOptions
 	kubeVIP        kubeVIPOptions
 	agentAPI       agentAPIOptions
+	gateway        gatewayOptions
 
 	// shutdown bounds how long the manager takes to stop. No flag sets it.
 	shutdown time.Duration
@@ -131,6 +132,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.agentAPI.downloads, "agent-downloads", server.DefaultAgentDownloads, "Hosts that may fetch an agent at once.")
 	fs.DurationVar(&o.agentAPI.pingInterval, "agent-ping-interval", server.DefaultPingAfter, "How long a connection may be silent before its host is asked for a sign of life. The kernel asks its end of the connection after 45 s; this is for proxies in between.")
 	fs.DurationVar(&o.agentAPI.pingTimeout, "agent-ping-timeout", server.DefaultPingTimeout, "How long a probe may take before the connection counts as dead.")
+	o.gateway.addFlags(fs)
 }
 
 // validate returns an error that names the first invalid flag.
@@ -175,14 +177,19 @@ func (o *options) validate() error {
 	if _, err := o.kubeVIP.policy(); err != nil {
 		return err
 	}
-	if o.agentAPI.url == "" {
-		return nil
+	if err := o.gateway.validate(); err != nil {
+		return err
 	}
-	u, err := url.Parse(o.agentAPI.url)
-	if err != nil || u.Scheme != "https" || u.Hostname() == "" || (u.Path != "" && u.Path != "/") || u.RawQuery != "" {
+	if o.agentAPI.url != "" && !isServerURL(o.agentAPI.url) {
 		return fmt.Errorf("--agent-api-url must be https://host[:port], not %q", o.agentAPI.url)
 	}
 	return nil
+}
+
+// isServerURL reports whether a text is https://host[:port].
+func isServerURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && u.Scheme == "https" && u.Hostname() != "" && (u.Path == "" || u.Path == "/") && u.RawQuery == ""
 }
 
 // policy parses --kube-vip-repositories.

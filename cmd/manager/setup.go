@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/access"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/host"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/machine"
@@ -37,6 +38,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/authority"
 	elementalwebhook "github.com/capi-elemental/cluster-api-provider-elemental/internal/webhook"
 )
 
@@ -45,9 +47,13 @@ import (
 //
 // The cluster controller reads the labels of kinds of control planes.
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;list;watch
-// Metrics are served to callers who may read them.
+// Metrics are served to callers who may read them, and users of workload clusters are those of
+// the management cluster.
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+// The API server publishes there the CA of client certificates. clusterctl would put a Role for
+// the namespace kube-system into the provider's.
+// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=extension-apiserver-authentication,verbs=get;list;watch
 
 // shutdownTimeout is shorter than the Pod's termination grace period.
 const shutdownTimeout = 8 * time.Second
@@ -126,8 +132,16 @@ func newManager(ctx context.Context, o *options) (ctrl.Manager, error) {
 	if err := index.Register(ctx, mgr.GetFieldIndexer()); err != nil {
 		return nil, err
 	}
-	agents, err := setupAgentAPI(ctx, mgr, o)
+	ca := authority.New(mgr.GetAPIReader(), mgr.GetClient(), managerNamespace(), clock.RealClock{})
+	agents, err := setupAgentAPI(ctx, mgr, ca, o)
 	if err != nil {
+		return nil, err
+	}
+	workloads, err := setupGateway(ctx, mgr, agents, ca, tlsOptions, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := setupAccess(ctx, mgr, workloads, o); err != nil {
 		return nil, err
 	}
 	if err := setupReconcilers(ctx, mgr, selectors, agents, o); err != nil {
@@ -136,18 +150,23 @@ func newManager(ctx context.Context, o *options) (ctrl.Manager, error) {
 	return mgr, setupWebhooks(mgr, selectors, agents, o)
 }
 
-// cacheOptions limits the cache to what is used: of Secrets only registration tokens, and no
-// managed fields.
+// cacheOptions limits the cache to what is used: of Secrets only registration tokens, of
+// Services only the names of endpoints, and no managed fields.
 func cacheOptions(o *options) (cache.Options, error) {
 	tokens, err := labels.NewRequirement(infrav1.RegistrationLabel, selection.Exists, nil)
 	if err != nil {
 		return cache.Options{}, fmt.Errorf("selecting token Secrets: %w", err)
 	}
+	names, err := labels.NewRequirement(infrav1.EndpointServiceLabel, selection.Exists, nil)
+	if err != nil {
+		return cache.Options{}, fmt.Errorf("selecting Services: %w", err)
+	}
 	options := cache.Options{
 		SyncPeriod:       &o.syncPeriod,
 		DefaultTransform: trim,
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Secret{}: {Label: labels.NewSelector().Add(*tokens)},
+			&corev1.Secret{}:  {Label: labels.NewSelector().Add(*tokens)},
+			&corev1.Service{}: {Label: labels.NewSelector().Add(*names)},
 		},
 	}
 	if o.namespace != "" {
@@ -169,7 +188,8 @@ func setupReconcilers(ctx context.Context, mgr ctrl.Manager, selectors *selector
 	nominations := &placement.Nominations{}
 	if err := (&cluster.Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: newRecorder(mgr, "elementalcluster"),
-		Clock: clock.RealClock{}, Metrics: moves, Selectors: selectors, Nominations: nominations, Contacts: agents, Images: images, WatchFilter: o.watchFilter,
+		Clock: clock.RealClock{}, Metrics: moves, Selectors: selectors, Nominations: nominations, Contacts: agents, Images: images,
+		Tunnels: o.gateway.settings(managerNamespace()), WatchFilter: o.watchFilter,
 	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.cluster)); err != nil {
 		return fmt.Errorf("setting up ElementalCluster: %w", err)
 	}
@@ -199,6 +219,17 @@ func setupReconcilers(ctx context.Context, mgr ctrl.Manager, selectors *selector
 		Clock: clock.RealClock{}, Metrics: outcomes, WatchFilter: o.watchFilter,
 	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.remediation)); err != nil {
 		return fmt.Errorf("setting up ElementalRemediation: %w", err)
+	}
+	return nil
+}
+
+// setupAccess adds the reconciler of access to workload clusters.
+func setupAccess(ctx context.Context, mgr ctrl.Manager, workloads access.Workloads, o *options) error {
+	if err := (&access.Reconciler{
+		Client: mgr.GetClient(), Recorder: newRecorder(mgr, "elementalcluster-access"),
+		Clock: clock.RealClock{}, Workloads: workloads, WatchFilter: o.watchFilter,
+	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.cluster)); err != nil {
+		return fmt.Errorf("setting up access to workload clusters: %w", err)
 	}
 	return nil
 }

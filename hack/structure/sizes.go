@@ -17,7 +17,10 @@ const (
 	maxFileBytes    = 1 << 20
 	maxFileLines    = 350
 	maxPackageLines = 2500
-	maxMethods      = 30
+	// maxAPILines is for a version of the API: by Kubernetes' convention all its kinds are
+	// one package.
+	maxAPILines = 4000
+	maxMethods  = 30
 )
 
 // sizes counts lines and methods of Go files.
@@ -77,8 +80,12 @@ func receiver(expr ast.Expr) string {
 func (s *sizes) violations() []string {
 	out := slices.Clone(s.files)
 	for _, folder := range slices.Sorted(maps.Keys(s.packages)) {
-		if n := s.packages[folder]; n > maxPackageLines {
-			out = append(out, fmt.Sprintf("package %s has %d lines without tests, more than %d: split it", folder, n, maxPackageLines))
+		limit := maxPackageLines
+		if strings.HasPrefix(folder, "api/") {
+			limit = maxAPILines
+		}
+		if n := s.packages[folder]; n > limit {
+			out = append(out, fmt.Sprintf("package %s has %d lines without tests, more than %d: split it", folder, n, limit))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.methods)) {

@@ -32,7 +32,7 @@ func ByRule(host *infrav1.ElementalHost, rule infrav1.HostAddressRule) (address,
 		}
 		// Hosts are not trusted to report valid addresses.
 		ip, err := netip.ParseAddr(a.Address)
-		if err == nil && isUsable(ip) && fits(host, rule, ip.Unmap()) {
+		if err == nil && IsUsable(ip) && fits(host, rule, ip.Unmap()) {
 			return ip.Unmap().String(), ""
 		}
 	}
@@ -56,8 +56,8 @@ func isName(name string) bool {
 	return true
 }
 
-// isUsable reports whether other hosts can reach an API server at the address.
-func isUsable(ip netip.Addr) bool {
+// IsUsable reports whether other hosts can reach an API server at the address.
+func IsUsable(ip netip.Addr) bool {
 	return ip.Zone() == "" && (!ip.IsLoopback() || loopback) && !ip.IsUnspecified() && !ip.IsMulticast() && !ip.IsLinkLocalUnicast()
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tunnel"
 )
 
 // Options are what an Agent works with.
@@ -37,6 +38,11 @@ type Options struct {
 	// turns them off.
 	Applier Applier
 	Prober  Prober
+	// Local keeps the endpoint that the Applier serves on the host; nil if it cannot.
+	Local LocalEndpoint
+	// Tunnel connects the tunnel that the plan desires to targets on the host; nil turns
+	// tunnels off.
+	Tunnel tunnel.Dialer
 	// ReadoptAfter is how long the manager must not have known the host before the host
 	// asks to be re-adopted.
 	ReadoptAfter time.Duration
@@ -48,6 +54,15 @@ type Options struct {
 	Version string
 	// BootID changes with every boot.
 	BootID string
+}
+
+// LocalEndpoint is the endpoint that the host serves itself. It does not depend on plans.
+type LocalEndpoint interface {
+	// Keep restores what is missing. It is called before anything else.
+	Keep(ctx context.Context) (served string, err error)
+	// Run keeps it until ctx ends, and calls changed when the Applier's report may be
+	// outdated.
+	Run(ctx context.Context, changed func())
 }
 
 // ProviderIDSetter sets the providerID of the Node that runs on this host.
@@ -67,6 +82,7 @@ type Agent struct {
 	endpoint   *endpointUpkeep
 	probing    *endpointProbing
 	reporter   *reporter
+	tunneller  *tunneller
 }
 
 // New returns an Agent, which does nothing until one of its methods is called.
@@ -97,9 +113,12 @@ func New(o Options) *Agent {
 	a.enroller = &enroller{
 		store: o.Store, manager: o.Manager, observer: a.observer, hello: a.hello, token: o.Token, removeToken: o.RemoveToken, log: o.Log,
 	}
+	a.tunneller = &tunneller{
+		store: o.Store, manager: o.Manager, dial: o.Tunnel, bootID: o.BootID, clock: o.Clock, random: o.Rand, log: o.Log, wake: newSignal(),
+	}
 	a.poller = &poller{
 		store: o.Store, manager: o.Manager, enroller: a.enroller, bootID: o.BootID, readoptAfter: o.ReadoptAfter,
-		reconnected: a.reconnected, answered: a.confirmUpdate, acceptPlan: a.acceptPlan, reportEndpoint: a.reportEndpoint, showStatus: o.Status,
+		reconnected: a.reconnected, connection: a.tunneller.setPolling, answered: a.confirmUpdate, acceptPlan: a.acceptPlan, reportEndpoint: a.reportEndpoint, showStatus: o.Status,
 		clock: o.Clock, random: o.Rand, log: o.Log, networkChanged: newSignal(),
 	}
 	return a
@@ -109,6 +128,7 @@ func New(o Options) *Agent {
 // program was replaced, and another error if the agent cannot continue because its
 // state cannot be written.
 func (a *Agent) Run(ctx context.Context) error {
+	a.startLocal(ctx)
 	a.operations.cleanupAll()
 	a.observer.observeAll(ctx)
 	a.endpoint.start()
@@ -118,11 +138,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer cancel(nil)
 	var activities sync.WaitGroup
 	for name, activity := range map[string]func(context.Context) error{
-		"polling":            a.poller.run,
-		"running operations": a.operations.run,
-		"reporting":          a.reporter.run,
-		"watching addresses": a.watchAddresses,
-		"probing":            a.probing.run,
+		"polling":                    a.poller.run,
+		"running operations":         a.operations.run,
+		"reporting":                  a.reporter.run,
+		"watching addresses":         a.watchAddresses,
+		"probing":                    a.probing.run,
+		"keeping the tunnel":         a.tunneller.run,
+		"keeping the local endpoint": a.keepLocal,
 	} {
 		activities.Go(func() {
 			if err := activity(ctx); err != nil && ctx.Err() == nil {
@@ -173,6 +195,8 @@ func (a *Agent) hello() protocol.Hello {
 		{a.o.Applier != nil && a.o.Prober != nil, protocol.CapabilityEndpoint},
 		{a.o.Applier != nil, protocol.CapabilityFiles},
 		{a.o.Applier != nil && a.o.Prober != nil, protocol.CapabilityReportEndpoint},
+		{a.o.Tunnel != nil, protocol.CapabilityTunnel},
+		{a.o.Applier != nil && a.o.Local != nil, protocol.CapabilityLocalEndpoint},
 	} {
 		if c.supported {
 			hello.Capabilities = append(hello.Capabilities, c.capability)

@@ -1,7 +1,7 @@
 // Package agent is the run loop of the host agent: it gets the plan, executes it, and
 // reports.
 //
-// Five activities run concurrently; the three main ones are:
+// Seven activities run concurrently; the three main ones are:
 //
 //   - poller keeps a long poll open, from which the manager knows that the host is
 //     alive, and stores the plan it gets (plan.go).
@@ -9,7 +9,8 @@
 //     desired endpoint, the Node's providerID and the agent's release (idle.go).
 //   - reporter sends facts and results until the manager has acknowledged them.
 //
-// The others watch the host's addresses and, if the plan desires it, probe the endpoint.
+// The others watch the host's addresses, keep the endpoint that the host serves itself,
+// and, if the plan desires it, probe the endpoint and keep a tunnel open.
 // All share the state.Store, which is durable, and wake each other with signals that
 // carry no data.
 //

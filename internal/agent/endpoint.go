@@ -151,3 +151,24 @@ func (u *endpointUpkeep) desired() (*protocol.Endpoint, []protocol.File) {
 	}
 	return nil, desired.Files
 }
+
+// startLocal restores the local endpoint, which the kubelet and a bootstrap that goes on need.
+func (a *Agent) startLocal(ctx context.Context) {
+	if a.o.Local == nil {
+		return
+	}
+	if _, err := a.o.Local.Keep(ctx); err != nil {
+		a.o.Log.Error("The control plane's endpoint is not served on this host; will retry", "error", err)
+	}
+}
+
+// keepLocal keeps the local endpoint until ctx ends, also while an operation runs.
+func (a *Agent) keepLocal(ctx context.Context) error {
+	if a.o.Local != nil {
+		a.o.Local.Run(ctx, func() {
+			a.endpoint.changed()
+			a.endpoint.work.raise()
+		})
+	}
+	return nil
+}

@@ -89,14 +89,13 @@ func (a *fakeApplier) Prepare(ctx context.Context, endpoint *protocol.Endpoint, 
 type prober struct{ began chan probing }
 
 type probing struct {
-	host string
-	port int32
-	ctx  context.Context // the test checks whether the probe has ended
-	show func(probe.State)
+	target probe.Target
+	ctx    context.Context // the test checks whether the probe has ended
+	show   func(probe.State)
 }
 
-func (p *prober) Probe(ctx context.Context, host string, port int32, changed func(probe.State)) {
-	p.began <- probing{host, port, ctx, changed}
+func (p *prober) Probe(ctx context.Context, target probe.Target, changed func(probe.State)) {
+	p.began <- probing{target, ctx, changed}
 	<-ctx.Done()
 }
 

@@ -27,6 +27,8 @@ func (m *manager) handle(w http.ResponseWriter, r *http.Request, key string, kno
 		m.bootstrap(w, r)
 	case r.URL.Path == protocol.PathReport:
 		m.report(w, r)
+	case r.URL.Path == protocol.PathTunnel:
+		m.tunnel(w, r)
 	case r.URL.Path == protocol.PathRotate:
 		m.rotate(w, r, key)
 	default:

@@ -23,6 +23,7 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tunnel"
 )
 
 const token = "a-registration-token"
@@ -76,6 +77,8 @@ type manager struct {
 	retryAfter string
 	// holdReport, if set, runs after a report was recorded, before it is answered.
 	holdReport func()
+	// tunnels are the host's sessions, the newest last.
+	tunnels []*tunnel.Session
 	// lose selects the requests that the manager handles without an answer.
 	lose func(path string) bool
 }

@@ -35,6 +35,7 @@ func (a *Agent) acceptPlan(ctx context.Context, plan protocol.Plan) error {
 	}
 	a.endpointChanged()
 	a.operations.planChanged()
+	a.tunneller.wake.raise()
 	if err := a.o.Manager.AdoptServers(ctx, plan.Desired); err != nil {
 		if state.IsWriteError(err) {
 			return err

@@ -32,7 +32,10 @@ type poller struct {
 	// reconnected is called after the first answer over a connection, answered after every
 	// answer, acceptPlan with each new plan, and reportEndpoint if the manager asks for a
 	// report.
-	reconnected    func()
+	reconnected func()
+	// connection is called when the manager has answered over a new connection, and when
+	// that is lost.
+	connection     func(isConnected bool)
 	answered       func() error
 	acceptPlan     func(context.Context, protocol.Plan) error
 	reportEndpoint func()
@@ -48,7 +51,8 @@ type poller struct {
 	connected bool
 	// state is the last connection.Status.State that was shown.
 	state string
-	// unknownSince is when all managers began to deny knowing the host.
+	// unknownSince is when all managers began to deny knowing the host. It is zero after any
+	// other answer, and if a manager could not be reached.
 	unknownSince time.Time
 
 	mu sync.Mutex
@@ -71,7 +75,7 @@ func (p *poller) run(ctx context.Context) error {
 			return nil //nolint:nilerr // the agent is being stopped
 		}
 		if errors.Is(err, errNetworkChanged) || errors.Is(err, client.ErrConnectionReplaced) {
-			p.connected = false
+			p.setConnected(false)
 			continue
 		}
 		if err != nil {
@@ -109,7 +113,7 @@ func (p *poller) poll(ctx context.Context) (*protocol.Plan, error) {
 	p.mu.Unlock()
 	if isStale {
 		p.manager.Client().Reconnect()
-		p.connected = false
+		p.setConnected(false)
 	}
 	plan, err := p.requestPlan(ctx)
 	if err != nil && !state.IsWriteError(err) && errors.Is(context.Cause(ctx), errNetworkChanged) {
@@ -151,7 +155,7 @@ func (p *poller) requestPlan(ctx context.Context) (*protocol.Plan, error) {
 // directory.
 func (p *poller) handleAnswer(ctx context.Context, plan *protocol.Plan) error {
 	if !p.connected {
-		p.connected = true
+		p.setConnected(true)
 		p.unknownSince = time.Time{}
 		p.reconnected()
 	}
@@ -177,16 +181,22 @@ func (p *poller) handleAnswer(ctx context.Context, plan *protocol.Plan) error {
 
 // handleError handles a failed poll. It returns only errors of the state directory.
 func (p *poller) handleError(ctx context.Context, cause error) error {
-	p.connected = false
+	p.setConnected(false)
 	p.setStatus(connection.StateAfter(cause), cause)
 	return p.readoptIfUnknown(ctx, cause)
 }
 
+func (p *poller) setConnected(connected bool) {
+	p.connected = connected
+	p.connection(connected)
+}
+
 // readoptIfUnknown asks to be re-adopted once every manager has denied knowing the host
-// for readoptAfter. A move between management clusters takes seconds, during which the
+// for readoptAfter, without any other answer or failure in between. A move between management clusters takes seconds, during which the
 // host must not enrol as a new host at the old manager.
 func (p *poller) readoptIfUnknown(ctx context.Context, cause error) error {
 	if !client.IsProblemEverywhere(cause, protocol.ProblemUnknownHost) {
+		p.unknownSince = time.Time{}
 		return nil
 	}
 	now := p.clock.Now()

@@ -17,16 +17,16 @@ import (
 // Prober probes a control plane endpoint and the host's own API server until ctx ends.
 // It calls changed with each new state, from one goroutine.
 type Prober interface {
-	Probe(ctx context.Context, host string, port int32, changed func(probe.State))
+	Probe(ctx context.Context, target probe.Target, changed func(probe.State))
 }
 
-// probeTarget is the endpoint to probe; the zero probeTarget means none.
-type probeTarget struct {
-	host string
-	port int32
-}
+// defaultServerPort is the port of an API server whose endpoint has another one.
+const defaultServerPort = 6443
 
-func (t probeTarget) String() string { return net.JoinHostPort(t.host, strconv.Itoa(int(t.port))) }
+// probeTarget is what to probe; the zero probeTarget means nothing.
+type probeTarget probe.Target
+
+func (t probeTarget) String() string { return net.JoinHostPort(t.Host, strconv.Itoa(int(t.Port))) }
 
 // endpointFact is what the agent knows of the control plane endpoint.
 type endpointFact struct {
@@ -69,6 +69,7 @@ func (f endpointFact) report(now time.Time) *protocol.EndpointReport {
 	} else {
 		report.APIServer = &protocol.APIServer{
 			Ready: v.Result == probe.Answers, ForSeconds: seconds(now.Sub(v.Since)), CertificateNames: f.probes.CertificateNames,
+			Address: f.probes.Address,
 		}
 	}
 	report.Message = truncate(strings.Join(problems, "; "), protocol.MaxMessageBytes)
@@ -103,7 +104,10 @@ func (p *endpointProbing) retarget() {
 	defer p.retargeting.Unlock()
 	var next probeTarget
 	if endpoint, _ := p.endpoint.desired(); endpoint != nil && endpoint.Probe {
-		next = probeTarget{endpoint.Host, endpoint.Port}
+		next = probeTarget{Host: endpoint.Host, Port: endpoint.Port, ServerPort: endpoint.Port}
+		if endpoint.Local != nil {
+			next.ServerPort = defaultServerPort
+		}
 	}
 	changed := false
 	p.facts.update(func(o *observation) {
@@ -128,7 +132,7 @@ func (p *endpointProbing) run(ctx context.Context) error {
 		}
 		p.log.Info("Probing the control plane endpoint", "endpoint", target)
 		runUntil(ctx, p.targetChanged, always, func(ctx context.Context) {
-			p.prober.Probe(ctx, target.host, target.port, func(probes probe.State) { p.record(target, probes) })
+			p.prober.Probe(ctx, probe.Target(target), func(probes probe.State) { p.record(target, probes) })
 		})
 	}
 	return nil

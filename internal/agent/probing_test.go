@@ -38,8 +38,8 @@ func TestProbesTheEndpointOfThePlan(t *testing.T) {
 	}
 	r.manager.want(nil, probed("2001:db8::1"))
 	first := <-r.prober.began
-	if first.host != "2001:db8::1" || first.port != 6443 {
-		t.Errorf("probes %s port %d", first.host, first.port)
+	if want := (probe.Target{Host: "2001:db8::1", Port: 6443, ServerPort: 6443}); first.target != want {
+		t.Errorf("probes %+v", first.target)
 	}
 	first.show(probe.State{Endpoint: r.ago(0, probe.Answers), APIServer: r.ago(0, probe.Answers)})
 	r.manager.await(t, "the endpoint is reported as reachable", reachable("[2001:db8::1]:6443", true))
@@ -278,4 +278,22 @@ func TestReportsEndpointCapabilities(t *testing.T) {
 	if n := len(capabilities); n < len(want) || !slices.Equal(capabilities[n-len(want):], want) {
 		t.Errorf("capabilities are %q", capabilities)
 	}
+}
+
+// The port of a local endpoint is that of the host's forwarder, so an API server that
+// names no port has the default one. The manager is told where others reach it.
+func TestReportsTheAddressOfTheAPIServer(t *testing.T) {
+	r := newNode(t)
+	r.start()
+	desired := probed("shop-endpoint.tenant.svc.cluster.local")
+	desired.Endpoint.Port, desired.Endpoint.Local = 16443, &protocol.LocalEndpoint{}
+	r.manager.want(nil, desired)
+	at := <-r.prober.began
+	if want := (probe.Target{Host: desired.Endpoint.Host, Port: 16443, ServerPort: 6443}); at.target != want {
+		t.Errorf("probes %+v", at.target)
+	}
+	at.show(probe.State{Endpoint: r.ago(0, probe.Answers), APIServer: r.ago(0, probe.Answers), Address: "192.0.2.7:6443"})
+	r.manager.await(t, "the address is reported", lastEndpointReport(func(e protocol.EndpointReport) bool {
+		return e.APIServer != nil && e.APIServer.Address == "192.0.2.7:6443"
+	}))
 }

@@ -155,6 +155,37 @@ func TestLateAnswerOfTheFormerManager(t *testing.T) {
 	r.manager.await(t, "the restored manager knows the result", ended("a", protocol.StateSucceeded))
 }
 
+// A manager that denies knowing the host, fails and denies it again has not denied it all the
+// time in between: it may have been restored from a backup.
+func TestFailuresInBetweenPreventReadoption(t *testing.T) {
+	r := newRig(t)
+	r.readopt = time.Minute // each of the waits between two polls is longer
+	r.start()
+	r.manager.await(t, "a long poll is open", taken)
+	refusals := 0
+	r.manager.set(func(m *manager) {
+		m.refuse = func(path string) *protocol.Problem {
+			if path != protocol.PathPlan {
+				return nil
+			}
+			overloaded := false
+			r.manager.set(func(*manager) {
+				refusals++
+				overloaded = refusals%2 == 0
+			})
+			if overloaded {
+				return &protocol.Problem{Title: "Overloaded", Status: http.StatusServiceUnavailable}
+			}
+			return &protocol.Problem{Type: protocol.ProblemUnknownHost, Title: "Unknown host", Status: http.StatusForbidden}
+		}
+	})
+	r.manager.want(nil, protocol.Desired{Hostname: "node-1"})
+	r.manager.await(t, "the host was refused often", func(*manager) bool { return refusals >= 100 })
+	if n := r.manager.count(&r.manager.enrolments); n != 1 {
+		t.Errorf("the host enrolled %d times", n)
+	}
+}
+
 // The connection from a former address may be dead, which the host would notice only after
 // a minute. So a change of the address between two polls counts for the next one.
 func TestNewAddressBetweenTwoPolls(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -70,12 +71,12 @@ func TestThreat27_AgentTellsNoSecret(t *testing.T) {
 	r.folder, r.log = dir, slog.NewJSONHandler(output, &slog.HandlerOptions{Level: slog.LevelDebug - 4, AddSource: true})
 	r.shown = func(c connection.Status) { output.add(t, c) }
 	r.real = &bootstrap.LocalExecutor{
-		Files: dir, Dir: dir.Path(""), Root: "/", System: noPrograms{}, ScriptCommand: []string{self, scriptRunner},
+		Files: dir, Dir: dir.Path(""), Root: rootOf(t, "tester"), System: noPrograms{}, ScriptCommand: []string{self, scriptRunner},
 	}
 	refusal := &protocol.Problem{Type: protocol.ProblemTokenRefused, Title: "Token refused", Status: 403}
 	r.manager.set(func(m *manager) {
 		m.refuse = func(string) *protocol.Problem { return refusal }
-		m.data = []byte("#cloud-config\nwrite_files:\n- path: " + filepath.Join(t.TempDir(), "file") + "\n  content: hush-content\n" +
+		m.data = []byte("#cloud-config\nwrite_files:\n- path: /file\n  owner: tester:tester\n  content: hush-content\n" +
 			"runcmd:\n- echo K3S_TOKEN=hush-setting\n- echo kubeadm join --token hush12.0123456789abcdef --certificate-key hush-key >&2\n- exit 7 # hush-comment\n")
 	})
 	r.start()
@@ -119,6 +120,26 @@ func TestThreat27_AgentTellsNoSecret(t *testing.T) {
 			t.Errorf("exposed a secret: %s", line)
 		}
 	}
+}
+
+// rootOf returns a folder that stands for "/", in which the user who runs the test has a name. Files of the bootstrap
+// data belong to that user, because only root may give files away.
+func rootOf(t *testing.T, user string) string {
+	t.Helper()
+	root := t.TempDir()
+	id := strconv.Itoa
+	for name, line := range map[string]string{
+		"passwd": user + ":x:" + id(os.Getuid()) + ":" + id(os.Getgid()) + "::/:/bin/sh\n",
+		"group":  user + ":x:" + id(os.Getgid()) + ":\n",
+	} {
+		if err := os.MkdirAll(filepath.Join(root, "etc"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, "etc", name), []byte(line), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
 }
 
 // keysIn returns parts of the text of the host's key.

@@ -17,6 +17,10 @@ const (
 	// absenceTime is how long a host without an open poll has to return. A question does
 	// not reach it, and an agent that lost its connection is back within seconds.
 	absenceTime = 20 * time.Second
+	// restartTime is how long a host has to return after the manager has started. Agents
+	// try every few seconds while nobody answers, but a manager that many hosts return to
+	// tells them to come later.
+	restartTime = time.Minute
 )
 
 // Answer says what a host has sent since it was asked.
@@ -28,14 +32,16 @@ type Answer struct {
 }
 
 // Contact is the manager's contact with a host that it has asked for a new report of the
-// endpoint. The zero value stands for a host that could not be asked, because it has not
-// polled since the manager started.
+// endpoint. The zero value stands for a host that the manager knows nothing of.
 type Contact struct {
 	// AskedAt is when the host was last asked; zero if never.
 	AskedAt time.Time
 	// AbsentSince is when the host's last poll had ended, if it had no open poll when it
 	// was asked; zero if it had.
 	AbsentSince time.Time
+	// HasNotReturned says that the host has not polled since the manager started, which
+	// was at AbsentSince.
+	HasNotReturned bool
 	// Answer to the last question.
 	Answer Answer
 	// Before is the answer to the question before; nil if that was long ago.
@@ -77,7 +83,7 @@ func (c Cluster) standing(m Member) (is standing, until time.Time) {
 		until = contact.AskedAt.Add(reportTime)
 	default:
 		until = contact.AskedAt.Add(answerTime)
-		if back := contact.AbsentSince.Add(absenceTime); !contact.AbsentSince.IsZero() && back.After(until) {
+		if back := contact.returnsBy(); back.After(until) {
 			until = back
 		}
 		if !c.Now.Before(until) {
@@ -89,6 +95,18 @@ func (c Cluster) standing(m Member) (is standing, until time.Time) {
 		return contact.Before.standing(m.Host), until
 	}
 	return awaited, until
+}
+
+// returnsBy returns when a host that had no open poll has to be back. It is zero for others.
+func (c Contact) returnsBy() time.Time {
+	switch {
+	case c.AbsentSince.IsZero():
+		return time.Time{}
+	case c.HasNotReturned:
+		return c.AbsentSince.Add(restartTime)
+	default:
+		return c.AbsentSince.Add(absenceTime)
+	}
 }
 
 // answers reports whether a connected member answers the manager, or was not asked.

@@ -71,6 +71,14 @@ func TestDecideByContact(t *testing.T) {
 			suspect(*c, day)
 			c.Contacts["h1"] = failover.Contact{AskedAt: epoch.Add(-12 * time.Second), AbsentSince: epoch.Add(-20 * time.Second)}
 		}, to: "h2"},
+		"the endpoint host may return to a manager that has started": {when: func(c *failover.Cluster) {
+			suspect(*c, day)
+			c.Contacts["h1"] = failover.Contact{AskedAt: epoch.Add(-40 * time.Second), AbsentSince: epoch.Add(-50 * time.Second), HasNotReturned: true}
+		}, message: "host h1 was asked", next: 10 * time.Second},
+		"the endpoint host has not returned to a manager that has started": {when: func(c *failover.Cluster) {
+			suspect(*c, day)
+			c.Contacts["h1"] = failover.Contact{AskedAt: epoch.Add(-40 * time.Second), AbsentSince: epoch.Add(-time.Minute), HasNotReturned: true}
+		}, to: "h2"},
 		"the endpoint host can't be asked yet": {when: func(c *failover.Cluster) {
 			suspect(*c, day)
 			delete(c.Contacts, "h1")

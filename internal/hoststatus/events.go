@@ -35,7 +35,27 @@ func Events(before, after *infrav1.ElementalHost) []Event {
 			events = append(events, e)
 		}
 	}
+	if e, ok := tunnelEvent(before, after); ok {
+		events = append(events, e)
+	}
 	return events
+}
+
+// tunnelEvent returns the Event for a tunnel that was opened or lost. A tunnel that the plan
+// no longer asks for ends without one.
+func tunnelEvent(before, after *infrav1.ElementalHost) (Event, bool) {
+	was, is := before.Status.Tunnel, after.Status.Tunnel
+	if is == nil || was != nil && was.State == is.State {
+		return Event{}, false
+	}
+	switch {
+	case is.State == infrav1.ConnectionConnected:
+		return Event{corev1.EventTypeNormal, infrav1.TunnelOpenedReason, "The host has opened a tunnel"}, true
+	case after.Spec.Maintenance != nil:
+		return Event{corev1.EventTypeNormal, infrav1.TunnelLostReason, is.Message}, true
+	default:
+		return Event{corev1.EventTypeWarning, infrav1.TunnelLostReason, is.Message}, true
+	}
 }
 
 // maintenanceEnded returns a warning if the host is still disconnected. During maintenance

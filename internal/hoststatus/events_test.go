@@ -9,6 +9,10 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
 )
 
+func tunnelIs(state infrav1.ConnectionState) func(*infrav1.ElementalHost) {
+	return func(h *infrav1.ElementalHost) { h.Status.Tunnel = &infrav1.HostTunnel{State: state} }
+}
+
 func TestEvents(t *testing.T) {
 	at := func(changes ...func(*infrav1.ElementalHost)) *infrav1.ElementalHost {
 		h := host(changes...)
@@ -38,16 +42,21 @@ func TestEvents(t *testing.T) {
 		"end of maintenance, free":         {at(maintenance), at(), []string{"Normal MaintenanceEnded", "Normal Available"}},
 		"released in maintenance": {at(claim(bound), operation(bootstrap, succeeded, id), maintenance), at(claim(releasing), maintenance),
 			[]string{"Normal ResetPrevented"}},
-		"fenced in maintenance":       {at(claim(bound), maintenance), at(claim(bound), maintenance, fenced), []string{"Warning Fenced"}},
-		"disconnected in maintenance": {at(claim(bound), maintenance), at(claim(bound), maintenance, disconnected), []string{"Normal AgentDisconnected"}},
-		"held":                        {at(claim(bound)), at(claim(infrav1.ClaimHeld)), []string{"Normal ResetHeld"}},
-		"clock right":                 {at(), at(skewed(0)), nil},
-		"clock wrong":                 {at(skewed(0)), at(skewed(120)), []string{"Warning ClockSkewed"}},
-		"clock still wrong":           {at(skewed(60)), at(skewed(120)), nil},
-		"clock right again":           {at(skewed(120)), at(skewed(0)), []string{"Normal ClockSynchronized"}},
-		"update failed":               {at(updated("v2.0.0", running)), at(updated("v2.0.0", failed)), []string{"Warning AgentUpdateFailed"}},
-		"updated":                     {at(updated("v1.0.0", running)), at(updated("v1.0.0", succeeded)), []string{"Normal AgentCurrent"}},
-		"rejected":                    {at(), at(func(h *infrav1.ElementalHost) { h.Spec.Approval = infrav1.ApprovalRejected }), []string{"Warning Rejected"}},
+		"fenced in maintenance":        {at(claim(bound), maintenance), at(claim(bound), maintenance, fenced), []string{"Warning Fenced"}},
+		"disconnected in maintenance":  {at(claim(bound), maintenance), at(claim(bound), maintenance, disconnected), []string{"Normal AgentDisconnected"}},
+		"held":                         {at(claim(bound)), at(claim(infrav1.ClaimHeld)), []string{"Normal ResetHeld"}},
+		"clock right":                  {at(), at(skewed(0)), nil},
+		"clock wrong":                  {at(skewed(0)), at(skewed(120)), []string{"Warning ClockSkewed"}},
+		"clock still wrong":            {at(skewed(60)), at(skewed(120)), nil},
+		"clock right again":            {at(skewed(120)), at(skewed(0)), []string{"Normal ClockSynchronized"}},
+		"update failed":                {at(updated("v2.0.0", running)), at(updated("v2.0.0", failed)), []string{"Warning AgentUpdateFailed"}},
+		"updated":                      {at(updated("v1.0.0", running)), at(updated("v1.0.0", succeeded)), []string{"Normal AgentCurrent"}},
+		"tunnel opened":                {at(), at(tunnelIs(infrav1.ConnectionConnected)), []string{"Normal TunnelOpened"}},
+		"tunnel lost":                  {at(tunnelIs(infrav1.ConnectionConnected)), at(tunnelIs(infrav1.ConnectionDisconnected)), []string{"Warning TunnelLost"}},
+		"tunnel lost in maintenance":   {at(maintenance, tunnelIs(infrav1.ConnectionConnected)), at(maintenance, tunnelIs(infrav1.ConnectionDisconnected)), []string{"Normal TunnelLost"}},
+		"tunnel back":                  {at(tunnelIs(infrav1.ConnectionDisconnected)), at(tunnelIs(infrav1.ConnectionConnected)), []string{"Normal TunnelOpened"}},
+		"tunnel not wanted any longer": {at(tunnelIs(infrav1.ConnectionConnected)), at(), nil},
+		"rejected":                     {at(), at(func(h *infrav1.ElementalHost) { h.Spec.Approval = infrav1.ApprovalRejected }), []string{"Warning Rejected"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string

@@ -118,7 +118,7 @@ func pending(host *infrav1.ElementalHost) Verdict {
 	compare := "Compare the key fingerprint" + after(" ", fingerprint(host)) +
 		" with the one the agent shows (elemental-agent status), then set spec.approval to Approved"
 	switch host.Spec.PendingReason {
-	case infrav1.PendingReadopted:
+	case infrav1.PendingReadopted, infrav1.PendingReturned:
 		return no(infrav1.ReadoptedReason, "The host was enrolled before and is not known here. %s; nothing on it is touched by that", compare)
 	case infrav1.PendingAmbiguous:
 		return no(infrav1.AmbiguousHardwareReason, "Several hosts that were declared in advance match this one, or one that has a key already. "+

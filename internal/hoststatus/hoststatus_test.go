@@ -72,6 +72,7 @@ func TestConditions(t *testing.T) {
 		"cloned": {all(locked), want{"+AgentConnected", "+VerifiedClean", "-NotClaimed", "-IdentityCloned", "-IdentityCloned"}},
 		"cloned, bootstrapped": {all(claim(bound), operation(bootstrap, succeeded, id), locked),
 			want{"+AgentConnected", "-InUse", "+BootstrapSucceeded", "-IdentityCloned", "-IdentityCloned"}},
+		"returned":  {all(undecided(infrav1.PendingReturned)), want{"+AgentConnected", "+VerifiedClean", "-NotClaimed", "-Readopted", "-Readopted"}},
 		"readopted": {all(undecided(infrav1.PendingReadopted)), want{"+AgentConnected", "+VerifiedClean", "-NotClaimed", "-Readopted", "-Readopted"}},
 		"ambiguous": {all(undecided(infrav1.PendingAmbiguous)), want{"+AgentConnected", "+VerifiedClean", "-NotClaimed", "-AmbiguousHardware", "-AmbiguousHardware"}},
 		"fenced":    {all(fenced), want{"+AgentConnected", "+VerifiedClean", "-NotClaimed", "-Fenced", "-Fenced"}},

@@ -43,8 +43,11 @@ const (
 	ClusterByName = "metadata.labels.cluster-name"
 	// ClusterByEndpointHost finds ElementalClusters by the ElementalHost whose address is
 	// their endpoint. Clusters whose endpoint is not ready and was never used also
-	// have the value Seeking.
+	// have the value Seeking, unless they are of type Tunnel.
 	ClusterByEndpointHost = "spec.controlPlaneEndpointPolicy.hostRef.name"
+	// ClusterByTunnelName finds ElementalClusters of type Tunnel by the host of their
+	// endpoint, in lower case. Anybody can write any name.
+	ClusterByTunnelName = "spec.controlPlaneEndpoint.host"
 	// ClusterByDomainLabel finds ElementalClusters by their failure-domain label.
 	ClusterByDomainLabel = "spec.failureDomains.hostLabel"
 	// MachineByCluster finds Machines by the Cluster that they belong to.
@@ -93,6 +96,7 @@ func Register(ctx context.Context, indexer client.FieldIndexer) error {
 		{&infrav1.ElementalMachine{}, MachineByClaim, machineClaim},
 		{&infrav1.ElementalCluster{}, ClusterByName, clusterName},
 		{&infrav1.ElementalCluster{}, ClusterByEndpointHost, endpointHost},
+		{&infrav1.ElementalCluster{}, ClusterByTunnelName, tunnelName},
 		{&infrav1.ElementalCluster{}, ClusterByDomainLabel, domainLabel},
 		{&clusterv1.Machine{}, MachineByCluster, machineCluster},
 		{&corev1.Secret{}, TokenByHash, tokenHash},
@@ -212,7 +216,7 @@ func machineCluster(o client.Object) []string {
 }
 
 // endpointHost adds the value Seeking if the endpoint is not ready and was never used. A
-// free host is of no use for an endpoint that is in use.
+// free host is of no use for an endpoint that is in use or of type Tunnel.
 func endpointHost(o client.Object) []string {
 	c, ok := o.(*infrav1.ElementalCluster)
 	if !ok {
@@ -231,10 +235,18 @@ func endpointHost(o client.Object) []string {
 			inUse = true
 		}
 	}
-	if !ready && !inUse {
+	if !ready && !inUse && c.EndpointType() != infrav1.EndpointTypeTunnel {
 		values = append(values, Seeking)
 	}
 	return values
+}
+
+func tunnelName(o client.Object) []string {
+	c, ok := o.(*infrav1.ElementalCluster)
+	if !ok || c.EndpointType() != infrav1.EndpointTypeTunnel || c.Spec.ControlPlaneEndpoint.Host == "" {
+		return nil
+	}
+	return []string{strings.ToLower(c.Spec.ControlPlaneEndpoint.Host)}
 }
 
 func domainLabel(o client.Object) []string {

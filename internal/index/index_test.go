@@ -47,12 +47,13 @@ func TestRegister(t *testing.T) {
 	}
 	declared.Spec.Identity = &infrav1.HostIdentity{Match: &infrav1.IdentityMatch{KeyFingerprint: "m"}, FormerKeyFingerprint: "a"}
 	again.Spec.Identity = &infrav1.HostIdentity{KeyFingerprint: "b", Match: &infrav1.IdentityMatch{SerialNumber: " s "}}
-	pending, readopted, labelled := host(nil), host(nil), host(nil)
-	for _, p := range []*infrav1.ElementalHost{pending, readopted, labelled} {
+	pending, readopted, returned, labelled := host(nil), host(nil), host(nil), host(nil)
+	for _, p := range []*infrav1.ElementalHost{pending, readopted, returned, labelled} {
 		p.Spec.Approval = infrav1.ApprovalPending
 	}
 	pending.Spec.RegistrationRef = &infrav1.LocalReference{Name: "edge"}
 	readopted.Spec.PendingReason, readopted.Spec.RegistrationRef = infrav1.PendingReadopted, &infrav1.LocalReference{Name: "edge"}
+	returned.Spec.PendingReason, returned.Spec.RegistrationRef = infrav1.PendingReturned, &infrav1.LocalReference{Name: "edge"}
 	labelled.Labels = map[string]string{infrav1.RegistrationLabel: "lab"}
 	reserved := host(&infrav1.HostClaim{ClusterName: "c", Phase: infrav1.ClaimReserved})
 	bound := host(&infrav1.HostClaim{ID: "1", ClusterName: "c", MachineName: "m", Phase: infrav1.ClaimBound})
@@ -90,6 +91,7 @@ func TestRegister(t *testing.T) {
 		{index.PendingHost, pending, []string{"edge"}},
 		{index.PendingHost, labelled, []string{"lab"}},
 		{index.PendingHost, readopted, []string{index.ReadoptedHosts}},
+		{index.PendingHost, returned, []string{"edge"}},
 		{index.HostByCluster, free, []string{index.Free}},
 		{index.HostByCluster, reserved, []string{"c"}},
 		{index.HostByCluster, bound, []string{"c"}},

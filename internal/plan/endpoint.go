@@ -20,6 +20,12 @@ type Cluster struct {
 	KubernetesVersion string
 	// OtherControlPlane: another control-plane host of the cluster is bootstrapped.
 	OtherControlPlane bool
+	// Backends are the addresses, IP:port, of the cluster's API servers on other hosts.
+	// They are needed only if the endpoint is of type Tunnel.
+	Backends []string
+	// Fallback: no control-plane host of the cluster has a tunnel, and the host is one of
+	// the workers whose tunnels carry the cluster meanwhile.
+	Fallback bool
 	// Images says which images of kube-vip the host may run.
 	Images kubevip.ImagePolicy
 	// Paused: the Cluster or the host's ElementalMachine is paused, so no operation
@@ -29,8 +35,8 @@ type Cluster struct {
 
 // desiredEndpoint returns the endpoint that the host has to use, and its tasks: probe,
 // publish, reject. A host that is not bootstrapped gets the endpoint with its bootstrap
-// data instead. Only a virtual IP address is sent before: the host removes the address
-// if the bootstrap fails.
+// data instead. Two types are sent before: a virtual IP address, which the host removes if
+// the bootstrap fails, and a local endpoint, which the bootstrap itself uses.
 func desiredEndpoint(host *infrav1.ElementalHost, cluster Cluster) *protocol.Endpoint {
 	infra := cluster.Infra
 	if infra == nil || infra.Spec.ControlPlaneEndpoint.Host == "" {
@@ -57,6 +63,11 @@ func desiredEndpoint(host *infrav1.ElementalHost, cluster Cluster) *protocol.End
 			out.Since = policy.HostRef.ChosenAt.UTC()
 		}
 		out.Reject = rejectedEndpoint(host, infra)
+		return out
+	case infrav1.EndpointTypeTunnel:
+		// The bootstrap already needs the endpoint.
+		out.Local = &protocol.LocalEndpoint{Backends: cluster.Backends}
+		out.Probe = host.IsBootstrapped() && claim.Role.IsControlPlane()
 		return out
 	case infrav1.EndpointTypeExternal:
 		return nil
@@ -115,6 +126,13 @@ func desiredFiles(host *infrav1.ElementalHost, cluster Cluster) (files []protoco
 		return nil, false
 	}
 	return []protocol.File{file}, true
+}
+
+// canServeEndpoint reports whether the host's agent can serve the endpoint itself, if it is
+// of a type that needs it. The bootstrap uses the endpoint.
+func canServeEndpoint(host *infrav1.ElementalHost, cluster Cluster) bool {
+	return cluster.Infra == nil || cluster.Infra.EndpointType() != infrav1.EndpointTypeTunnel ||
+		cluster.Infra.Spec.ControlPlaneEndpoint.Host != "" && host.Supports(infrav1.OperationType(protocol.CapabilityLocalEndpoint))
 }
 
 // canGetFiles reports whether the files that the host needs before its bootstrap are

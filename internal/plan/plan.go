@@ -47,6 +47,7 @@ func For(host *infrav1.ElementalHost, site Site, cluster Cluster) protocol.Plan 
 			p.Desired.ProviderID = ProviderID(host)
 			p.Desired.Endpoint = desiredEndpoint(host, cluster)
 			p.Desired.Files, _ = desiredFiles(host, cluster)
+			p.Desired.Tunnel = WantsTunnel(host, cluster)
 		}
 	}
 	p.Revision = revision(p)
@@ -114,7 +115,7 @@ func wantedOperations(host *infrav1.ElementalHost, cluster Cluster) []protocol.O
 		switch {
 		case is != nil && is.State == infrav1.OperationSucceeded:
 			return append(requestedOperations(host), bootstrap)
-		case BootstrapPrevented(host), is == nil && !canGetFiles(host, cluster):
+		case BootstrapPrevented(host), is == nil && !(canGetFiles(host, cluster) && canServeEndpoint(host, cluster)):
 			return requestedOperations(host)
 		default:
 			return []protocol.Operation{bootstrap}

@@ -34,7 +34,20 @@ const (
 	// PathAgent (GET ?sha256=HEX -> bytes) returns the agent binary that the plan's
 	// Desired.Agent names.
 	PathAgent = "/v1/agent"
+	// PathTunnel (GET ?boot=BOOTID, upgrade to TunnelProtocol -> 101) turns an HTTP/1.1
+	// connection of its own into the host's tunnel. Only a host whose plan has
+	// Desired.Tunnel gets one, for the boot that polls; another boot is answered with 409.
+	// A newer tunnel of the host replaces the former one.
+	PathTunnel = "/v1/tunnel"
 )
+
+// TunnelProtocol is what PathTunnel upgrades to (header Upgrade): HTTP/2 in the reverse
+// direction, as in package tunnel.
+const TunnelProtocol = "elemental-tunnel/1"
+
+// TargetAPIServer is the target of a tunnel's streams: the API server of the host itself;
+// on a worker, one of its cluster through the host's forwarder.
+const TargetAPIServer = "kube-apiserver"
 
 // HeaderHome is a request's header with the namespace and name, NAMESPACE/NAME, that the
 // host was last enrolled as. It only selects among several hosts with the caller's key.
@@ -70,6 +83,8 @@ const (
 	// MaxFiles bounds Desired.Files, and MaxFileBytes the content of each file.
 	MaxFiles     = 8
 	MaxFileBytes = 64 << 10
+	// MaxBackends bounds LocalEndpoint.Backends.
+	MaxBackends = 32
 	// MaxLeftovers bounds Cleanliness.Leftovers.
 	MaxLeftovers = 16
 )
@@ -95,6 +110,10 @@ const (
 	CapabilityFiles Capability = "Files"
 	// CapabilityReportEndpoint: the agent acts on Plan.ReportEndpoint.
 	CapabilityReportEndpoint Capability = "ReportEndpoint"
+	// CapabilityTunnel: the agent opens a tunnel if Desired.Tunnel asks for one.
+	CapabilityTunnel Capability = "Tunnel"
+	// CapabilityLocalEndpoint: the agent serves Endpoint.Local on the host.
+	CapabilityLocalEndpoint Capability = "LocalEndpoint"
 )
 
 // Hello describes an agent. It is part of EnrolRequest and Report.
@@ -197,31 +216,8 @@ type Desired struct {
 	// that is absent during a restore or move must not remove a cluster's virtual IP.
 	// A reset removes all files in any case.
 	Files []File `json:"files,omitzero"`
-}
-
-// Endpoint is the control plane endpoint of a workload cluster, and what a host of
-// the cluster has to do for it.
-type Endpoint struct {
-	// Host is an IP address or DNS name.
-	Host string `json:"host"`
-	Port int32  `json:"port"`
-	// Former are the host:port pairs that this endpoint replaces. The agent replaces no
-	// others.
-	Former []string `json:"former,omitempty"`
-	// Since is when the endpoint was chosen, by the manager's clock. A later endpoint
-	// that is already published stays. It is set with Publish; zero: unknown.
-	Since time.Time `json:"since,omitzero"`
-	// VIP: Host is a virtual IP that kube-vip adds to an interface of a control-plane
-	// host. A reset removes it.
-	VIP bool `json:"vip,omitempty"`
-	// Probe makes the host report whether the endpoint and its own API server answer.
-	Probe bool `json:"probe,omitempty"`
-	// Publish makes the host write the endpoint into the workload cluster's own
-	// objects, through its own API server.
-	Publish bool `json:"publish,omitempty"`
-	// Reject is a former endpoint, host:port, on this host. The host rejects
-	// connections to it from elsewhere. Empty: none.
-	Reject string `json:"reject,omitempty"`
+	// Tunnel makes the agent keep a tunnel open (PathTunnel).
+	Tunnel bool `json:"tunnel,omitempty"`
 }
 
 // File is a file that the agent maintains. It creates the directory if needed.

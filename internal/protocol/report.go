@@ -26,6 +26,9 @@ type EndpointReport struct {
 	// Rejects is the former endpoint, host:port, to which the host rejects connections
 	// from elsewhere.
 	Rejects string `json:"rejects,omitempty"`
+	// Local is the endpoint, host:port, that the host resolves to its own forwarder, which
+	// listens. It is set on a host with Endpoint.Local.
+	Local string `json:"local,omitempty"`
 	// Message describes what failed, in at most MaxMessageBytes.
 	Message string `json:"message,omitempty"`
 	// Probe and APIServer are set on a host with Endpoint.Probe.
@@ -50,6 +53,8 @@ type APIServer struct {
 	Ready bool `json:"ready"`
 	// ForSeconds is the age of the result when the report was made.
 	ForSeconds int32 `json:"forSeconds,omitempty"`
+	// Address is where other hosts reach it, IP:port. It is one of the host's addresses.
+	Address string `json:"address,omitempty"`
 	// CertificateNames are the IP addresses and DNS names of its serving
 	// certificate, sorted, at most MaxDevices.
 	CertificateNames []string `json:"certificateNames,omitempty"`

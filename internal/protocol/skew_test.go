@@ -80,15 +80,18 @@ func decode[T any](t *testing.T, message string) (T, string) {
 // v0.1 still decodes all fields that it knows, from messages of this version.
 func TestOlderSideIgnoresWhatItDoesNotKnow(t *testing.T) {
 	g := NewWithT(t)
-	p, _ := decode[planV01](t, recorded(t, "plan-endpoint.json"))
 	before, _ := decode[planV01](t, recorded(t, "plan-v0.1.json"))
-	p.Revision, p.Desired.Agent.Version = before.Revision, before.Desired.Agent.Version
-	g.Expect(p).To(Equal(before))
-
-	r, _ := decode[reportV01](t, recorded(t, "report-endpoint.json"))
+	for _, name := range []string{"plan-endpoint.json", "plan-tunnel.json"} {
+		p, _ := decode[planV01](t, recorded(t, name))
+		p.Revision, p.Desired.Agent.Version = before.Revision, before.Desired.Agent.Version
+		g.Expect(p).To(Equal(before), name)
+	}
 	was, _ := decode[reportV01](t, recorded(t, "report-v0.1.json"))
-	r.Hello.AgentVersion, r.Hello.Capabilities = was.Hello.AgentVersion, was.Hello.Capabilities
-	g.Expect(r).To(Equal(was))
+	for _, name := range []string{"report-endpoint.json", "report-tunnel.json"} {
+		r, _ := decode[reportV01](t, recorded(t, name))
+		r.Hello.AgentVersion, r.Hello.Capabilities = was.Hello.AgentVersion, was.Hello.Capabilities
+		g.Expect(r).To(Equal(was), name)
+	}
 }
 
 // This version decodes messages of older versions, whose new fields are empty, and
@@ -98,6 +101,7 @@ func TestThisSideUnderstandsBoth(t *testing.T) {
 	p, _ := decode[protocol.Plan](t, recorded(t, "plan-v0.1.json"))
 	g.Expect(p.Operation.ID).To(Equal("c1"))
 	g.Expect(p.Desired.Endpoint).To(BeNil())
+	g.Expect(p.Desired.Tunnel).To(BeFalse())
 	g.Expect(p.Desired.Files).To(BeNil(), "a manager that knows of no files takes none away")
 	r, _ := decode[protocol.Report](t, recorded(t, "report-v0.1.json"))
 	g.Expect(r.Endpoint).To(BeNil(), "unchanged")
@@ -105,6 +109,8 @@ func TestThisSideUnderstandsBoth(t *testing.T) {
 	for name, decoded := range map[string]func(string) string{
 		"plan-v0.1.json":       func(m string) string { _, raw := decode[protocol.Plan](t, m); return raw },
 		"plan-endpoint.json":   func(m string) string { _, raw := decode[protocol.Plan](t, m); return raw },
+		"plan-tunnel.json":     func(m string) string { _, raw := decode[protocol.Plan](t, m); return raw },
+		"report-tunnel.json":   func(m string) string { _, raw := decode[protocol.Report](t, m); return raw },
 		"report-v0.1.json":     func(m string) string { _, raw := decode[protocol.Report](t, m); return raw },
 		"report-endpoint.json": func(m string) string { _, raw := decode[protocol.Report](t, m); return raw },
 	} {

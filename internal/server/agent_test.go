@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
@@ -24,6 +25,8 @@ type agent struct {
 	id          string
 	// home is the host that the agent says it was last enrolled as, NAMESPACE/NAME.
 	home string
+	// silent: the API server of the host sends nothing.
+	silent atomic.Bool
 }
 
 func (h *harness) agent() *agent {
@@ -163,9 +166,14 @@ func (a *agent) planOf(boot string) answer {
 
 // poll opens a long poll and returns the channel of its answer.
 func (a *agent) poll(ctx context.Context, after string) <-chan answer {
+	return a.pollOf(ctx, "", after)
+}
+
+// pollOf is poll with a boot ID.
+func (a *agent) pollOf(ctx context.Context, boot, after string) <-chan answer {
 	out := make(chan answer, 1)
 	go func() {
-		got, err := a.do(ctx, http.MethodGet, protocol.PathPlan+"?after="+after, "", nil)
+		got, err := a.do(ctx, http.MethodGet, protocol.PathPlan+"?boot="+boot+"&after="+after, "", nil)
 		if err == nil {
 			out <- got
 		}

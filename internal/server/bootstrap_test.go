@@ -114,6 +114,7 @@ func TestThreat33_ConfusedDeputy(t *testing.T) {
 	token, _ := h.token("edge", func(t *enrolment.Token) { t.MaxUses = 100 })
 	victim := h.enrolled(token)
 	h.chain(victim.name, "victim").create(h)
+	h.cluster("d") // a missing Cluster counts as paused
 
 	// The operation's ID is not enough, and neither is a host object that was edited to
 	// have the victim's claim.

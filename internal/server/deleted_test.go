@@ -21,14 +21,14 @@ func (a *agent) deleteHost() {
 	NewWithT(a.h.tb).Eventually(func() string { return a.plan404().problem().Type }, eventually, often).Should(Equal(protocol.ProblemUnknownHost))
 }
 
-// expectReadopted enrols the agent with the token and without a word about its former host.
-func (a *agent) expectReadopted(token, why string) {
+// expectReturned enrols the agent with the token and without a word about its former host.
+func (a *agent) expectReturned(token, why string) {
 	a.h.tb.Helper()
 	g := NewWithT(a.h.tb)
 	g.Expect(a.enrol(token).body).To(ContainSubstring(`"approved":false`), why)
 	host := a.h.host(a.name)
 	g.Expect(host.Spec.Approval).To(Equal(infrav1.ApprovalPending), why)
-	g.Expect(host.Spec.PendingReason).To(Equal(infrav1.PendingReadopted), why)
+	g.Expect(host.Spec.PendingReason).To(Equal(infrav1.PendingReturned), why)
 }
 
 func severalUses(t *enrolment.Token) { t.MaxUses = 10 }
@@ -44,16 +44,16 @@ func TestThreat55_DeletedHostConcealsItsEnrolment(t *testing.T) {
 	another, _ := h.token("other", severalUses)
 	a, b, honest := h.enrolled(token), h.enrolled(token), h.enrolled(token)
 	a.deleteHost()
-	a.expectReadopted(token, "it has its token still")
+	a.expectReturned(token, "it has its token still")
 	a.deleteHost()
-	a.expectReadopted(another, "it has another token")
+	a.expectReturned(another, "it has another token")
 	a.deleteHost()
 
 	h.stop()
 	h.must(h.admin.Delete(t.Context(), h.host(b.name)))
 	again := startIn(t, h.namespace, h.clock)
-	again.agentWith(b.key).expectReadopted(token, "no manager noticed the deletion")
-	again.agentWith(a.key).expectReadopted(token, "another manager knows it too")
+	again.agentWith(b.key).expectReturned(token, "no manager noticed the deletion")
+	again.agentWith(a.key).expectReturned(token, "another manager knows it too")
 	back := again.agentWith(honest.key)
 	g.Expect(back.enrol(token).body).To(ContainSubstring(`"approved":true`), "a host that exists stays approved")
 	g.Expect(again.agent().enrol(token).body).To(ContainSubstring(`"approved":true`), "another machine is a new host")
@@ -79,9 +79,9 @@ func TestThreat55_DeletedHostHasOtherKeys(t *testing.T) {
 		KeyFingerprint: current.fingerprint, NextKeyFingerprint: next.fingerprint, FormerKeyFingerprint: former.fingerprint, Generation: 2,
 	}))
 	current.deleteHost()
-	former.expectReadopted(token, "former key")
-	current.expectReadopted(token, "current key")
-	next.expectReadopted(token, "next key")
+	former.expectReturned(token, "former key")
+	current.expectReturned(token, "current key")
+	next.expectReturned(token, "next key")
 }
 
 // A deleted host is not approved by its serial number, and neither is one that was declared
@@ -134,5 +134,5 @@ func TestThreat55_TokensAreMoved(t *testing.T) {
 	moved := target.agentWith(a.key)
 	g.Expect(moved.enrol(token).body).To(ContainSubstring(`"approved":true`))
 	g.Expect(moved.name).To(Equal(a.name))
-	target.agentWith(deleted.key).expectReadopted(token, "the Secret was moved")
+	target.agentWith(deleted.key).expectReturned(token, "the Secret was moved")
 }

@@ -9,6 +9,7 @@
 //	enrol            gives a key a host
 //	trust            authenticates, rotates and locks keys
 //	status           writes reports and connection state into ElementalHost status
+//	tunnels          holds the tunnels of hosts, and decides who may have one
 //	bootstrapsecret  finds bootstrap data
 //	planinput        reads what plans are computed from, and wakes polls when it changes
 //	session          open polls and other state of connected hosts

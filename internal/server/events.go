@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -15,6 +16,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/listener"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/planinput"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/session"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/tunnels"
 )
 
 // Informers is the part of cache.Cache that the server needs.
@@ -29,6 +31,20 @@ type eventHandler struct {
 	audit        *audit.Log
 	certificates *listener.Certificates
 	plans        *planinput.Notifier
+	waker        waker
+}
+
+// waker is told of each host whose plan may have changed: the host's polls compute the plan
+// again, and its tunnel is reviewed.
+type waker struct {
+	polls   *session.Tracker
+	tunnels *tunnels.Reviewer
+}
+
+// Wake implements planinput.Waker and trust.Waker.
+func (w waker) Wake(ctx context.Context, host types.NamespacedName) {
+	w.polls.Wake(host)
+	w.tunnels.Review(ctx, host)
 }
 
 // watch registers handlers for hosts, clusters, machines and registrations, and waits until
@@ -45,7 +61,7 @@ func (h *eventHandler) watch(ctx context.Context, informers Informers) (stop fun
 		handler toolscache.ResourceEventHandler
 	}{
 		{&infrav1.ElementalHost{}, toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { h.hostSeen(o) },
+			AddFunc:    func(o any) { h.hostAdded(ctx, o) },
 			UpdateFunc: func(before, after any) { h.hostChanged(ctx, before, after) },
 			DeleteFunc: func(o any) { h.hostDeleted(ctx, o) },
 		}},
@@ -60,11 +76,12 @@ func (h *eventHandler) watch(ctx context.Context, informers Informers) (stop fun
 			DeleteFunc: func(o any) { h.clusterDeleted(ctx, o) },
 		}},
 		{&clusterv1.Machine{}, toolscache.ResourceEventHandlerFuncs{
-			AddFunc: func(o any) { h.machineAdded(ctx, o) },
+			AddFunc:    func(o any) { h.machineAdded(ctx, o) },
+			UpdateFunc: func(before, after any) { h.machineUpdated(ctx, before, after) },
 		}},
 		{&infrav1.ElementalMachine{}, toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { h.elementalMachineChanged(nil, o) },
-			UpdateFunc: h.elementalMachineChanged,
+			AddFunc:    func(o any) { h.elementalMachineChanged(ctx, nil, o) },
+			UpdateFunc: func(before, after any) { h.elementalMachineChanged(ctx, before, after) },
 		}},
 		{&infrav1.ElementalRegistration{}, toolscache.ResourceEventHandlerFuncs{
 			AddFunc:    func(o any) { h.registrationChanged(nil, o) },
@@ -91,6 +108,13 @@ func (h *eventHandler) watch(ctx context.Context, informers Informers) (stop fun
 	return stop, nil
 }
 
+func (h *eventHandler) hostAdded(ctx context.Context, object any) {
+	if host, ok := object.(*infrav1.ElementalHost); ok {
+		h.plans.HostAdded(ctx, host)
+	}
+	h.hostSeen(ctx, object)
+}
+
 func (h *eventHandler) hostChanged(ctx context.Context, before, after any) {
 	old, oldOK := before.(*infrav1.ElementalHost)
 	changed, newOK := after.(*infrav1.ElementalHost)
@@ -98,7 +122,7 @@ func (h *eventHandler) hostChanged(ctx context.Context, before, after any) {
 		h.audit.RecordSpecChange(ctx, old, changed)
 		h.plans.HostChanged(ctx, old, changed)
 	}
-	h.hostSeen(after)
+	h.hostSeen(ctx, after)
 }
 
 func (h *eventHandler) hostDeleted(ctx context.Context, object any) {
@@ -108,11 +132,12 @@ func (h *eventHandler) hostDeleted(ctx context.Context, object any) {
 	}
 	h.hosts.ObserveCache(host, true)
 	h.sessions.Forget(client.ObjectKeyFromObject(host))
+	h.waker.Wake(ctx, client.ObjectKeyFromObject(host))
 	h.plans.HostChanged(ctx, host, &infrav1.ElementalHost{ObjectMeta: host.ObjectMeta})
 }
 
 // hostSeen handles a host that was created or changed.
-func (h *eventHandler) hostSeen(object any) {
+func (h *eventHandler) hostSeen(ctx context.Context, object any) {
 	host, ok := object.(*infrav1.ElementalHost)
 	if !ok {
 		return
@@ -126,7 +151,7 @@ func (h *eventHandler) hostSeen(object any) {
 	if c := host.Status.Connection; c != nil && c.State == infrav1.ConnectionConnected {
 		h.sessions.Expect(key)
 	}
-	h.sessions.Wake(key)
+	h.waker.Wake(ctx, key)
 }
 
 func (h *eventHandler) infraClusterChanged(ctx context.Context, before, after any) {
@@ -151,16 +176,24 @@ func (h *eventHandler) clusterDeleted(ctx context.Context, object any) {
 	}
 }
 
-func (h *eventHandler) elementalMachineChanged(before, after any) {
+func (h *eventHandler) elementalMachineChanged(ctx context.Context, before, after any) {
 	if changed, ok := after.(*infrav1.ElementalMachine); ok {
 		old, _ := before.(*infrav1.ElementalMachine)
-		h.plans.MachineChanged(old, changed)
+		h.plans.MachineChanged(ctx, old, changed)
 	}
 }
 
 func (h *eventHandler) machineAdded(ctx context.Context, object any) {
 	if machine, ok := object.(*clusterv1.Machine); ok {
 		h.plans.MachineAdded(ctx, machine)
+	}
+}
+
+func (h *eventHandler) machineUpdated(ctx context.Context, before, after any) {
+	old, oldOK := before.(*clusterv1.Machine)
+	changed, newOK := after.(*clusterv1.Machine)
+	if oldOK && newOK {
+		h.plans.MachineUpdated(ctx, old, changed)
 	}
 }
 

@@ -197,6 +197,22 @@ func TestThreat30_PendingHosts(t *testing.T) {
 	g.Expect(h.agent().enrol(wide).status).To(Equal(http.StatusOK), "re-adopted hosts do not count for the registration")
 }
 
+// Hosts that come back with a token count for the limit of its registration, and not for that
+// of hosts without one: otherwise one leaked token fills both.
+func TestThreat30_PendingHostsThatReturn(t *testing.T) {
+	g := NewWithT(t)
+	h := start(t)
+	h.registration("edge", readopting, func(r *infrav1.ElementalRegistration) { r.Spec.MaxPendingHosts = 2 })
+	token, _ := h.token("edge", severalUses)
+	request := enrolRequest()
+	request.Previous = &protocol.Previous{HostID: "x", Namespace: h.namespace, Name: "x"}
+	for _, with := range []string{token, ""} {
+		for _, want := range []int{http.StatusOK, http.StatusOK, http.StatusTooManyRequests} {
+			g.Expect(h.agent().enrolAs(with, request).status).To(Equal(want))
+		}
+	}
+}
+
 // A rejected host retries forever. Its refusal is logged once in ten minutes.
 func TestAuditLogIsNotFlooded(t *testing.T) {
 	g := NewWithT(t)

@@ -170,7 +170,9 @@ func TestThreat31_DeletedHostRejoins(t *testing.T) {
 	h := start(t)
 	h.registration("edge", readopting)
 	token, _ := h.token("edge", func(t *enrolment.Token) { t.MaxUses = 10 })
-	for _, credential := range []string{"", "expired", token} {
+	for credential, reason := range map[string]infrav1.PendingReason{
+		"": infrav1.PendingReadopted, "expired": infrav1.PendingReadopted, token: infrav1.PendingReturned,
+	} {
 		a := h.enrolled(token)
 		id, name := a.id, a.name
 		h.cachedSoon(h.host(name))
@@ -183,7 +185,7 @@ func TestThreat31_DeletedHostRejoins(t *testing.T) {
 		}
 		host := h.host(a.name)
 		g.Expect(host.Spec.HostID).NotTo(Equal(id), "a host ID is never used again")
-		g.Expect(host.Spec.PendingReason).To(Equal(infrav1.PendingReadopted))
+		g.Expect(host.Spec.PendingReason).To(Equal(reason))
 		g.Expect(host.Spec.Approval).To(Equal(infrav1.ApprovalPending))
 		g.Expect(host.Spec.RegistrationRef).To(Equal(&infrav1.LocalReference{Name: "edge"}))
 		g.Expect(host.Status.Inventory).NotTo(BeNil())

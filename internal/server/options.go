@@ -30,9 +30,9 @@ const (
 	// DefaultMaxEnrolments: more concurrent enrolments only wait for the API server.
 	DefaultMaxEnrolments = 16
 	// DefaultConnectionRate and DefaultConnectionBurst let 10,000 hosts behind one NAT
-	// connect at the same time.
+	// connect at the same time, each with a connection for its tunnel too.
 	DefaultConnectionRate  = 1000
-	DefaultConnectionBurst = 12000
+	DefaultConnectionBurst = 24000
 	DefaultMaxHandshakes   = 1024
 	// DefaultMaxUnauthenticated: three quarters of it, which one source may have, are more
 	// than 10,000 hosts behind one NAT that enrol at the same time.

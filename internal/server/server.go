@@ -5,7 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -31,6 +31,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/status"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/timer"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/trust"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/tunnels"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tcp"
 )
 
@@ -67,6 +68,8 @@ type Server struct {
 	certificates *listener.Certificates
 	connections  *listener.Connections
 	events       *eventHandler
+	tunnels      *tunnels.Table
+	reviewer     *tunnels.Reviewer
 	label        *podLabel
 	// draining is closed when the server stops.
 	draining chan struct{}
@@ -103,21 +106,30 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s.hosts = hoststore.New(hoststore.Options{Client: o.Client, APIReader: o.APIReader, Clock: o.Clock, Timers: s.timers, Recorder: o.Recorder})
-	inputs := planinput.NewReader(o.Client, o.Authority, o.URL, o.Images)
+	inputs := planinput.NewReader(o.Client, o.Clock, o.Authority, o.URL, o.Images)
+	s.tunnels = tunnels.NewTable(o.Clock, func(host types.NamespacedName) { s.reviewer.StateChanged(host) })
+	if err := s.tunnels.Register(o.Metrics); err != nil {
+		return nil, err
+	}
+	s.reviewer = tunnels.NewReviewer(tunnels.ReviewerOptions{
+		Table: s.tunnels, Hosts: s.hosts, Plans: inputs, Boots: s.sessions, Audit: decisions, Clock: o.Clock, Timers: s.timers,
+		Grace: o.DisconnectGrace, Enqueue: s.statusQueue.Add,
+	})
+	waker := waker{polls: s.sessions, tunnels: s.reviewer}
 	s.events = &eventHandler{
 		hosts: s.hosts, sessions: s.sessions, audit: decisions, certificates: s.certificates,
-		plans: planinput.NewNotifier(inputs, s.sessions),
+		plans: planinput.NewNotifier(inputs, waker, s.timers), waker: waker,
 	}
 	budget := session.NewWriteBudget(o.Clock)
 	s.status, err = status.NewRecorder(status.Options{
-		Hosts: s.hosts, Sessions: s.sessions, Budget: budget, Clusters: inputs, Queue: s.statusQueue, Clock: o.Clock, Metrics: o.Metrics,
+		Hosts: s.hosts, Sessions: s.sessions, Budget: budget, Clusters: inputs, Tunnels: s.reviewer, Queue: s.statusQueue, Clock: o.Clock, Metrics: o.Metrics,
 	})
 	if err != nil {
 		return nil, err
 	}
 	keys := enrol.NewKeyHistory(o.Client, o.APIReader)
 	s.trust = trust.New(trust.Options{
-		Hosts: s.hosts, Keys: keys, Audit: decisions, Polls: s.sessions, Recorder: o.Recorder, Clock: o.Clock, Timers: s.timers,
+		Hosts: s.hosts, Keys: keys, Audit: decisions, Polls: waker, Recorder: o.Recorder, Clock: o.Clock, Timers: s.timers,
 	})
 	s.enroller, err = enrol.New(enrol.Options{
 		Client: o.Client, APIReader: o.APIReader, Hosts: s.hosts, Keys: keys, Trust: s.trust, Status: s.status, Sessions: s.sessions, Audit: decisions,
@@ -128,7 +140,7 @@ func New(o Options) (*Server, error) {
 	}
 	s.handler, err = api.New(api.Options{
 		Clock: o.Clock, Timers: s.timers, Hosts: s.hosts, Sessions: s.sessions, Budget: budget, Enroller: s.enroller, Trust: s.trust, Reports: s.status,
-		PlanInputs: inputs, Bootstrap: bootstrapsecret.NewFinder(o.Client, o.APIReader), Audit: decisions,
+		PlanInputs: inputs, Bootstrap: bootstrapsecret.NewFinder(o.Client, o.APIReader), Tunnels: s.reviewer, Audit: decisions,
 		Limiter: ratelimit.New(o.Clock, o.EnrolRate, o.EnrolBurst), Connections: s.connections,
 		Downloads: api.Downloads{Files: o.Agents, Limit: o.AgentDownloads, Stall: o.AgentStall},
 		Metrics:   o.Metrics, Draining: s.draining,
@@ -157,6 +169,17 @@ func (s *Server) NeedLeaderElection() bool { return true }
 // Ask asks a host for a new report of its control plane endpoint: see session.Tracker.
 func (s *Server) Ask(host types.NamespacedName) failover.Contact { return s.sessions.Ask(host) }
 
+// Dial connects to a target, such as protocol.TargetAPIServer, through a host's tunnel. The
+// context bounds the dial, not the connection. The errors are those of package tunnel:
+// tunnel.ErrAbsent if the host has no tunnel. status.tunnel of the ElementalHost says
+// whether it has one, with the delay of a status.
+func (s *Server) Dial(ctx context.Context, host types.NamespacedName, target string) (net.Conn, error) {
+	return s.tunnels.Dial(ctx, host, target)
+}
+
+// Streams returns how many connections a host's tunnel carries.
+func (s *Server) Streams(host types.NamespacedName) int { return s.tunnels.Streams(host) }
+
 // RecordRequest records in the audit log who requests a change of a host. It also works
 // before Start, and on a replica that is not the leader.
 func (s *Server) RecordRequest(ctx context.Context, user, source string, before, after *infrav1.ElementalHost) {
@@ -176,6 +199,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return nil // the context has ended
 	}
 	s.trust.Start()
+	s.reviewer.Start()
 	stopWatching, err := s.events.watch(ctx, s.options.Informers)
 	if err != nil {
 		return err
@@ -254,11 +278,12 @@ func (s *Server) authorityChanged() {
 	s.sessions.WakeAll()
 }
 
-// drain ends all polls, so that agents connect to the next leader, and waits for other HTTP
-// requests.
+// drain ends all polls and tunnels, so that agents connect to the next leader, and waits for
+// other HTTP requests.
 func (s *Server) drain(ctx context.Context, httpServer *http.Server, connections *listener.Listener) {
 	close(s.draining)
 	_ = connections.Close()
+	s.tunnels.Close()
 	ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
 	defer cancel()
 	if err := httpServer.Shutdown(ctx); err != nil {
@@ -293,17 +318,7 @@ func (s *Server) httpServer(ctx context.Context, tlsConfig *tls.Config, logger l
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
 			return s.connections.WithConnection(audit.WithConnection(ctx, conn), conn)
 		},
-		ErrorLog: log.New(debugWriter{logger}, "", 0),
+		// Any caller can cause its messages.
+		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(logger), slog.LevelDebug),
 	}
-}
-
-// debugWriter logs the HTTP server's own messages at a debug level.
-type debugWriter struct {
-	logger logr.Logger
-}
-
-// Write implements io.Writer.
-func (d debugWriter) Write(message []byte) (int, error) {
-	d.logger.V(4).Info("HTTP server", "message", string(message))
-	return len(message), nil
 }

@@ -25,13 +25,24 @@ func TestSocketOptionsOfBothEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = accepted.Close() }()
-	for end, conn := range map[string]net.Conn{"dialed": dialed, "accepted": accepted} {
+	within, err := SiteDialer(time.Second).DialContext(t.Context(), "tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = within.Close() }()
+	for end, test := range map[string]struct {
+		conn                          net.Conn
+		idle, interval, probes, limit int
+	}{
+		"dialed": {dialed, 45, 5, 3, 60000}, "accepted": {accepted, 45, 5, 3, 60000}, "dialed within the site": {within, 4, 2, 3, 10000},
+	} {
+		conn := test.conn
 		for name, option := range map[string]struct{ level, option, want int }{
 			"SO_KEEPALIVE":     {unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
-			"TCP_KEEPIDLE":     {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 45},
-			"TCP_KEEPINTVL":    {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 5},
-			"TCP_KEEPCNT":      {unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 3},
-			"TCP_USER_TIMEOUT": {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 60000},
+			"TCP_KEEPIDLE":     {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, test.idle},
+			"TCP_KEEPINTVL":    {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, test.interval},
+			"TCP_KEEPCNT":      {unix.IPPROTO_TCP, unix.TCP_KEEPCNT, test.probes},
+			"TCP_USER_TIMEOUT": {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, test.limit},
 		} {
 			if got := read(t, conn, option.level, option.option); got != option.want {
 				t.Errorf("%s has %s %d, want %d", end, name, got, option.want)

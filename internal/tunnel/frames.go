@@ -18,14 +18,17 @@ const (
 )
 
 var (
-	errFrameType = errors.New("agent sent a frame that the tunnel has no use for")
-	errFrameSize = errors.New("agent asked for larger frames than agreed")
+	errFirstFrame = errors.New("agent did not begin with its settings")
+	errFrameType  = errors.New("agent sent a frame that the tunnel has no use for")
+	errFrameSize  = errors.New("agent asked for larger frames than agreed")
 )
 
 // frames inspects what an agent sends, for what net/http does not bound: it logs every
-// frame of an unknown type, and allocates a buffer of the largest frame that the agent
-// wishes for each stream.
+// frame of an unknown type and a first frame of a wrong one, and allocates a buffer of the
+// largest frame that the agent wishes for each stream.
 type frames struct {
+	// begun says that the first frame has begun.
+	begun bool
 	// head is the frame's header as far as it was read.
 	head [frameHeaderLength]byte
 	have int
@@ -62,6 +65,10 @@ func (f *frames) inspect(p []byte) error {
 			return fmt.Errorf("%w: type %d", errFrameType, kind)
 		}
 		f.settings = kind == typeSettings
+		if !f.begun && !f.settings {
+			return fmt.Errorf("%w: type %d", errFirstFrame, kind)
+		}
+		f.begun = true
 	}
 	return nil
 }

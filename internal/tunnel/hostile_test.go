@@ -3,6 +3,7 @@ package tunnel
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -37,7 +38,7 @@ func hostileAgent(t *testing.T, dials http.HandlerFunc) (session *Session, manag
 	}
 }
 
-func TestHostileAgent(t *testing.T) {
+func TestThreat13_HostileAgent(t *testing.T) {
 	for name, c := range map[string]struct {
 		dials http.HandlerFunc
 		want  error
@@ -83,7 +84,7 @@ func TestHostileAgent(t *testing.T) {
 				if n, _ := manager.in.count(); n > 3*streamWindow {
 					t.Errorf("the agent could send %d bytes", n)
 				}
-				if ended := session.Err() != nil; ended != (c.want == ErrClosed) { //nolint:errorlint // it is the table's
+				if ended := session.Err() != nil; ended != errors.Is(c.want, ErrClosed) {
 					t.Errorf("the session's error is %v", session.Err())
 				}
 			})
@@ -165,9 +166,10 @@ func TestFramesInPieces(t *testing.T) {
 		0, 0, 0, typeSettings, 1, 0, 0, 0, 0,
 	}
 	for name, c := range map[string]struct {
-		then []byte
-		want error
+		then, instead []byte
+		want          error
 	}{
+		"no settings":   {instead: []byte{0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1}, want: errFirstFrame},
 		"data":          {then: []byte{0, 0, 1, 0, 0, 0, 0, 0, 1, 'a'}},
 		"larger frames": {then: []byte{0, 0, 6, typeSettings, 0, 0, 0, 0, 0, 0, settingFrameSize, 0, 0, 0x40, 1}, want: errFrameSize},
 		"priority":      {then: []byte{0, 0, 5, typePriority, 0, 0, 0, 0, 1}, want: errFrameType},
@@ -175,6 +177,9 @@ func TestFramesInPieces(t *testing.T) {
 		"extension":     {then: []byte{0, 0, 5, 10, 0, 0, 0, 0, 1}, want: errFrameType},
 	} {
 		stream := bytes.Join([][]byte{good, c.then}, nil)
+		if c.instead != nil {
+			stream = c.instead
+		}
 		for size := 1; size <= len(stream); size++ {
 			var err error
 			var f frames

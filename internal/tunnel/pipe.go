@@ -74,7 +74,7 @@ func (p *pipe) Write(b []byte) (int, error) {
 		switch {
 		case len(b) > 0 && taken == len(b):
 			return taken, nil
-		case p.err == io.EOF: //nolint:errorlint // it is never wrapped
+		case p.err == io.EOF: //nolint:errorlint // an error that wraps it is no orderly end
 			return taken, io.ErrClosedPipe
 		case p.err != nil:
 			return taken, p.err

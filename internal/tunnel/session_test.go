@@ -187,7 +187,7 @@ func TestServeFails(t *testing.T) {
 }
 
 // With net/http's own windows three stalled streams block all others for good.
-func TestStalledStreamsBlockNoOther(t *testing.T) {
+func TestThreat14_StalledStreamsBlockNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		far := make(chan net.Conn, maxStreams)
 		r := start(t, func(context.Context, string) (net.Conn, error) {

@@ -56,10 +56,12 @@ func (c *stream) connect(ctx context.Context) error {
 		ContentLength: -1,
 	}).WithContext(lasting)
 	c.session.suspicion.sent(&c.pulse)
+	since := c.pulse.since.Load()
 	answer, err := c.session.client.RoundTrip(request) //nolint:bodyclose // receive closes it, or finish
 	c.pulse.heard()
 	switch intime := stop(); {
 	case err != nil && !intime:
+		c.session.suspicion.unanswered(since)
 		err = context.Cause(dialing)
 	case err != nil:
 		err = c.session.failure(err)

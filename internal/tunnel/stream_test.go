@@ -83,7 +83,7 @@ func TestDialErrors(t *testing.T) {
 }
 
 // The agent checks names itself: a manager may be hostile.
-func TestAgentRefusesAddresses(t *testing.T) {
+func TestThreat11_AgentRefusesAddresses(t *testing.T) {
 	h := &handler{dial: func(context.Context, string) (net.Conn, error) { return nil, errors.New("was dialed") }}
 	for _, name := range []string{"", "10.0.0.1:22", "example.com", "[::1]:22", "a_b", "UPPER", string(bytes.Repeat([]byte("a"), maxTargetLength+1))} {
 		_, err := h.dialTarget(t.Context(), name)

@@ -22,6 +22,8 @@ const (
 type suspicion struct {
 	session *Session
 	began   time.Time
+	// dials that were given up before the agent answered: their streams are gone.
+	dials pulse
 
 	mu    sync.Mutex
 	timer *time.Timer
@@ -56,6 +58,20 @@ func (s *suspicion) sent(p *pulse) {
 	}
 }
 
+// unanswered records that a dial was given up. Callers have less patience than this
+// tunnel: without the record, it would not be found dead by them.
+func (s *suspicion) unanswered(since int64) {
+	if since != 0 && s.dials.since.CompareAndSwap(0, since) {
+		s.arm()
+	}
+}
+
+// each calls a function with all pulses.
+func (s *suspicion) each(call func(*pulse)) {
+	call(&s.dials)
+	s.session.each(func(c *stream) { call(&c.pulse) })
+}
+
 func (s *suspicion) arm() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,8 +95,8 @@ func (s *suspicion) stop() {
 	}
 }
 
-// look asks the agent if a stream has waited for long enough, and goes on for as long
-// as one waits.
+// look asks the agent if a stream or a dial has waited for long enough, and goes on for as
+// long as one waits.
 func (s *suspicion) look() {
 	for {
 		due, now := s.due()
@@ -92,9 +108,9 @@ func (s *suspicion) look() {
 			return
 		}
 		// The answer is for all that was sent before the question.
-		s.session.each(func(c *stream) {
-			if since := c.pulse.since.Load(); since != 0 && since <= int64(now) {
-				c.pulse.since.CompareAndSwap(since, 0)
+		s.each(func(p *pulse) {
+			if since := p.since.Load(); since != 0 && since <= int64(now) {
+				p.since.CompareAndSwap(since, 0)
 			}
 		})
 	}
@@ -120,8 +136,8 @@ func (s *suspicion) due() (ask bool, now time.Duration) {
 
 func (s *suspicion) oldest() time.Duration {
 	var oldest int64
-	s.session.each(func(c *stream) {
-		if since := c.pulse.since.Load(); since != 0 && (oldest == 0 || since < oldest) {
+	s.each(func(p *pulse) {
+		if since := p.since.Load(); since != 0 && (oldest == 0 || since < oldest) {
 			oldest = since
 		}
 	})

@@ -1,6 +1,8 @@
 package tunnel
 
 import (
+	"context"
+	"net"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -81,6 +83,46 @@ func TestDeadTunnelIsFoundByDial(t *testing.T) {
 		want(t, err, ErrUnresponsive, ErrClosed)
 		<-r.session.Done()
 		want(t, r.session.Err(), ErrUnresponsive)
+	})
+}
+
+// A caller that tries the next host soon gives up before the agent is asked.
+func TestDeadTunnelIsFoundByDialThatWasGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, nil)
+		defer r.stop()
+		r.manager.cut()
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := r.session.Dial(ctx, apiServer)
+		want(t, err, context.DeadlineExceeded)
+		<-r.session.Done()
+		want(t, r.session.Err(), ErrUnresponsive)
+		if got := time.Since(began); got != patience+answerTimeout {
+			t.Errorf("found after %s, want %s", got, patience+answerTimeout)
+		}
+	})
+}
+
+// An agent that answers the question stays, whatever callers gave up.
+func TestGivenUpDialsEndNoTunnel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, func(ctx context.Context, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		defer r.stop()
+		_, before := r.manager.out.count()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := r.session.Dial(ctx, apiServer)
+		want(t, err, context.DeadlineExceeded)
+		time.Sleep(24 * time.Hour)
+		want(t, r.session.Err(), nil)
+		if _, after := r.manager.out.count(); after > before+4 {
+			t.Errorf("%d frames in a day after one dial", after-before)
+		}
 	})
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tunnel"
 )
 
 // Executor executes bootstrap data and undoes it.
@@ -61,8 +62,13 @@ type Options struct {
 	// returns the client in use.
 	NewUpdater func(currentClient func() *client.Client) (agent.Updater, error)
 
+	// Local and Tunnel are those of agent.Options.
+	Local  agent.LocalEndpoint
+	Tunnel tunnel.Dialer
 	// Root stands for "/".
 	Root string
+	// ProbePeriod is that of probe.Options.
+	ProbePeriod time.Duration
 	// Dial connects to managers and API servers; nil means the system's dialler.
 	Dial  func(ctx context.Context, network, address string) (net.Conn, error)
 	Clock retry.Clock
@@ -97,8 +103,10 @@ func New(o Options) (*agent.Agent, error) {
 	return agent.New(agent.Options{
 		Store: o.Store, Manager: manager, Token: o.Token, RemoveToken: o.RemoveToken, Platform: o.Platform, ProviderID: providerID,
 		Runners: o.runners(manager, providerID), CanErase: o.Eraser != nil, Updater: updater, Applier: o.Endpoint,
-		Prober:       probe.New(probe.Options{Root: o.Root, LocalAddresses: o.Platform.LocalAddresses, Clock: o.Clock, Dial: o.Dial}),
-		ReadoptAfter: o.ReadoptAfter, Status: o.Status, Clock: o.Clock, Log: o.Log, Version: o.Version, BootID: o.BootID,
+		Prober: probe.New(probe.Options{
+			Root: o.Root, LocalAddresses: o.Platform.LocalAddresses, Period: o.ProbePeriod, Clock: o.Clock, Dial: o.Dial,
+		}),
+		Local: o.Local, Tunnel: o.Tunnel, ReadoptAfter: o.ReadoptAfter, Status: o.Status, Clock: o.Clock, Log: o.Log, Version: o.Version, BootID: o.BootID,
 	}), nil
 }
 

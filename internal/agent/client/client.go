@@ -1,13 +1,9 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -75,12 +71,15 @@ type Client struct {
 	clock     *clockEstimate
 	barrier   callBarrier
 	newHTTP   func() *http.Client
+	// upgrades is for requests that take over their connection.
+	upgrades *http.Transport
 
 	mu      sync.Mutex
 	http    *http.Client
 	current int
 	// polledOver is the connection of the last poll that was answered, nil before the first.
-	polledOver net.Conn
+	polledOver    net.Conn
+	upgradedConns map[*upgradedConn]struct{}
 }
 
 // New returns a Client, which connects to nothing yet.
@@ -88,7 +87,10 @@ func New(o Options) (*Client, error) {
 	if len(o.Servers) == 0 {
 		return nil, errors.New("no server is configured")
 	}
-	c := &Client{userAgent: o.UserAgent, home: o.Home, clock: &clockEstimate{now: o.Now, built: o.Built, serverTime: o.ServerTime, agreed: o.Agreed}}
+	c := &Client{
+		userAgent: o.UserAgent, home: o.Home, upgradedConns: map[*upgradedConn]struct{}{},
+		clock: &clockEstimate{now: o.Now, built: o.Built, serverTime: o.ServerTime, agreed: o.Agreed},
+	}
 	if o.Now == nil {
 		c.clock.now = time.Now
 	}
@@ -113,21 +115,25 @@ func New(o Options) (*Client, error) {
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
 	}
-	c.http = c.newHTTP()
+	c.http, c.upgrades = c.newHTTP(), o.upgradeTransport(tlsConfig)
 	return c, nil
 }
 
-// Close closes idle connections.
-func (c *Client) Close() { c.httpClient().CloseIdleConnections() }
+// Close closes idle connections and the tunnel's.
+func (c *Client) Close() {
+	c.httpClient().CloseIdleConnections()
+	c.closeUpgraded()
+}
 
 // Reconnect makes calls that begin from now on use a new connection. Calls under way
-// continue.
+// continue; a tunnel ends.
 func (c *Client) Reconnect() {
 	c.mu.Lock()
 	former := c.http
 	c.http, c.polledOver = c.newHTTP(), nil
 	c.mu.Unlock()
 	former.CloseIdleConnections()
+	c.closeUpgraded()
 }
 
 func (c *Client) httpClient() *http.Client {
@@ -214,125 +220,4 @@ func (c *Client) Rotate(ctx context.Context, request protocol.RotateRequest) err
 		name: "rotating the key", method: http.MethodPost, path: protocol.PathRotate, body: request,
 		timeout: CallTimeout, accept: []int{http.StatusOK, http.StatusNoContent},
 	}, nil)
-}
-
-type call struct {
-	// name is a gerund, for errors.
-	name, method, path, token string
-	query                     url.Values
-	header                    http.Header
-	body                      any
-	timeout                   time.Duration
-	accept                    []int
-	// isPoll ties the call to its connection; see pollTie.
-	isPoll bool
-}
-
-// call makes a call with this client or the one that it has handed over to.
-func (c *Client) call(ctx context.Context, request call, read func(*http.Response) error) error {
-	for {
-		next, err := c.barrier.enter(ctx)
-		if err != nil {
-			return fmt.Errorf("%s: %w", request.name, err)
-		}
-		if next == nil {
-			err = c.try(ctx, request, read)
-			c.barrier.leave()
-			return err
-		}
-		c = next
-	}
-}
-
-// try calls the servers one after the other, beginning with the one that answered last.
-func (c *Client) try(ctx context.Context, request call, read func(*http.Response) error) error {
-	var body []byte
-	if request.body != nil {
-		var err error
-		if body, err = json.Marshal(request.body); err != nil {
-			return fmt.Errorf("%s: encoding the request: %w", request.name, err)
-		}
-		if len(body) > protocol.MaxRequestBytes {
-			return fmt.Errorf("%s: the request has %d bytes, more than the %d that a server takes",
-				request.name, len(body), protocol.MaxRequestBytes)
-		}
-	}
-	c.mu.Lock()
-	first := c.current
-	c.mu.Unlock()
-	var failures []error
-	for i := range c.servers {
-		at := (first + i) % len(c.servers)
-		err := c.ask(ctx, c.servers[at], request, body, read)
-		if c.clock.distrustClock(err) {
-			err = c.ask(ctx, c.servers[at], request, body, read)
-			c.clock.revertUnconfirmed()
-		}
-		isReplaced := errors.Is(err, ErrConnectionReplaced)
-		if err == nil || isReplaced {
-			c.mu.Lock()
-			c.current = at
-			c.mu.Unlock()
-		}
-		if err == nil {
-			return nil
-		}
-		failures = append(failures, err)
-		var refusal *ProblemError
-		if ctx.Err() != nil || isReplaced || errors.As(err, &refusal) && !refusal.isWorthRetryingElsewhere() {
-			break
-		}
-	}
-	return fmt.Errorf("%s: %w", request.name, joined(failures))
-}
-
-func (c *Client) ask(ctx context.Context, server *url.URL, call call, body []byte, read func(*http.Response) error) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, call.timeout)
-	defer cancel()
-	if call.isPoll {
-		var tie *pollTie
-		if ctx, tie = c.tiePoll(ctx, call); tie == nil {
-			return ErrConnectionReplaced
-		}
-		defer func() { err = tie.end(c, err) }()
-	}
-	target := server.JoinPath(call.path)
-	target.RawQuery = call.query.Encode()
-	request, err := http.NewRequestWithContext(ctx, call.method, target.String(), bytes.NewReader(body))
-	if err != nil {
-		return fmt.Errorf("making a request: %w", err)
-	}
-	maps.Copy(request.Header, call.header)
-	request.Header.Set("User-Agent", c.userAgent)
-	if c.home != nil {
-		if namespace, name := c.home(); name != "" {
-			request.Header.Set(protocol.HeaderHome, namespace+"/"+name)
-		}
-	}
-	if body != nil {
-		request.Header.Set("Content-Type", "application/json")
-	}
-	if call.token != "" {
-		request.Header.Set("Authorization", "Bearer "+call.token)
-	}
-	response, err := c.httpClient().Do(request)
-	if err != nil {
-		if !isUnreachable(err) {
-			c.barrier.recordAbandoned(c.clock.now())
-		}
-		return withAdvice(server, err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
-		c.clock.recordServerTime(date, response)
-	}
-	for _, status := range call.accept {
-		if response.StatusCode == status {
-			if read == nil {
-				return nil
-			}
-			return read(response)
-		}
-	}
-	return readProblem(server.Host, response, c.clock.now())
 }

@@ -30,6 +30,24 @@ func (o Options) transport(tlsConfig *tls.Config) *http.Transport {
 	}
 }
 
+// upgradeTransport is for requests that take over their connection, which HTTP/2 cannot.
+func (o Options) upgradeTransport(tlsConfig *tls.Config) *http.Transport {
+	protocols := &http.Protocols{}
+	protocols.SetHTTP1(true)
+	tlsConfig = tlsConfig.Clone()
+	tlsConfig.NextProtos = []string{"http/1.1"}
+	return &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            o.dial(),
+		TLSClientConfig:        tlsConfig,
+		TLSHandshakeTimeout:    handshakeTimeout,
+		MaxResponseHeaderBytes: maxHeaderBytes,
+		Protocols:              protocols,
+		// Nothing follows an answer without an upgrade.
+		DisableKeepAlives: true,
+	}
+}
+
 func (o Options) dial() func(ctx context.Context, network, address string) (net.Conn, error) {
 	if o.Dial == nil {
 		return tcp.Dialer(connectTimeout).DialContext

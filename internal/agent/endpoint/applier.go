@@ -37,7 +37,17 @@ type Options struct {
 	// Interfaces lists all network interfaces, including loopback; nil means those
 	// of this machine.
 	Interfaces func() ([]platform.NetworkInterface, error)
-	Log        *slog.Logger
+	// Local serves endpoints on the host itself; nil means that it cannot.
+	Local Local
+	Log   *slog.Logger
+}
+
+// Local serves an endpoint on the host itself; see local.Endpoint.
+type Local interface {
+	Apply(ctx context.Context, endpoint protocol.Endpoint) (served string, err error)
+	Keep(ctx context.Context) (served string, err error)
+	Remove(ctx context.Context) error
+	Leftovers() ([]string, error)
 }
 
 // Applier applies the control plane endpoint to this host. Use New. Its methods
@@ -80,8 +90,8 @@ func (a *Applier) document() state.Document[record] {
 	return state.Document[record]{Files: a.o.Documents, Name: "endpoint.json"}
 }
 
-// Prepare writes the files before a bootstrap, and records the endpoint's
-// virtual address for the reset. It removes files that are no longer desired;
+// Prepare writes the files before a bootstrap, records the endpoint's virtual
+// address for the reset, and serves the endpoint on the host if it is a local one. It removes files that are no longer desired;
 // nil files change nothing. It may be repeated and changes only what differs.
 func (a *Applier) Prepare(ctx context.Context, endpoint *protocol.Endpoint, files []protocol.File) error {
 	a.mu.Lock()
@@ -90,7 +100,8 @@ func (a *Applier) Prepare(ctx context.Context, endpoint *protocol.Endpoint, file
 	if err != nil {
 		return err
 	}
-	return errors.Join(a.applyFiles(&current, files), a.applyVIP(ctx, &current, endpoint))
+	_, err = a.applyLocal(ctx, endpoint)
+	return errors.Join(err, a.applyFiles(&current, files), a.applyVIP(ctx, &current, endpoint))
 }
 
 // Apply applies Desired.Endpoint and Desired.Files of a plan, and reports the
@@ -99,7 +110,8 @@ func (a *Applier) Prepare(ctx context.Context, endpoint *protocol.Endpoint, file
 //
 // A nil endpoint leaves kubeconfigs as they are and removes the rule that
 // rejects a former endpoint. It also removes the virtual address, unless static
-// Pods stay on the host because files are nil.
+// Pods stay on the host because files are nil. A local endpoint is served until
+// Remove.
 //
 // A second call with the same arguments writes nothing. A failure is in the
 // report's Message and in the error, and does not prevent the other changes;
@@ -112,7 +124,8 @@ func (a *Applier) Apply(ctx context.Context, endpoint *protocol.Endpoint, files 
 	if err != nil {
 		return report, err
 	}
-	failures := []error{a.applyFiles(&current, files), a.applyVIP(ctx, &current, endpoint)}
+	report.Local, err = a.applyLocal(ctx, endpoint)
+	failures := []error{err, a.applyFiles(&current, files), a.applyVIP(ctx, &current, endpoint)}
 	var rules rewrite.Rules
 	if endpoint != nil {
 		if rules, err = rewrite.New(*endpoint); err != nil {
@@ -144,8 +157,8 @@ func (a *Applier) Apply(ctx context.Context, endpoint *protocol.Endpoint, files 
 	return report, err
 }
 
-// Remove removes the files, the virtual address and the rule that rejects a
-// former endpoint; kubeconfigs stay. A reset calls it after the node's
+// Remove removes the files, the virtual address, the local endpoint and the rule
+// that rejects a former endpoint; kubeconfigs stay. A reset calls it after the node's
 // containers have ended, because a running kube-vip would add the address
 // again. It may be repeated.
 func (a *Applier) Remove(ctx context.Context) error {
@@ -158,6 +171,9 @@ func (a *Applier) Remove(ctx context.Context) error {
 	failures := []error{a.applyFiles(&current, []protocol.File{}), a.applyVIP(ctx, &current, nil)}
 	if current.Rejects != "" || a.table().Exists(ctx) {
 		failures = append(failures, a.table().Delete(ctx))
+	}
+	if a.o.Local != nil {
+		failures = append(failures, a.o.Local.Remove(ctx))
 	}
 	if err := errors.Join(failures...); err != nil {
 		return err
@@ -196,8 +212,29 @@ func (a *Applier) Leftovers(ctx context.Context) ([]string, error) {
 	if a.table().Exists(ctx) {
 		found = append(found, "packet filter table "+reject.Name)
 	}
+	if a.o.Local != nil {
+		local, err := a.o.Local.Leftovers()
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, local...)
+	}
 	slices.Sort(found)
 	return found, nil
+}
+
+// applyLocal serves a local endpoint. Without one it maintains what was applied before.
+func (a *Applier) applyLocal(ctx context.Context, endpoint *protocol.Endpoint) (served string, err error) {
+	wanted := endpoint != nil && endpoint.Local != nil
+	switch {
+	case a.o.Local == nil && wanted:
+		return "", errors.New("this agent cannot serve the endpoint on the host")
+	case a.o.Local == nil:
+		return "", nil
+	case wanted:
+		return a.o.Local.Apply(ctx, *endpoint)
+	}
+	return a.o.Local.Keep(ctx)
 }
 
 // reject makes the host reject connections to a former endpoint; a blank former

@@ -9,6 +9,7 @@
 //     endpoint too (package publish)
 //   - the host rejects connections to a former endpoint that was its own, so
 //     that clients reconnect to the current one (package reject)
+//   - the host serves the endpoint itself, if it is a local one (package local)
 //   - static Pods such as kube-vip's are written and removed
 //   - a virtual address that kube-vip left on an interface is removed
 //

@@ -42,12 +42,44 @@ type box struct {
 	// broken contains the errors of programs that fail.
 	broken map[string]error
 	ran    []string
+	local  *localEndpoint
+}
+
+// localEndpoint is what the host serves itself.
+type localEndpoint struct {
+	served   string
+	backends []string
+	broken   error
+}
+
+func (l *localEndpoint) Apply(_ context.Context, e protocol.Endpoint) (string, error) {
+	if l.broken != nil {
+		return "", l.broken
+	}
+	l.served, l.backends = e.Host, e.Local.Backends
+	return l.served, nil
+}
+
+func (l *localEndpoint) Keep(context.Context) (string, error) { return l.served, l.broken }
+
+func (l *localEndpoint) Remove(context.Context) error {
+	if l.broken == nil {
+		l.served = ""
+	}
+	return l.broken
+}
+
+func (l *localEndpoint) Leftovers() ([]string, error) {
+	if l.served == "" {
+		return nil, nil
+	}
+	return []string{"name " + l.served + " in /etc/hosts"}, nil
 }
 
 func newBox(t *testing.T) *box {
 	t.Helper()
 	b := &box{
-		t: t, root: t.TempDir(), broken: map[string]error{},
+		t: t, root: t.TempDir(), broken: map[string]error{}, local: &localEndpoint{},
 		nics: map[string][]string{"lo": {"127.0.0.1/8"}, "eth0": {"10.0.0.7/24", "2001:db8::7/64"}},
 	}
 	b.disk = &disk{System: durable.OS{}, owners: map[string]string{}, opened: map[string]*handle{}}
@@ -77,7 +109,7 @@ func (b *box) restartAgent() *endpoint.Applier {
 		b.t.Fatal(err)
 	}
 	return endpoint.New(endpoint.Options{
-		Documents: documents, Root: b.root, System: b.disk, Commands: b, Interfaces: b.interfaces, Log: slog.New(slog.DiscardHandler),
+		Documents: documents, Root: b.root, System: b.disk, Commands: b, Interfaces: b.interfaces, Local: b.local, Log: slog.New(slog.DiscardHandler),
 	})
 }
 

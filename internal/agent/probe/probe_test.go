@@ -284,8 +284,9 @@ func TestAPIServerAddress(t *testing.T) {
 			r.local = test.local
 			r.listen(test.want, newServer(t, r.ca.issue(local)))
 			r.start()
-			if s := r.await("both states are conclusive", conclusive); s.APIServer.Result != probe.Answers || !r.hasDialled(test.want) {
-				t.Errorf("got %+v, dialled %q", s.APIServer, r.dialled)
+			s := r.await("both states are conclusive", conclusive)
+			if s.APIServer.Result != probe.Answers || !r.hasDialled(test.want) || s.Address != test.want {
+				t.Errorf("got %+v at %q, dialled %q", s.APIServer, s.Address, r.dialled)
 			}
 		})
 	}

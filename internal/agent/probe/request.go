@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/apiserver"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -34,6 +36,7 @@ func isAnswer(status int) bool {
 func authorities() []string {
 	return []string{
 		"/etc/kubernetes/pki/ca.crt", "/var/lib/rancher/k3s/server/tls/server-ca.crt", "/var/lib/rancher/rke2/server/tls/server-ca.crt",
+		"/var/lib/rancher/k3s/agent/server-ca.crt", "/var/lib/rancher/rke2/agent/server-ca.crt",
 	}
 }
 
@@ -75,16 +78,24 @@ func (p *Prober) probeEndpoint(ctx context.Context, host, port string) outcome {
 	return p.get(ctx, net.JoinHostPort(host, port), &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: host, Time: p.o.Clock.Now})
 }
 
+// server is what a probe found out about the host's API server.
+type server struct {
+	// address is where it is reached.
+	address string
+	// names are those in its certificate.
+	names []string
+}
+
 // probeAPIServer probes the host's API server. It accepts a certificate with any
-// names, and returns them.
-func (p *Prober) probeAPIServer(ctx context.Context, port string) (o outcome, names []string) {
+// names.
+func (p *Prober) probeAPIServer(ctx context.Context, port string) (o outcome, s server) {
 	roots, err := p.roots()
 	if err != nil {
-		return outcome{Unknown, err.Error()}, nil
+		return outcome{Unknown, err.Error()}, server{}
 	}
 	target, err := p.apiServerAddress(port)
 	if err != nil {
-		return outcome{Unknown, err.Error()}, nil
+		return outcome{Unknown, err.Error()}, server{}
 	}
 	// The handshake may continue after the probe's timeout, so this is atomic.
 	var verified atomic.Pointer[x509.Certificate]
@@ -107,10 +118,23 @@ func (p *Prober) probeAPIServer(ctx context.Context, port string) (o outcome, na
 		InsecureSkipVerify: true, //nolint:gosec // verify checks everything but the name
 		VerifyConnection:   verify,
 	})
-	if certificate := verified.Load(); certificate != nil {
-		names = namesOf(certificate)
+	if _, err := netip.ParseAddrPort(target); err == nil {
+		s.address = target
 	}
-	return o, names
+	if certificate := verified.Load(); certificate != nil {
+		s.names = namesOf(certificate)
+	}
+	return o, s
+}
+
+// apiServerAddress returns the host:port of this host's API server. port is used if its
+// own is unknown.
+func (p *Prober) apiServerAddress(port string) (string, error) {
+	server, _, err := apiserver.Find(p.o.Root)
+	if err != nil {
+		return "", err
+	}
+	return server.Address(p.o.LocalAddresses(), port)
 }
 
 // namesOf returns the sorted names in a certificate. If there are too many, it
@@ -186,4 +210,18 @@ func (p *Prober) withTimeout(ctx context.Context, d time.Duration) (context.Cont
 		cancel(nil)
 		<-over
 	}
+}
+
+// Ready requests /readyz of the API server at an address, host:port, whose certificate has
+// to cover name. It returns nil if that answers, and if the host cannot tell.
+func (p *Prober) Ready(ctx context.Context, address, name string) error {
+	roots, err := p.roots()
+	if err != nil {
+		return nil //nolint:nilerr // before a bootstrap there is no certificate authority
+	}
+	o := p.get(ctx, address, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: name, Time: p.o.Clock.Now})
+	if o.result == Fails {
+		return errors.New(o.message)
+	}
+	return nil
 }

@@ -313,7 +313,7 @@ func (r *rig) start() (stop func()) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		prober.Probe(ctx, endpoint, 6443, func(s probe.State) { r.states <- s })
+		prober.Probe(ctx, probe.Target{Host: endpoint, Port: 6443, ServerPort: 6443}, func(s probe.State) { r.states <- s })
 	}()
 	stop = func() {
 		cancel()

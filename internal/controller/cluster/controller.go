@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
@@ -22,6 +23,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster/endpoint"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster/failuredomain"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster/scope"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster/tunnel"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/failover"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubevip"
@@ -64,6 +66,9 @@ type Reconciler struct {
 	Contacts endpoint.Contacts
 	// Images says which images of kube-vip hosts may run.
 	Images kubevip.ImagePolicy
+	// Tunnels says how clients reach the gateway to clusters whose endpoint is of type
+	// Tunnel.
+	Tunnels tunnel.Settings
 	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter that
 	// objects must have; blank for all.
 	WatchFilter string
@@ -86,6 +91,9 @@ type run struct {
 	// it is, or does not exist.
 	mismatch string
 	endpoint scope.Endpoint
+	// tunnel is the condition TunnelReady; nil unless there is an endpoint of type Tunnel, or
+	// the cluster has tunnels for its users.
+	tunnel *metav1.Condition
 	// progress of the endpoint's last move; nil if the endpoint is not a host's address
 	// in use.
 	progress *failover.Progress
@@ -204,7 +212,7 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, s *run) (ctrl.Result, 
 			return ctrl.Result{}, err
 		}
 	}
-	for _, phase := range []func(context.Context, *run) error{r.reconcileEndpoint, r.reconcileHooks, r.reconcileFailureDomains} {
+	for _, phase := range []func(context.Context, *run) error{r.reconcileEndpoint, r.reconcileTunnels, r.reconcileHooks, r.reconcileFailureDomains} {
 		if err := phase(ctx, s); err != nil {
 			return ctrl.Result{}, err
 		}

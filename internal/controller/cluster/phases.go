@@ -7,6 +7,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster/endpoint"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster/failuredomain"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster/scope"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster/tunnel"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster/vip"
 )
 
@@ -19,6 +20,10 @@ func (r *Reconciler) reconcileEndpoint(ctx context.Context, s *run) (err error) 
 	switch {
 	case kind == infrav1.EndpointTypeVIP:
 		s.endpoint, err = r.vipEndpoint().Reconcile(ctx, &s.Scope)
+		return err
+	case kind == infrav1.EndpointTypeTunnel:
+		out, err := r.tunnelEndpoint().Reconcile(ctx, &s.Scope)
+		s.endpoint, s.tunnel = out.Endpoint, out.Tunnel
 		return err
 	case kind == infrav1.EndpointTypeHost:
 		return r.reconcileHostEndpoint(ctx, s)
@@ -34,6 +39,15 @@ func (r *Reconciler) reconcileEndpoint(ctx context.Context, s *run) (err error) 
 	default:
 		return r.reconcileHostEndpoint(ctx, s)
 	}
+}
+
+// reconcileTunnels observes the tunnels of a cluster that has them for its users only.
+func (r *Reconciler) reconcileTunnels(ctx context.Context, s *run) (err error) {
+	if s.InfraCluster.EndpointType() == infrav1.EndpointTypeTunnel || !s.InfraCluster.HasTunnels() {
+		return nil
+	}
+	s.tunnel, err = r.tunnelEndpoint().Condition(ctx, &s.Scope)
+	return err
 }
 
 func (r *Reconciler) reconcileHostEndpoint(ctx context.Context, s *run) error {
@@ -90,4 +104,8 @@ func (r *Reconciler) vipEndpoint() *vip.Reconciler {
 	return &vip.Reconciler{
 		Client: r.Client, APIReader: r.APIReader, Recorder: r.Recorder, Reader: r.reader(), Images: r.Images, PublishLock: &r.publishLock,
 	}
+}
+
+func (r *Reconciler) tunnelEndpoint() *tunnel.Reconciler {
+	return &tunnel.Reconciler{Client: r.Client, APIReader: r.APIReader, Recorder: r.Recorder, Reader: r.reader(), Settings: r.Tunnels}
 }

@@ -22,15 +22,42 @@ func (r *Reconciler) patchStatus(ctx context.Context, s *run, before *infrav1.El
 	if s.progress == nil && s.endpoint.Reason != "" {
 		meta.RemoveStatusCondition(list, infrav1.ControlPlaneEndpointFollowedCondition)
 	}
+	if s.tunnel == nil && s.endpoint.Reason != "" {
+		meta.RemoveStatusCondition(list, infrav1.TunnelReadyCondition)
+	}
 	changed, err := reconcile.PatchStatus(ctx, r.Client, s.InfraCluster, scope.Status, before)
 	if changed && err == nil {
-		r.recordEvents(s, before.Endpoint, s.InfraCluster.Status.Endpoint)
+		r.recordMove(s, before.Endpoint, s.InfraCluster.Status.Endpoint)
+		r.recordTunnel(s, meta.FindStatusCondition(before.Conditions, infrav1.TunnelReadyCondition))
 	}
 	return err
 }
 
-// recordEvents counts a move, and records an Event once its completion is in status.
-func (r *Reconciler) recordEvents(s *run, before, after *infrav1.EndpointStatus) {
+// recordTunnel records an Event when the condition TunnelReady gets another reason. A
+// cluster without control-plane hosts has nothing to tell.
+func (r *Reconciler) recordTunnel(s *run, before *metav1.Condition) {
+	after := s.tunnel
+	if after == nil || (before != nil && before.Reason == after.Reason) {
+		return
+	}
+	switch after.Reason {
+	case infrav1.TunnelReadyReason:
+		r.tunnelEvent(s, corev1.EventTypeNormal, infrav1.TunnelReadyReason)
+	case infrav1.NoTunnelReason:
+		r.tunnelEvent(s, corev1.EventTypeWarning, infrav1.NoTunnelReason)
+	case infrav1.APIServerRefusesReason:
+		r.tunnelEvent(s, corev1.EventTypeWarning, infrav1.APIServerRefusesReason)
+	case infrav1.AgentTooOldReason:
+		r.tunnelEvent(s, corev1.EventTypeWarning, infrav1.AgentTooOldReason)
+	}
+}
+
+func (r *Reconciler) tunnelEvent(s *run, kind, reason string) {
+	r.Recorder.Eventf(s.InfraCluster, nil, kind, reason, "Connect", "%s", s.tunnel.Message)
+}
+
+// recordMove counts a move, and records an Event once its completion is in status.
+func (r *Reconciler) recordMove(s *run, before, after *infrav1.EndpointStatus) {
 	// A move that was reconstructed after the loss of status is not a new one.
 	if before == nil || after == nil || after.LastMove == nil {
 		return
@@ -78,6 +105,9 @@ func conditions(s *run) []metav1.Condition {
 		return []metav1.Condition{reconcile.NotPaused()}
 	}
 	out := []metav1.Condition{ready, reconcile.NotPaused(), endpointReady}
+	if s.tunnel != nil {
+		out = append(out, *s.tunnel)
+	}
 	if s.progress != nil {
 		out = append(out, followedCondition(*s.progress))
 	}

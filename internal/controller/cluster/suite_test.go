@@ -19,6 +19,7 @@ import (
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster/tunnel"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/failover"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/envtest"
@@ -40,6 +41,7 @@ type fixture struct {
 
 	reconciler *cluster.Reconciler
 	contacts   *contacts
+	tunnels    tunnel.Settings
 	// cluster and infra are the objects under test.
 	cluster *clusterv1.Cluster
 	infra   *infrav1.ElementalCluster
@@ -49,7 +51,7 @@ type fixture struct {
 // endpoint is blank. Changes modify that.
 func newFixture(t *testing.T, changes ...func(*clusterv1.Cluster, *infrav1.ElementalCluster)) *fixture {
 	t.Helper()
-	f := &fixture{Fixture: controllertest.New(t, env)}
+	f := &fixture{Fixture: controllertest.New(t, env), tunnels: tunnelSettings()}
 	f.contacts = &contacts{clock: f.Clock, answers: map[string]failover.Answer{}, askedAt: map[string]time.Time{}}
 	f.reconciler = f.newReconciler()
 	unprovisioned := func(c *clusterv1.Cluster, _ *infrav1.ElementalCluster) {
@@ -61,7 +63,7 @@ func newFixture(t *testing.T, changes ...func(*clusterv1.Cluster, *infrav1.Eleme
 
 // newReconciler returns a reconciler with empty caches, as after a crash.
 func (f *fixture) newReconciler() *cluster.Reconciler {
-	return &cluster.Reconciler{Client: f.Client, APIReader: f.Admin, Recorder: f.Recorder, Clock: f.Clock, Contacts: f.contacts}
+	return &cluster.Reconciler{Client: f.Client, APIReader: f.Admin, Recorder: f.Recorder, Clock: f.Clock, Contacts: f.contacts, Tunnels: f.tunnels}
 }
 
 // contacts are the contacts of the agent API. Hosts answer at once and completely, except

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -44,7 +45,7 @@ func (w Write) String() string {
 	return fmt.Sprintf("%s %s %s", w.Verb, w.Kind, w.Name)
 }
 
-// Client reads from the API server and writes to it. It records writes and injects
+// Client reads from the API server, CRDs only once, and writes to it. It records writes and injects
 // failures. Several goroutines may use it.
 type Client struct {
 	client.Client
@@ -53,6 +54,7 @@ type Client struct {
 	indexes indexes
 
 	mu     sync.Mutex
+	crds   map[string]*metav1.PartialObjectMetadata
 	writes []Write
 	failAt int
 	moment Moment
@@ -72,13 +74,14 @@ func NewClient(tb testing.TB, env *envtest.Environment, register ...func(context
 // adds.
 func Wrap(tb testing.TB, live client.WithWatch, register ...func(context.Context, client.FieldIndexer) error) *Client {
 	tb.Helper()
-	c := &Client{scheme: live.Scheme(), indexes: indexes{}}
+	c := &Client{scheme: live.Scheme(), indexes: indexes{}, crds: map[string]*metav1.PartialObjectMetadata{}}
 	for _, add := range register {
 		if err := add(tb.Context(), c.indexes); err != nil {
 			tb.Fatalf("adding indexes: %v", err)
 		}
 	}
 	c.Client = interceptor.NewClient(live, interceptor.Funcs{
+		Get:  c.get,
 		List: c.list,
 		Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			return c.write("create", "", o, func() error { return w.Create(ctx, o, opts...) })
@@ -142,6 +145,26 @@ func (c *Client) write(verb, subresource string, o client.Object, do func() erro
 	if fails {
 		return ErrInjected
 	}
+	return nil
+}
+
+// get reads the metadata of each CRD once. A manager has it in its cache as well, and the API server would decode the
+// whole schema for every read.
+func (c *Client) get(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	crd, ok := o.(*metav1.PartialObjectMetadata)
+	if !ok || crd.Kind != "CustomResourceDefinition" {
+		return w.Get(ctx, key, o, opts...)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known, found := c.crds[key.Name]; found {
+		known.DeepCopyInto(crd)
+		return nil
+	}
+	if err := w.Get(ctx, key, crd, opts...); err != nil {
+		return err
+	}
+	c.crds[key.Name] = crd.DeepCopy()
 	return nil
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubevip"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tunnelhost"
 )
 
 // chooser chooses a host for a machine. It writes no objects; it changes the waitlist,
@@ -162,6 +163,9 @@ func constraintsFor(ctx context.Context, selectors *selector.Compiler, s *scope)
 	}
 	if s.owner != nil {
 		constraints.FailureDomain = s.owner.Spec.FailureDomain
+	}
+	if c := s.infraCluster; c != nil && c.EndpointType() == infrav1.EndpointTypeTunnel {
+		constraints.Feasible = tunnelhost.Feasible
 	}
 	if c := s.infraCluster; c != nil && constraints.ReservedFor != "" && c.Spec.ControlPlaneEndpointPolicy.VIP != nil {
 		constraints.Feasible = kubevip.Feasible(c.Spec.ControlPlaneEndpointPolicy.VIP, c.Spec.ControlPlaneEndpoint.Host)

@@ -58,7 +58,7 @@ func sortKeyOf(m *infrav1.ElementalMachine) string {
 func constraintsKey(s *scope, constraints placement.Constraints) string {
 	parts := []any{constraints.HostName, s.machine.Spec.HostSelector, constraints.FailureDomain, constraints.FailureDomainLabel, constraints.ReservedFor}
 	if constraints.Feasible != nil {
-		parts = append(parts, s.infraCluster.Spec.ControlPlaneEndpointPolicy.VIP, s.infraCluster.Spec.ControlPlaneEndpoint.Host)
+		parts = append(parts, s.infraCluster.EndpointType(), s.infraCluster.Spec.ControlPlaneEndpointPolicy.VIP, s.infraCluster.Spec.ControlPlaneEndpoint.Host)
 	}
 	// Encoding plain structs can't fail.
 	raw, _ := json.Marshal(parts)

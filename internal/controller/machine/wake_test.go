@@ -1,6 +1,7 @@
 package machine_test
 
 import (
+	"strconv"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -12,6 +13,7 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/machine"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
 // woken returns the names of the machines that a change of a host wakes. before is nil
@@ -69,11 +71,12 @@ func TestChangesThatWakeWaitingMachines(t *testing.T) {
 	})
 	base := controllertest.FreeHost(f.Namespace, "h1", f.Clock.Now())
 	base.Labels = map[string]string{"size": "big"}
+	base.Status.Agent = &infrav1.HostAgent{Capabilities: []string{string(protocol.CapabilityTunnel), string(protocol.CapabilityLocalEndpoint)}}
 	version := 0
 	with := func(change func(*infrav1.ElementalHost)) *infrav1.ElementalHost {
 		h := base.DeepCopy()
 		version++
-		h.ResourceVersion = string(rune('0' + version%10))
+		h.ResourceVersion = strconv.Itoa(version)
 		change(h)
 		return h
 	}
@@ -89,13 +92,14 @@ func TestChangesThatWakeWaitingMachines(t *testing.T) {
 		"uncordoned": with(func(h *infrav1.ElementalHost) { h.Spec.Cordon = &infrav1.HostCordon{Reason: "fan"} }),
 		"not paused": with(func(h *infrav1.ElementalHost) { h.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} }),
 		"upgraded":   with(func(h *infrav1.ElementalHost) { h.Status.Inventory = &infrav1.HostInventory{MemoryBytes: 1} }),
+		"updated":    with(func(h *infrav1.ElementalHost) { h.Status.Agent = nil }),
 		"unreserved": with(func(h *infrav1.ElementalHost) {
 			h.Spec.Claim = &infrav1.HostClaim{ClusterName: "d", Phase: infrav1.ClaimReserved}
 		}),
 	} {
 		f.Expect(f.woken(before, free)).To(Equal([]string{"m"}), name)
 	}
-	f.Expect(f.woken(with(func(h *infrav1.ElementalHost) { h.Status.Agent = &infrav1.HostAgent{Version: "1"} }), free)).To(BeEmpty(),
+	f.Expect(f.woken(with(func(h *infrav1.ElementalHost) { h.Status.Agent.Version = "1" }), free)).To(BeEmpty(),
 		"a report of a free host must wake no machine")
 	f.Expect(f.woken(free, with(func(h *infrav1.ElementalHost) {
 		h.Spec.Claim = &infrav1.HostClaim{ClusterName: "d", Phase: infrav1.ClaimReserved}

@@ -21,6 +21,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tunnelhost"
 )
 
 // SetupWithManager registers the reconciler and its watches. The indexes of package
@@ -117,11 +118,12 @@ func claimable(host *infrav1.ElementalHost) bool {
 }
 
 // suitsMore reports whether a change of a claimable host may make it match machines
-// that it did not match before: its labels, reservation or inventory changed.
+// that it did not match before: its labels, reservation, inventory or capabilities changed.
 func suitsMore(before, after *infrav1.ElementalHost) bool {
 	return !maps.Equal(before.Labels, after.Labels) ||
 		!equality.Semantic.DeepEqual(before.Spec.Claim, after.Spec.Claim) ||
-		!equality.Semantic.DeepEqual(before.Status.Inventory, after.Status.Inventory)
+		!equality.Semantic.DeepEqual(before.Status.Inventory, after.Status.Inventory) ||
+		tunnelhost.IsCapable(before) != tunnelhost.IsCapable(after)
 }
 
 // wakeDeleting wakes the machines of the host's cluster that are being deleted. If the

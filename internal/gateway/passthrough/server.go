@@ -120,7 +120,7 @@ func (s *Server) accept(ctx, lasting context.Context, inner net.Listener, logger
 			s.begin(lasting, accepted, logger)
 		case ok && temporary.Temporary():
 			// For example, too many files are open.
-			logger.Error(err, "Connections can't be accepted for now")
+			logger.Error(err, "Connections can't be accepted, trying again")
 			s.pause(ctx, pause)
 			pause = min(2*pause, last)
 		default:

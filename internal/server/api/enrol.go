@@ -15,13 +15,16 @@ const maxTokenHeader = 512
 
 // enrol answers with the key's host.
 func (h *Handler) enrol(w http.ResponseWriter, r *http.Request, from caller) error {
+	who := enrol.Caller{Fingerprint: from.fingerprint, Token: bearer(r), Source: ratelimit.SourceOf(r.RemoteAddr)}
+	if err := h.enroller.Pace(r.Context(), who); err != nil {
+		return err
+	}
 	request, err := decode[protocol.EnrolRequest](w, r)
 	if err != nil {
 		return err
 	}
-	host, err := h.enroller.Enrol(r.Context(), enrol.Caller{
-		Fingerprint: from.fingerprint, Token: bearer(r), Request: &request, Source: ratelimit.SourceOf(r.RemoteAddr),
-	})
+	who.Request = &request
+	host, err := h.enroller.Enrol(r.Context(), who)
 	if err != nil {
 		return err
 	}

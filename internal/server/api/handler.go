@@ -26,10 +26,14 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/ratelimit"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/session"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/timer"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/tunnels"
 )
 
 // Enroller enrols hosts.
 type Enroller interface {
+	// Pace returns a problem if the caller has to come back later. It is called before the
+	// body is read.
+	Pace(ctx context.Context, caller enrol.Caller) error
 	Enrol(ctx context.Context, caller enrol.Caller) (*infrav1.ElementalHost, error)
 }
 
@@ -82,6 +86,7 @@ type Options struct {
 	Reports    Reports
 	PlanInputs PlanInputs
 	Bootstrap  BootstrapData
+	Tunnels    *tunnels.Reviewer
 	Audit      *audit.Log
 	// Limiter limits HTTP requests of one source on unauthenticated connections, those that
 	// need no known key, and those that are refused.
@@ -105,6 +110,7 @@ type Handler struct {
 	reports     Reports
 	planInputs  PlanInputs
 	bootstraps  BootstrapData
+	tunnels     *tunnels.Reviewer
 	audit       *audit.Log
 	limiter     *ratelimit.Limiter
 	connections Connections
@@ -118,7 +124,7 @@ type Handler struct {
 func New(o Options) (*Handler, error) {
 	h := &Handler{
 		clock: o.Clock, timers: o.Timers, hosts: o.Hosts, sessions: o.Sessions, budget: o.Budget, enroller: o.Enroller, trust: o.Trust, reports: o.Reports,
-		planInputs: o.PlanInputs, bootstraps: o.Bootstrap, audit: o.Audit, limiter: o.Limiter,
+		planInputs: o.PlanInputs, bootstraps: o.Bootstrap, tunnels: o.Tunnels, audit: o.Audit, limiter: o.Limiter,
 		connections: o.Connections, downloads: newDownloads(o.Downloads), draining: o.Draining, routes: map[string]map[string]route{},
 	}
 	var err error
@@ -169,6 +175,7 @@ func (h *Handler) routeTable() []route {
 		{http.MethodPost, protocol.PathReport, accessFenced, h.report},
 		{http.MethodPost, protocol.PathRotate, accessHost, h.rotate},
 		{http.MethodGet, protocol.PathAgent, accessHost, h.agentBinary},
+		{http.MethodGet, protocol.PathTunnel, accessHost, h.tunnel},
 		{http.MethodGet, PathOpenAPI, accessKey, h.openAPI},
 	}
 }
@@ -295,21 +302,6 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	p.Write(w)
 }
-
-// statusWriter records the status code of an answer.
-type statusWriter struct {
-	http.ResponseWriter
-	status int
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (w *statusWriter) WriteHeader(status int) {
-	w.status = status
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap serves http.ResponseController.
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // codeClass returns "2xx" and so on, or "none" if there was no answer because the caller
 // disconnected.

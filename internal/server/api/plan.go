@@ -49,6 +49,7 @@ func (h *Handler) plan(w http.ResponseWriter, r *http.Request, from caller) erro
 		return problem.BadRequest("The request has no boot ID, but an earlier one had")
 	case session.BootAccepted:
 	}
+	h.tunnels.Review(r.Context(), key) // one of another boot ends
 	from.host = nil
 	defer h.sessions.Close(key, open)
 	defer h.timers.Cancel(h.timers.At(end, open.Expire))

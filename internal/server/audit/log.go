@@ -37,6 +37,8 @@ const (
 	Approved         Decision = "Approved"
 	Rejected         Decision = "Rejected"
 	Pending          Decision = "Pending"
+	TunnelOpened     Decision = "TunnelOpened"
+	TunnelEnded      Decision = "TunnelEnded"
 	// Requested is a change that a user asks for. The API server may still refuse it.
 	Requested Decision = "Requested"
 )

@@ -47,7 +47,7 @@ func (e *Enroller) newHost(ctx context.Context, token *resolvedToken, caller Cal
 	case ambiguous:
 		reason = infrav1.PendingAmbiguous
 	case returns:
-		reason = infrav1.PendingReadopted
+		reason = infrav1.PendingReturned
 	case token.approves():
 		approval = infrav1.ApprovalApproved
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/audit"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/hoststore"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/problem"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/ratelimit"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/timer"
 )
 
@@ -85,6 +86,7 @@ type Enroller struct {
 	clock      clock.Clock
 	usage      *tokenUsage
 	limiter    *limiter
+	strangers  *ratelimit.Shared
 	keys       keyLocks
 	creates    *pendingCreates
 	pending    *pendingHosts
@@ -95,12 +97,13 @@ type Enroller struct {
 func New(o Options) (*Enroller, error) {
 	e := &Enroller{
 		client: o.Client, hosts: o.Hosts, history: o.Keys, trust: o.Trust, status: o.Status, sessions: o.Sessions, audit: o.Audit, recorder: o.Recorder, clock: o.Clock,
-		limiter: newLimiter(o.Clock, o.MaxConcurrent, o.Draining),
-		creates: &pendingCreates{clock: o.Clock, timers: o.Timers, hosts: map[string]*infrav1.ElementalHost{}},
-		pending: &pendingHosts{hosts: o.Hosts, creating: map[pendingKey]int{}},
+		limiter:   newLimiter(o.Clock, o.MaxConcurrent, o.Draining),
+		strangers: ratelimit.NewShared(o.Clock, strangersPerSecond, strangersBurst),
+		creates:   &pendingCreates{clock: o.Clock, timers: o.Timers, hosts: map[string]*infrav1.ElementalHost{}},
+		pending:   &pendingHosts{hosts: o.Hosts, creating: map[pendingKey]int{}},
 		enrolments: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "elemental", Subsystem: "agent_api", Name: "enrolments_total",
-			Help: "Enrolments by result: accepted, known (repeated), refused, failed.",
+			Help: "Enrolments by result: accepted, known (repeated), refused, failed, deferred (too many strangers).",
 		}, []string{"result"}),
 	}
 	e.usage = newTokenUsage(o.Client, o.APIReader, o.Clock, e.recordForgotten)
@@ -118,7 +121,8 @@ type Caller struct {
 	// Fingerprint is that of the key of the TLS connection.
 	Fingerprint string
 	// Token is empty if the HTTP request has none.
-	Token   string
+	Token string
+	// Request is what Enrol needs; Pace does not.
 	Request *protocol.EnrolRequest
 	// Source is where the HTTP request comes from. Sources share concurrent enrolments.
 	Source netip.Prefix

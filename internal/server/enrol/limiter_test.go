@@ -38,8 +38,8 @@ func TestLimiter(t *testing.T) {
 	}
 	status := func(err error) int {
 		var p *problem.Error
-		g.Expect(err).To(BeAssignableToTypeOf(p))
-		return err.(*problem.Error).Status //nolint:errorlint // checked above
+		g.Expect(errors.As(err, &p)).To(BeTrue(), "%v", err)
+		return p.Status
 	}
 
 	acquire(t.Context())

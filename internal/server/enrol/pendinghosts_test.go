@@ -119,7 +119,7 @@ func TestThreat45_ReadoptedHostsTakeNoPlaceOfInvitedOnes(t *testing.T) {
 	g.Expect(e.hosts.Create(t.Context(), pendingHost("stranger", "south", infrav1.PendingReadopted))).To(Succeed())
 	_, err := e.reserve(t.Context(), pendingHost("another", "south", infrav1.PendingReadopted), index.ReadoptedHosts, registration)
 	expectPendingLimit(g, err)
-	for _, reason := range []infrav1.PendingReason{"", infrav1.PendingReadopted} {
+	for _, reason := range []infrav1.PendingReason{"", infrav1.PendingReturned} {
 		release, err := e.reserve(t.Context(), pendingHost("invited", "south", reason), "south", registration)
 		g.Expect(err).NotTo(HaveOccurred(), "a host with a token, also if it was enrolled before")
 		release()

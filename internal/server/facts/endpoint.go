@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/address"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/problem"
 )
@@ -19,6 +20,8 @@ import (
 const (
 	// maxEndpoint bounds host:port, as the API does.
 	maxEndpoint = 520
+	// maxAddress bounds IP:port, as the API does.
+	maxAddress = 53
 	// maxCertificateName is that of a DNS name.
 	maxCertificateName = 253
 	// maxForSeconds bounds the reported age of a result.
@@ -34,13 +37,14 @@ func EndpointOf(in *protocol.EndpointReport, now time.Time) (*infrav1.HostEndpoi
 	if in == nil {
 		return nil, nil
 	}
-	for _, address := range []string{in.Kubeconfigs, in.Workload, in.Rejects} {
-		if address != "" && !isHostPort(address) {
+	for _, reported := range []string{in.Kubeconfigs, in.Workload, in.Rejects, in.Local} {
+		if reported != "" && !isHostPort(reported) {
 			return nil, problem.BadRequest("The report has an endpoint that is not host:port")
 		}
 	}
 	out := &infrav1.HostEndpoint{
-		Kubeconfigs: in.Kubeconfigs, Workload: in.Workload, Rejects: in.Rejects, Message: bounded(in.Message, protocol.MaxMessageBytes),
+		Kubeconfigs: in.Kubeconfigs, Workload: in.Workload, Rejects: in.Rejects, Local: in.Local,
+		Message: bounded(in.Message, protocol.MaxMessageBytes),
 	}
 	if p := in.Probe; p != nil {
 		if !isHostPort(p.Endpoint) {
@@ -56,14 +60,41 @@ func EndpointOf(in *protocol.EndpointReport, now time.Time) (*infrav1.HostEndpoi
 		if err != nil {
 			return nil, err
 		}
-		out.APIServer = &infrav1.HostAPIServer{Result: resultOf(a.Ready), Since: sinceOf(a.ForSeconds, now), CertificateNames: names}
+		at, err := apiServerAddressOf(a.Address)
+		if err != nil {
+			return nil, err
+		}
+		out.APIServer = &infrav1.HostAPIServer{Result: resultOf(a.Ready), Since: sinceOf(a.ForSeconds, now), Address: at, CertificateNames: names}
 	}
 	return out, nil
 }
 
-func isHostPort(address string) bool {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil || len(address) > maxEndpoint {
+// apiServerAddressOf checks and normalizes IP:port; it may be blank.
+func apiServerAddressOf(in string) (string, error) {
+	if in == "" {
+		return "", nil
+	}
+	at, err := netip.ParseAddrPort(in)
+	if err != nil || len(in) > maxAddress || at.Port() == 0 || at.Addr().Zone() != "" {
+		return "", problem.BadRequest("The report has an address of an API server that is not IP:port")
+	}
+	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()).String(), nil
+}
+
+// isOwnAddress reports whether IP:port is at an address that the host has reported, where
+// other hosts can reach it.
+func isOwnAddress(host *infrav1.ElementalHost, at string) bool {
+	parsed, err := netip.ParseAddrPort(at)
+	if err != nil || !address.IsUsable(parsed.Addr()) {
+		return false
+	}
+	has, _ := address.Has(host, parsed.Addr().String())
+	return has
+}
+
+func isHostPort(in string) bool {
+	host, port, err := net.SplitHostPort(in)
+	if err != nil || len(in) > maxEndpoint {
 		return false
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
@@ -130,15 +161,21 @@ func AcceptedEndpoint(host *infrav1.ElementalHost, infra *infrav1.ElementalClust
 		return nil
 	case kind == infrav1.EndpointTypeVIP:
 		out = &infrav1.HostEndpoint{Kubeconfigs: out.Kubeconfigs, Message: out.Message}
+	case kind == infrav1.EndpointTypeTunnel:
+		out.Workload, out.Rejects = "", ""
 	case infra != nil:
 		ref := infra.Spec.ControlPlaneEndpointPolicy.HostRef
 		earliest = ref.ChosenAt
 		if ref.Name != host.Name {
 			out.Workload = ""
 		}
-		if out.Probe != nil && out.Probe.Endpoint != infra.Spec.ControlPlaneEndpoint.HostPort() {
-			out.Probe = nil
-		}
+		out.Local = ""
+	}
+	if infra != nil && out.Probe != nil && out.Probe.Endpoint != infra.Spec.ControlPlaneEndpoint.HostPort() {
+		out.Probe = nil
+	}
+	if out.APIServer != nil && (infra != nil && kind != infrav1.EndpointTypeTunnel || !isOwnAddress(host, out.APIServer.Address)) {
+		out.APIServer.Address = ""
 	}
 	if !claim.Role.IsControlPlane() {
 		out.Probe, out.APIServer = nil, nil
@@ -174,13 +211,17 @@ func adjustSince(before, after *infrav1.HostEndpoint, earliest metav1.Time) {
 }
 
 // OnlyEvidenceDiffers reports whether two states have the same addresses. Evidence may
-// change every second and can be deferred; an address is a step of a move that waits for it.
+// change every second and can be deferred; an address is a step that something waits for.
 func OnlyEvidenceDiffers(a, b *infrav1.HostEndpoint) bool {
 	addresses := func(e *infrav1.HostEndpoint) infrav1.HostEndpoint {
 		if e == nil {
 			return infrav1.HostEndpoint{}
 		}
-		return infrav1.HostEndpoint{Kubeconfigs: e.Kubeconfigs, Workload: e.Workload, Rejects: e.Rejects}
+		only := infrav1.HostEndpoint{Kubeconfigs: e.Kubeconfigs, Workload: e.Workload, Rejects: e.Rejects, Local: e.Local}
+		if e.APIServer != nil && e.APIServer.Address != "" {
+			only.APIServer = &infrav1.HostAPIServer{Address: e.APIServer.Address}
+		}
+		return only
 	}
-	return addresses(a) == addresses(b)
+	return equality.Semantic.DeepEqual(addresses(a), addresses(b))
 }

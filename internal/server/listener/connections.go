@@ -22,9 +22,9 @@ const (
 	// authenticateTimeout closes connections that are not authenticated by then. An
 	// enrolment takes up to 45 s.
 	authenticateTimeout = 2 * time.Minute
-	// maxPerKey bounds the connections of one key. An agent has one, and for some minutes
-	// those that its network has cut silently.
-	maxPerKey = 8
+	// maxPerKey bounds the connections of one key. An agent has one, a second one for its
+	// tunnel, and for some minutes those that its network has cut silently.
+	maxPerKey = 16
 )
 
 // ConnectionsOptions are the options of Connections.
@@ -41,7 +41,7 @@ type ConnectionsOptions struct {
 }
 
 // Connections bounds what callers can hold open. A connection is unauthenticated until it
-// has used the key of a known host; only authenticated ones are not bounded in all, but 8
+// has used the key of a known host; only authenticated ones are not bounded in all, but 16
 // for each key. When there are too many others, a newcomer takes the place of the source
 // that has the most. It is safe for concurrent use.
 type Connections struct {

@@ -130,7 +130,7 @@ func (l *Listener) accept() (net.Conn, error) {
 			Temporary() bool
 		}](err); ok && temporary.Temporary() {
 			// For example, too many files are open.
-			l.logger.Error(err, "Connections can't be accepted for now")
+			l.logger.Error(err, "Connections can't be accepted, trying again")
 			select {
 			case <-time.After(pause):
 			case <-l.closed:

@@ -21,7 +21,7 @@ import (
 
 // Cluster returns what a host's plan needs of its cluster. It is empty for a host that
 // is not claimed. If the control plane endpoint is a host's address, it takes two look-ups
-// besides those of Paused.
+// besides those of Paused. If it is of type Tunnel, it lists the cluster's hosts.
 func (r *Reader) Cluster(ctx context.Context, host *infrav1.ElementalHost) (plan.Cluster, error) {
 	paused, err := r.Paused(ctx, host)
 	if err != nil {
@@ -37,6 +37,9 @@ func (r *Reader) Cluster(ctx context.Context, host *infrav1.ElementalHost) (plan
 		return unknown, err
 	}
 	known := plan.Cluster{Infra: infra, Images: r.images, Paused: paused}
+	if isTunnel(infra) {
+		return r.withTunnels(ctx, host, known)
+	}
 	if claim.Role != infrav1.RoleInitialControlPlane || infra.EndpointType() != infrav1.EndpointTypeVIP {
 		return known, nil
 	}
@@ -57,8 +60,13 @@ func (r *Reader) Cluster(ctx context.Context, host *infrav1.ElementalHost) (plan
 // unknown. Cluster and ElementalCluster must refer to each other: an ElementalCluster that
 // merely claims to belong to a Cluster would otherwise decide what its hosts run.
 func (r *Reader) InfraCluster(ctx context.Context, host *infrav1.ElementalHost) (*infrav1.ElementalCluster, error) {
+	return r.infraCluster(ctx, host.Namespace, host.Spec.Claim.ClusterName)
+}
+
+// infraCluster is InfraCluster for the name of a Cluster.
+func (r *Reader) infraCluster(ctx context.Context, namespace, name string) (*infrav1.ElementalCluster, error) {
 	cluster := &clusterv1.Cluster{}
-	found, err := r.get(ctx, host.Namespace, host.Spec.Claim.ClusterName, cluster)
+	found, err := r.get(ctx, namespace, name, cluster)
 	if err != nil || !found {
 		return nil, err
 	}
@@ -70,7 +78,7 @@ func (r *Reader) InfraCluster(ctx context.Context, host *infrav1.ElementalHost) 
 		return &infrav1.ElementalCluster{}, nil
 	}
 	infra := &infrav1.ElementalCluster{}
-	found, err = r.get(ctx, host.Namespace, ref.Name, infra)
+	found, err = r.get(ctx, namespace, ref.Name, infra)
 	if err != nil || !found || !ownership.IsInfraCluster(infra, cluster) {
 		return nil, err
 	}

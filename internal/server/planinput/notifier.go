@@ -2,6 +2,7 @@ package planinput
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -14,11 +15,12 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/pause"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/timer"
 )
 
 // Waker makes a host's open polls compute its plan again.
 type Waker interface {
-	Wake(host types.NamespacedName)
+	Wake(ctx context.Context, host types.NamespacedName)
 }
 
 // Notifier wakes the polls of hosts whose plans depend on other objects, when those
@@ -26,19 +28,22 @@ type Waker interface {
 type Notifier struct {
 	reader *Reader
 	polls  Waker
+	timers *timer.Queue
 }
 
 // NewNotifier returns a Notifier.
-func NewNotifier(r *Reader, polls Waker) *Notifier { return &Notifier{reader: r, polls: polls} }
+func NewNotifier(r *Reader, polls Waker, timers *timer.Queue) *Notifier {
+	return &Notifier{reader: r, polls: polls, timers: timers}
+}
 
-// InfraClusterChanged wakes the cluster's hosts if its control plane endpoint or its owner
-// changed. before is nil for an ElementalCluster that was created or deleted.
+// InfraClusterChanged wakes the cluster's hosts if its control plane endpoint, its owner or
+// whether its hosts have tunnels changed. before is nil for an ElementalCluster that was created or deleted.
 func (n *Notifier) InfraClusterChanged(ctx context.Context, before, after *infrav1.ElementalCluster) {
 	name := after.Labels[clusterv1.ClusterNameLabel]
 	if before != nil {
 		same := before.Status.VirtualIP == after.Status.VirtualIP && before.Spec.ControlPlaneEndpoint == after.Spec.ControlPlaneEndpoint &&
 			equality.Semantic.DeepEqual(before.Spec.ControlPlaneEndpointPolicy, after.Spec.ControlPlaneEndpointPolicy) &&
-			equality.Semantic.DeepEqual(before.OwnerReferences, after.OwnerReferences)
+			equality.Semantic.DeepEqual(before.OwnerReferences, after.OwnerReferences) && before.HasTunnels() == after.HasTunnels()
 		if former := before.Labels[clusterv1.ClusterNameLabel]; former != name {
 			n.wakeCluster(ctx, after.Namespace, former)
 		} else if same {
@@ -65,13 +70,15 @@ func (n *Notifier) ClusterDeleted(ctx context.Context, cluster *clusterv1.Cluste
 }
 
 // HostChanged wakes the initial control-plane host of a cluster if another of its hosts can
-// take the virtual IP now, or no longer can.
+// take the virtual IP now, or no longer can, and the hosts of a cluster of type Tunnel whose
+// plans depend on what has changed.
 func (n *Notifier) HostChanged(ctx context.Context, before, after *infrav1.ElementalHost) {
 	if a, b := vipCluster(before), vipCluster(after); a != b {
 		isInitial := func(h *infrav1.ElementalHost) bool { return h.Spec.Claim.Role == infrav1.RoleInitialControlPlane }
 		n.wakeCluster(ctx, after.Namespace, a, isInitial)
 		n.wakeCluster(ctx, after.Namespace, b, isInitial)
 	}
+	n.tunnelPartChanged(ctx, before, after)
 }
 
 // vipCluster returns the name of the cluster whose virtual IP the host can take.
@@ -94,7 +101,7 @@ func (n *Notifier) wakeCluster(ctx context.Context, namespace, cluster string, m
 	}
 	for i := range hosts {
 		if !slices.ContainsFunc(match, func(f func(*infrav1.ElementalHost) bool) bool { return !f(&hosts[i]) }) {
-			n.polls.Wake(client.ObjectKeyFromObject(&hosts[i]))
+			n.polls.Wake(ctx, client.ObjectKeyFromObject(&hosts[i]))
 		}
 	}
 }
@@ -103,13 +110,23 @@ func (n *Notifier) wakeCluster(ctx context.Context, namespace, cluster string, m
 // cluster with a virtual IP depends on the Machine's version, and a restore or move may
 // create the Machine after the host.
 func (n *Notifier) MachineAdded(ctx context.Context, machine *clusterv1.Machine) {
-	var hosts infrav1.ElementalHostList
-	err := n.reader.client.List(ctx, &hosts, client.InNamespace(machine.Namespace), client.MatchingFields{index.HostByMachine: machine.Name}, client.UnsafeDisableDeepCopy)
+	hosts, err := n.hostsOfMachine(ctx, machine)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Waking the host of a new Machine failed; it gets a new plan when its poll expires", "Machine", klog.KObj(machine))
 		return
 	}
-	for i := range hosts.Items {
-		n.polls.Wake(client.ObjectKeyFromObject(&hosts.Items[i]))
+	for i := range hosts {
+		n.polls.Wake(ctx, client.ObjectKeyFromObject(&hosts[i]))
+		n.leavingAdded(ctx, &hosts[i])
 	}
+}
+
+// hostsOfMachine returns the hosts that are claimed for a Machine. They must not be changed.
+func (n *Notifier) hostsOfMachine(ctx context.Context, machine *clusterv1.Machine) ([]infrav1.ElementalHost, error) {
+	var hosts infrav1.ElementalHostList
+	err := n.reader.client.List(ctx, &hosts, client.InNamespace(machine.Namespace), client.MatchingFields{index.HostByMachine: machine.Name}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, fmt.Errorf("listing hosts of Machine %s: %w", machine.Name, err)
+	}
+	return hosts.Items, nil
 }

@@ -19,9 +19,9 @@ func (r *Reader) Paused(ctx context.Context, host *infrav1.ElementalHost) (bool,
 
 // MachineChanged wakes the host of an ElementalMachine that was paused or resumed. before
 // is nil for a new ElementalMachine.
-func (n *Notifier) MachineChanged(before, after *infrav1.ElementalMachine) {
+func (n *Notifier) MachineChanged(ctx context.Context, before, after *infrav1.ElementalMachine) {
 	was := before != nil && annotations.HasPaused(before)
 	if ref := after.Spec.HostRef; ref != nil && was != annotations.HasPaused(after) {
-		n.polls.Wake(types.NamespacedName{Namespace: after.Namespace, Name: ref.Name})
+		n.polls.Wake(ctx, types.NamespacedName{Namespace: after.Namespace, Name: ref.Name})
 	}
 }

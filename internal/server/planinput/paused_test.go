@@ -52,7 +52,7 @@ func TestPauseWakesHosts(t *testing.T) {
 	g := NewWithT(t)
 	woken := &wakes{}
 	releasing := func(h *infrav1.ElementalHost) { h.Spec.Claim.Phase = infrav1.ClaimReleasing }
-	n := NewNotifier(newReader(t, newHost("a", "c", infrav1.RoleControlPlane), newHost("b", "c", infrav1.RoleWorker, releasing), newHost("x", "d", infrav1.RoleWorker)), woken)
+	n := NewNotifier(newReader(t, newHost("a", "c", infrav1.RoleControlPlane), newHost("b", "c", infrav1.RoleWorker, releasing), newHost("x", "d", infrav1.RoleWorker)), woken, nil)
 	running, paused := ownerCluster("c", false), ownerCluster("c", true)
 	n.ClusterChanged(t.Context(), nil, running)
 	g.Expect(woken.take()).To(ConsistOf("a", "b"), "the Cluster was created")
@@ -66,15 +66,15 @@ func TestPauseWakesHosts(t *testing.T) {
 	g.Expect(woken.take()).To(ConsistOf("a"), "a host that waits for its reset must not begin it before a move deletes the host")
 
 	machine, pausedMachine := elementalMachine("a", "claim", nil), elementalMachine("a", "claim", map[string]string{clusterv1.PausedAnnotation: ""})
-	n.MachineChanged(nil, machine)
-	n.MachineChanged(machine, machine)
-	n.MachineChanged(pausedMachine, pausedMachine)
+	n.MachineChanged(t.Context(), nil, machine)
+	n.MachineChanged(t.Context(), machine, machine)
+	n.MachineChanged(t.Context(), pausedMachine, pausedMachine)
 	g.Expect(woken.take()).To(BeEmpty())
-	n.MachineChanged(nil, pausedMachine)
-	n.MachineChanged(machine, pausedMachine)
-	n.MachineChanged(pausedMachine, machine)
+	n.MachineChanged(t.Context(), nil, pausedMachine)
+	n.MachineChanged(t.Context(), machine, pausedMachine)
+	n.MachineChanged(t.Context(), pausedMachine, machine)
 	g.Expect(woken.take()).To(Equal([]string{"a", "a", "a"}))
 	pausedMachine.Spec.HostRef = nil
-	n.MachineChanged(machine, pausedMachine)
+	n.MachineChanged(t.Context(), machine, pausedMachine)
 	g.Expect(woken.take()).To(BeEmpty(), "it has no host")
 }

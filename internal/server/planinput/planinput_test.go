@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	clocktesting "k8s.io/utils/clock/testing"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -42,7 +43,7 @@ func (authority) Bundle(context.Context) (string, error) { return "bundle", nil 
 // wakes records the names of woken hosts.
 type wakes []string
 
-func (w *wakes) Wake(host types.NamespacedName) { *w = append(*w, host.Name) }
+func (w *wakes) Wake(_ context.Context, host types.NamespacedName) { *w = append(*w, host.Name) }
 
 func (w *wakes) take() []string {
 	woken := *w
@@ -59,7 +60,7 @@ func newReader(t *testing.T, objects ...client.Object) *Reader {
 	g.Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
 	builder := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...)
 	g.Expect(index.Register(t.Context(), indexedBuilder{builder})).To(Succeed())
-	return NewReader(builder.Build(), authority{}, ownURL, kubevip.ImagePolicy{})
+	return NewReader(builder.Build(), clocktesting.NewFakePassiveClock(time.Unix(1000, 0)), authority{}, ownURL, kubevip.ImagePolicy{})
 }
 
 // newHost returns a host that is bootstrapped for a Machine of the cluster.
@@ -199,7 +200,7 @@ func TestEndpointExplainsFailure(t *testing.T) {
 func TestClusterChangeWakesItsHosts(t *testing.T) {
 	g := NewWithT(t)
 	woken := &wakes{}
-	n := NewNotifier(newReader(t, newHost("a", "c", infrav1.RoleControlPlane), newHost("b", "c", infrav1.RoleWorker), newHost("x", "d", infrav1.RoleWorker)), woken)
+	n := NewNotifier(newReader(t, newHost("a", "c", infrav1.RoleControlPlane), newHost("b", "c", infrav1.RoleWorker), newHost("x", "d", infrav1.RoleWorker)), woken, nil)
 	before := newCluster("c")
 	n.InfraClusterChanged(t.Context(), nil, before)
 	g.Expect(woken.take()).To(ConsistOf("a", "b"), "the cluster was created")
@@ -215,6 +216,7 @@ func TestClusterChangeWakesItsHosts(t *testing.T) {
 			c.OwnerReferences = []metav1.OwnerReference{{Kind: "Cluster", Name: "c"}}
 		},
 		"virtual IP address": func(c *infrav1.ElementalCluster) { c.Status.VirtualIP = "10.0.0.1" },
+		"access":             func(c *infrav1.ElementalCluster) { c.Spec.Access = &infrav1.Access{} },
 		"policy": func(c *infrav1.ElementalCluster) {
 			c.Spec.ControlPlaneEndpointPolicy.Type = infrav1.EndpointTypeExternal
 		},
@@ -234,7 +236,7 @@ func TestClusterChangeWakesItsHosts(t *testing.T) {
 func TestReferenceToInfrastructureWakesHosts(t *testing.T) {
 	g := NewWithT(t)
 	woken := &wakes{}
-	n := NewNotifier(newReader(t, newHost("a", "c", infrav1.RoleControlPlane), newHost("x", "d", infrav1.RoleWorker)), woken)
+	n := NewNotifier(newReader(t, newHost("a", "c", infrav1.RoleControlPlane), newHost("x", "d", infrav1.RoleWorker)), woken, nil)
 	before := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "c"}}
 	n.ClusterChanged(t.Context(), nil, before)
 	g.Expect(woken.take()).To(ConsistOf("a"), "the Cluster was created")
@@ -251,7 +253,7 @@ func TestHostChangeWakesTheInitialHost(t *testing.T) {
 	g := NewWithT(t)
 	woken := &wakes{}
 	second := newHost("second", "c", infrav1.RoleControlPlane)
-	n := NewNotifier(newReader(t, newHost("first", "c", infrav1.RoleInitialControlPlane), second), woken)
+	n := NewNotifier(newReader(t, newHost("first", "c", infrav1.RoleInitialControlPlane), second), woken, nil)
 	fenced := second.DeepCopy()
 	fenced.Spec.Fence = &infrav1.HostFence{}
 	n.HostChanged(t.Context(), second, fenced)
@@ -267,7 +269,7 @@ func TestHostChangeWakesTheInitialHost(t *testing.T) {
 func TestNewMachineWakesItsHost(t *testing.T) {
 	g := NewWithT(t)
 	woken := &wakes{}
-	n := NewNotifier(newReader(t, newHost("a", "c", infrav1.RoleInitialControlPlane), newHost("b", "c", infrav1.RoleWorker)), woken)
+	n := NewNotifier(newReader(t, newHost("a", "c", infrav1.RoleInitialControlPlane), newHost("b", "c", infrav1.RoleWorker)), woken, nil)
 	n.MachineAdded(t.Context(), &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "machine-a"}})
 	g.Expect(woken.take()).To(Equal([]string{"a"}))
 }
@@ -278,7 +280,7 @@ func TestThreat51_PlansHaveTheImagePolicy(t *testing.T) {
 	policy, err := kubevip.NewImagePolicy([]string{"ghcr.io/kube-vip"}, true)
 	g.Expect(err).NotTo(HaveOccurred())
 	r := newReader(t, newOwner("c"), newCluster("c"))
-	r = NewReader(r.client, authority{}, ownURL, policy)
+	r = NewReader(r.client, r.clock, authority{}, ownURL, policy)
 	for _, role := range []infrav1.ClaimRole{infrav1.RoleInitialControlPlane, infrav1.RoleControlPlane} {
 		is, err := r.Cluster(t.Context(), newHost("h", "c", role))
 		g.Expect(err).NotTo(HaveOccurred())

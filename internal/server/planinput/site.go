@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
@@ -22,6 +23,7 @@ type Authority interface {
 // Reader reads the inputs of plans. It is safe for concurrent use.
 type Reader struct {
 	client    client.Reader
+	clock     clock.PassiveClock
 	authority Authority
 	url       string
 	images    kubevip.ImagePolicy
@@ -29,8 +31,8 @@ type Reader struct {
 
 // NewReader returns a Reader from a cache that has the indexes of package index. The
 // server URL may be empty.
-func NewReader(c client.Reader, authority Authority, url string, images kubevip.ImagePolicy) *Reader {
-	return &Reader{client: c, authority: authority, url: url, images: images}
+func NewReader(c client.Reader, now clock.PassiveClock, authority Authority, url string, images kubevip.ImagePolicy) *Reader {
+	return &Reader{client: c, clock: now, authority: authority, url: url, images: images}
 }
 
 // Site returns the server URLs for a host, that of its registration first, the CA

@@ -53,9 +53,10 @@ func New(c clock.PassiveClock, perSecond float64, burst int) *Limiter {
 
 // Allow reports whether a connection or HTTP request of that remote address, host:port,
 // may proceed.
-func (l *Limiter) Allow(remote string) bool {
+func (l *Limiter) Allow(remote string) bool { return l.allow(SourceOf(remote)) }
+
+func (l *Limiter) allow(key netip.Prefix) bool {
 	now := l.clock.Now()
-	key := SourceOf(remote)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.sources[key]

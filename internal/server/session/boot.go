@@ -3,6 +3,8 @@ package session
 import (
 	"slices"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
@@ -37,6 +39,17 @@ type bootTracker struct {
 	// since is when the newest boot first polled.
 	since  time.Time
 	former []string
+}
+
+// Boot returns the newest boot of the host that has polled; blank if none has, or if the
+// host sends no boot IDs.
+func (t *Tracker) Boot(host types.NamespacedName) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := t.sessions[host]; s != nil {
+		return s.boots.newest
+	}
+	return ""
 }
 
 // observe records the boot ID of a poll. An empty one is accepted until a poll has one.

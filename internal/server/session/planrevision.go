@@ -19,9 +19,11 @@ type lastPlan struct {
 
 // PlanInputs identifies everything that a plan is computed from. It is comparable.
 type PlanInputs struct {
-	host, infra             objectVersion
-	infraKnown, others      bool
-	paused                  bool
+	host, infra        objectVersion
+	infraKnown, others bool
+	paused, fallback   bool
+	// backends are separated by spaces.
+	backends                string
 	version, bundle, server string
 	// agent points into the cached registration: a change of the registration changes
 	// the pointer.
@@ -38,7 +40,7 @@ type objectVersion struct {
 func PlanInputsOf(host *infrav1.ElementalHost, site plan.Site, cluster plan.Cluster) PlanInputs {
 	inputs := PlanInputs{
 		host: objectVersion{host.UID, host.ResourceVersion}, infraKnown: cluster.Infra != nil, others: cluster.OtherControlPlane,
-		paused:  cluster.Paused,
+		paused: cluster.Paused, fallback: cluster.Fallback, backends: strings.Join(cluster.Backends, " "),
 		version: cluster.KubernetesVersion, bundle: site.TrustBundle, server: strings.Join(site.Servers, " "), agent: site.Agent,
 	}
 	if cluster.Infra != nil {

@@ -28,7 +28,7 @@ func (t *Tracker) Ask(host types.NamespacedName) failover.Contact {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s, now := t.sessions[host], t.clock.Now()
-	if s == nil || !s.hasPolled {
+	if s == nil {
 		return failover.Contact{}
 	}
 	if q := s.question; q != nil && (!q.contact.Answer.Request || now.Before(q.contact.AskedAt.Add(failover.AskInterval))) {
@@ -40,6 +40,7 @@ func (t *Tracker) Ask(host types.NamespacedName) failover.Contact {
 	}
 	if len(s.polls) == 0 {
 		next.contact.AbsentSince, next.isUndelivered = s.lastSeen, true
+		next.contact.HasNotReturned = !s.hasPolled
 	}
 	for _, open := range s.polls {
 		open.asked.Store(true)

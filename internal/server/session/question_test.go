@@ -96,16 +96,19 @@ func TestQuestionToAHostThatHangsUp(t *testing.T) {
 	g.Expect(f.poll(g).TakeQuestion()).To(BeTrue())
 }
 
-// A manager that has just started does not know yet who is silent.
-func TestHostThatHasNotPolledIsNotAsked(t *testing.T) {
+// A manager that has just started does not know yet who is silent. A host that was
+// connected to its predecessor is asked when it returns.
+func TestHostThatHasNotReturned(t *testing.T) {
 	g := NewWithT(t)
 	f := newFixture(t)
 	g.Expect(f.Ask(host)).To(BeZero())
+	started := f.clock.Now()
 	f.Expect(host)
 	f.clock.Step(30 * time.Second)
-	g.Expect(f.Ask(host)).To(BeZero())
-	f.poll(g)
-	g.Expect(f.Ask(host).AskedAt).To(Equal(f.clock.Now()))
+	g.Expect(f.Ask(host)).To(Equal(failover.Contact{AskedAt: f.clock.Now(), AbsentSince: started, HasNotReturned: true}))
+	g.Expect(f.poll(g).TakeQuestion()).To(BeTrue())
+	f.clock.Step(failover.AskInterval)
+	g.Expect(f.Ask(host).HasNotReturned).To(BeFalse(), "it has returned")
 }
 
 // However often a host changes its mind about the endpoint, the hosts of its cluster are

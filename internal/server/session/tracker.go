@@ -188,7 +188,7 @@ func (t *Tracker) checkDisconnected(host types.NamespacedName) {
 		return
 	}
 	s.checkScheduled = false
-	disconnected := t.disconnected(s)
+	disconnected := s.isDisconnected(t.clock.Now(), t.grace)
 	if !disconnected {
 		t.scheduleCheck(host, s)
 	}
@@ -198,8 +198,9 @@ func (t *Tracker) checkDisconnected(host types.NamespacedName) {
 	}
 }
 
-func (t *Tracker) disconnected(s *session) bool {
-	return len(s.polls) == 0 && !t.clock.Now().Before(s.lastSeen.Add(t.grace))
+// isDisconnected reports whether the grace period has passed since the last poll.
+func (s *session) isDisconnected(now time.Time, grace time.Duration) bool {
+	return len(s.polls) == 0 && !now.Before(s.lastSeen.Add(grace))
 }
 
 // State returns whether the host has an open poll, and whether its grace period has
@@ -211,7 +212,7 @@ func (t *Tracker) State(host types.NamespacedName) (connected, disconnected bool
 	if s == nil {
 		return false, false
 	}
-	return len(s.polls) > 0, t.disconnected(s)
+	return len(s.polls) > 0, s.isDisconnected(t.clock.Now(), t.grace)
 }
 
 // Recorded is called when the host's status has the connection state. If the state

@@ -27,12 +27,19 @@ type Clusters interface {
 	EndpointExplainsFailure(ctx context.Context, host *infrav1.ElementalHost) (bool, error)
 }
 
+// Tunnels knows the tunnels of hosts.
+type Tunnels interface {
+	// Status returns what status.tunnel of the host has to be.
+	Status(ctx context.Context, host *infrav1.ElementalHost) (*infrav1.HostTunnel, error)
+}
+
 // Recorder writes ElementalHost status. It is safe for concurrent use.
 type Recorder struct {
 	hosts    *hoststore.Store
 	sessions *session.Tracker
 	budget   *session.WriteBudget
 	clusters Clusters
+	tunnels  Tunnels
 	queue    *Queue
 	clock    clock.PassiveClock
 	limited  *prometheus.CounterVec
@@ -45,6 +52,7 @@ type Options struct {
 	Sessions *session.Tracker
 	Budget   *session.WriteBudget
 	Clusters Clusters
+	Tunnels  Tunnels
 	Queue    *Queue
 	Clock    clock.PassiveClock
 	Metrics  prometheus.Registerer
@@ -53,7 +61,7 @@ type Options struct {
 // NewRecorder returns a Recorder whose metrics are registered.
 func NewRecorder(o Options) (*Recorder, error) {
 	r := &Recorder{
-		hosts: o.Hosts, sessions: o.Sessions, budget: o.Budget, clusters: o.Clusters, queue: o.Queue, clock: o.Clock,
+		hosts: o.Hosts, sessions: o.Sessions, budget: o.Budget, clusters: o.Clusters, tunnels: o.Tunnels, queue: o.Queue, clock: o.Clock,
 		limited: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "elemental", Subsystem: "agent_api", Name: "limited_writes_total",
 			Help: "Writes of facts that had to wait for a write budget, by class of the host: Approved, Pending, Readopted.",
@@ -93,23 +101,25 @@ func (r *Recorder) Work(ctx context.Context) {
 	}
 }
 
-// syncHost writes a host's connection state and its deferred progress and evidence that are
-// due, in one request or, usually, none.
+// syncHost writes the state of a host's connection and tunnel and its deferred progress and
+// evidence that are due, in one request or, usually, none.
 func (r *Recorder) syncHost(ctx context.Context, key types.NamespacedName) error {
 	connected, disconnected := r.sessions.State(key)
-	// A change of the connection does not wait: it is rare, and all others depend on it.
-	mayWrite := r.mayWrite(ctx, key)
+	mayWrite, mayConnect := r.mayWrite(ctx, key)
+	if !mayConnect {
+		return nil
+	}
 	var progress infrav1.HostOperation
 	var hasProgress bool
 	if mayWrite {
 		progress, hasProgress = r.sessions.DueProgress(key)
 	}
-	if !connected && !disconnected && !hasProgress && r.sessions.DueEvidence(key) == nil {
-		return nil
-	}
 	var evidence *infrav1.HostEndpoint
 	var changed bool
-	_, err := r.write(ctx, key, alwaysWrite, func(host *infrav1.ElementalHost) error {
+	_, err := r.write(ctx, key, alwaysWrite, func(host *infrav1.ElementalHost) (err error) {
+		if host.Status.Tunnel, err = r.tunnels.Status(ctx, host); err != nil {
+			return err
+		}
 		switch {
 		case connected:
 			facts.SetConnection(host, infrav1.ConnectionConnected, r.clock.Now())

@@ -41,6 +41,13 @@ type fixture struct {
 	failures int
 }
 
+// noTunnels leaves status.tunnel as it is.
+type noTunnels struct{}
+
+func (noTunnels) Status(_ context.Context, host *infrav1.ElementalHost) (*infrav1.HostTunnel, error) {
+	return host.Status.Tunnel, nil
+}
+
 // noCluster is a Clusters that knows no cluster. excused is its answer whether an endpoint
 // explains failures.
 type noCluster struct{ excused bool }
@@ -77,8 +84,8 @@ func newFixture(t *testing.T) *fixture {
 	f.g.Expect(err).NotTo(HaveOccurred())
 	hosts := hoststore.New(hoststore.Options{Client: f.client, APIReader: f.client, Clock: f.clock, Timers: timers, Recorder: events.NewFakeRecorder(100)})
 	f.Recorder, err = NewRecorder(Options{
-		Hosts: hosts, Sessions: sessions, Budget: session.NewWriteBudget(f.clock), Clusters: noCluster{}, Queue: queue, Clock: f.clock,
-		Metrics: prometheus.NewRegistry(),
+		Hosts: hosts, Sessions: sessions, Budget: session.NewWriteBudget(f.clock), Clusters: noCluster{}, Tunnels: noTunnels{}, Queue: queue,
+		Clock: f.clock, Metrics: prometheus.NewRegistry(),
 	})
 	f.g.Expect(err).NotTo(HaveOccurred())
 	return f
@@ -121,7 +128,6 @@ func TestSyncForgetsTheSessionOfADeletedHost(t *testing.T) {
 	f.g.Expect(f.syncHost(t.Context(), f.key)).To(MatchError(hoststore.ErrGone))
 	connected, _ := f.sessions.State(f.key)
 	f.g.Expect(connected).To(BeFalse())
-	f.g.Expect(f.syncHost(t.Context(), f.key)).To(Succeed(), "nothing is left to write")
 }
 
 func TestSyncDoesNotDisconnectAHostThatNeverConnected(t *testing.T) {
@@ -131,6 +137,37 @@ func TestSyncDoesNotDisconnectAHostThatNeverConnected(t *testing.T) {
 	f.g.Expect(f.syncHost(t.Context(), f.key)).To(Succeed())
 	f.g.Expect(f.stored().Status.Connection).To(BeNil())
 	f.g.Expect(f.patches).To(BeZero())
+}
+
+// Strangers that were re-adopted come and go. Their connection is written as often as their
+// write budget allows, and that of other hosts at once.
+func TestThreat44_ConnectionsOfStrangers(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		approval infrav1.Approval
+		reason   infrav1.PendingReason
+		at       time.Duration
+	}{
+		{"re-adopted", infrav1.ApprovalPending, infrav1.PendingReadopted, 2 * time.Hour},
+		{"invited", infrav1.ApprovalPending, "", 0},
+		{"approved", infrav1.ApprovalApproved, "", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFixture(t)
+			f.change(func(host *infrav1.ElementalHost) {
+				host.Spec.Approval, host.Spec.PendingReason, host.Spec.Claim = c.approval, c.reason, nil
+			})
+			f.budget.Spend(f.key, session.ClassOf(f.stored()), 1<<20)
+			_, _ = f.sessions.Open(f.key, "")
+			f.g.Expect(f.syncHost(t.Context(), f.key)).To(Succeed())
+			if c.at > 0 {
+				f.g.Expect(f.patches).To(BeZero())
+				f.clock.Step(c.at)
+				f.g.Expect(f.syncHost(t.Context(), f.key)).To(Succeed())
+			}
+			f.g.Expect(f.stored().Status.Connection).To(HaveField("State", infrav1.ConnectionConnected))
+		})
+	}
 }
 
 func TestSyncDropsProgressOfAWithdrawnOperation(t *testing.T) {

@@ -75,18 +75,22 @@ func (r *Recorder) AllowReport(host *infrav1.ElementalHost) (after time.Duration
 	return after, after == 0
 }
 
-// mayWrite reports whether the write budget allows a write of deferred facts now. If not,
-// the host is enqueued again when it does.
-func (r *Recorder) mayWrite(ctx context.Context, key types.NamespacedName) bool {
+// mayWrite reports whether the write budget allows a write of deferred facts now, and whether
+// a change of the connection may be written. Such a change does not wait for the budget,
+// because it is rare and all others depend on it. Nothing depends on that of a re-adopted host,
+// which may be one of many strangers that come and go all the time. If anything has to wait,
+// the host is enqueued again when the budget allows it.
+func (r *Recorder) mayWrite(ctx context.Context, key types.NamespacedName) (facts, connection bool) {
 	host, err := r.hosts.Get(ctx, key)
 	if err != nil {
-		return true // the write returns the error
+		return true, true // the write returns the error
 	}
 	class := session.ClassOf(host)
 	after := r.budget.UntilAllowed(key, class)
-	if after > 0 {
-		r.limited.WithLabelValues(string(class)).Inc()
-		r.sessions.EnqueueAfter(key, after)
+	if after == 0 {
+		return true, true
 	}
-	return after == 0
+	r.limited.WithLabelValues(string(class)).Inc()
+	r.sessions.EnqueueAfter(key, after)
+	return false, class != session.ClassReadopted
 }

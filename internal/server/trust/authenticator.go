@@ -24,7 +24,7 @@ const lockTimeout = 30 * time.Second
 
 // Waker makes a host's open polls authenticate again.
 type Waker interface {
-	Wake(host types.NamespacedName)
+	Wake(ctx context.Context, host types.NamespacedName)
 }
 
 // Keys remembers the keys of hosts beyond their deletion.
@@ -161,7 +161,7 @@ func (a *Authenticator) promote(ctx context.Context, host *infrav1.ElementalHost
 	}
 	if promoted {
 		a.audit.Record(ctx, audit.Promoted, after, "keyFingerprint", fingerprint, "generation", after.Spec.Identity.Generation)
-		a.polls.Wake(key) // polls with the former key end
+		a.polls.Wake(ctx, key) // polls with the former key end
 	}
 	return a.Confirm(ctx, after, fingerprint)
 }
@@ -198,7 +198,7 @@ func (a *Authenticator) lock(ctx context.Context, host *infrav1.ElementalHost, f
 	if locked {
 		a.audit.Record(ctx, audit.Locked, after, "reason", infrav1.LockCloned, "message", message, "keyFingerprint", fingerprint)
 		a.recorder.Eventf(after, nil, corev1.EventTypeWarning, infrav1.IdentityClonedReason, "Lock", "%s", message)
-		a.polls.Wake(key)
+		a.polls.Wake(ctx, key)
 	}
 	return problem.Locked()
 }

@@ -44,7 +44,7 @@ type fixture struct {
 func (f *fixture) AddNext(context.Context, string, string, string) error { return nil }
 
 // Wake implements Waker.
-func (f *fixture) Wake(types.NamespacedName) { f.woken++ }
+func (f *fixture) Wake(context.Context, types.NamespacedName) { f.woken++ }
 
 // newFixture stores a host with the current key "current", the next key "next" and the
 // former key "former". beforePatch is called before each write.

@@ -21,6 +21,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const apiServer = "kube-apiserver"
 
+var holder = tunnels.Holder{KeyFingerprint: "sha256:a", Boot: "boot", ClaimID: "claim"}
+
 // rig is a table with agents whose targets echo the agent's name.
 type rig struct {
 	t       *testing.T
@@ -82,7 +84,7 @@ func TestDialsByHost(t *testing.T) {
 		r := newRig(t)
 		defer r.table.Close()
 		for _, host := range []string{"a", "b"} {
-			if err := r.table.Add(named(host), "boot", r.connect(host)); err != nil {
+			if err := r.table.Add(named(host), holder, r.connect(host)); err != nil {
 				t.Fatal(err)
 			}
 			if got := <-r.changes; got != named(host) {
@@ -109,7 +111,7 @@ func TestNewestTunnelWins(t *testing.T) {
 		defer r.table.Close()
 		first, second := r.connect("first"), r.connect("second")
 		for _, session := range []*tunnel.Session{first, second} {
-			if err := r.table.Add(named("a"), "boot", session); err != nil {
+			if err := r.table.Add(named("a"), holder, session); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -133,7 +135,7 @@ func TestLostTunnel(t *testing.T) {
 		if _, ok := r.table.State(named("a")); ok {
 			t.Error("an unknown host has a state")
 		}
-		if err := r.table.Add(named("a"), "boot", session); err != nil {
+		if err := r.table.Add(named("a"), holder, session); err != nil {
 			t.Fatal(err)
 		}
 		<-r.changes
@@ -142,7 +144,7 @@ func TestLostTunnel(t *testing.T) {
 		session.Close(lost)
 		<-r.changes
 		state, ok := r.table.State(named("a"))
-		if !ok || state.Connected || state.Boot != "boot" || !state.Since.Equal(time.Now()) || !errors.Is(state.Ended, lost) {
+		if !ok || state.Connected || state.Holder != holder || !state.Since.Equal(time.Now()) || !errors.Is(state.Ended, lost) {
 			t.Errorf("the state is %+v", state)
 		}
 		if _, err := r.table.Dial(t.Context(), named("a"), apiServer); !errors.Is(err, tunnel.ErrAbsent) {
@@ -155,18 +157,18 @@ func TestReview(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		session := r.connect("a")
-		if err := r.table.Add(named("a"), "boot", session); err != nil {
+		if err := r.table.Add(named("a"), holder, session); err != nil {
 			t.Fatal(err)
 		}
-		r.table.Review(named("a"), func(string) error { return nil })
-		r.table.Review(named("b"), func(string) error { return errors.New("is not asked") })
+		r.table.Review(named("a"), func(tunnels.Holder) error { return nil })
+		r.table.Review(named("b"), func(tunnels.Holder) error { return errors.New("is not asked") })
 		if err := session.Err(); err != nil {
 			t.Fatal(err)
 		}
 		locked := errors.New("host is locked")
-		r.table.Review(named("a"), func(boot string) error {
-			if boot != "boot" {
-				t.Errorf("asked about boot %q", boot)
+		r.table.Review(named("a"), func(of tunnels.Holder) error {
+			if of != holder {
+				t.Errorf("asked about %v", of)
 			}
 			return locked
 		})
@@ -184,7 +186,7 @@ func TestForget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		session := r.connect("a")
-		if err := r.table.Add(named("a"), "boot", session); err != nil {
+		if err := r.table.Add(named("a"), holder, session); err != nil {
 			t.Fatal(err)
 		}
 		deleted := errors.New("host is deleted")
@@ -203,14 +205,14 @@ func TestCloseDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		session, late := r.connect("a"), r.connect("b")
-		if err := r.table.Add(named("a"), "boot", session); err != nil {
+		if err := r.table.Add(named("a"), holder, session); err != nil {
 			t.Fatal(err)
 		}
 		r.table.Close()
 		if err := session.Err(); !errors.Is(err, tunnels.ErrDraining) {
 			t.Errorf("the session ended with %v, want %v", err, tunnels.ErrDraining)
 		}
-		if err := r.table.Add(named("b"), "boot", late); !errors.Is(err, tunnels.ErrDraining) {
+		if err := r.table.Add(named("b"), holder, late); !errors.Is(err, tunnels.ErrDraining) {
 			t.Errorf("got error %v, want %v", err, tunnels.ErrDraining)
 		}
 		if err := late.Err(); !errors.Is(err, tunnels.ErrDraining) {

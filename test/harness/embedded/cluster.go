@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/embedded/names"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/embedded/ports"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/embedded/process"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/shell"
@@ -46,6 +47,11 @@ type Cluster struct {
 	Config *rest.Config
 	// AgentURL is the URL of the agent API, CABundle its CA certificates (PEM).
 	AgentURL, CABundle string
+	// Proxy is the URL of a proxy that leads names of Services to the manager's gateway. Clients of clusters whose endpoint is
+	// of type Tunnel need it as HTTPS_PROXY, as Cluster API's managers have it.
+	Proxy string
+	// Gateway is the address of the manager's gateway, host:port, where TLS connections are routed by server name.
+	Gateway string
 
 	options   Options
 	temporary bool
@@ -62,6 +68,7 @@ type Cluster struct {
 	fault error
 
 	mu        sync.Mutex
+	names     *names.Proxy
 	ports     ports.Set
 	processes [layers][]*process.Process
 }
@@ -207,6 +214,9 @@ func (c *Cluster) supervise() {
 			})
 		}
 		group.Wait()
+	}
+	if c.names != nil {
+		c.names.Close()
 	}
 	c.ports.Release()
 	close(c.done)

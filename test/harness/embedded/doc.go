@@ -13,6 +13,8 @@
 //     authority instead of cert-manager.
 //   - Managers elect no leader, unless there are several managers of this provider.
 //   - There are no Nodes, no scheduler and no Pods.
+//   - There is no DNS and no Service has an address. Cluster API's managers reach the gateway of this provider's through a
+//     proxy, which looks up names of Services in the API server (package names).
 //   - kube-controller-manager runs garbage collection, namespace deletion and aggregation of roles only.
 //
 // Data, credentials and logs of a cluster are in one folder that only its user may read. When one process ends, all

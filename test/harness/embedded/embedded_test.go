@@ -126,7 +126,7 @@ func testTrust(t *testing.T, cluster *Cluster) {
 			served[string(match[1])] = true
 		}
 	}
-	g.Expect(served).To(HaveLen(4+2*4+1), "etcd's and the servers', two of each manager's, that of the agent API")
+	g.Expect(served).To(HaveLen(4+2*4+2), "etcd's and the servers', two of each manager's, those of the agent API and the gateway")
 	for port := range served {
 		_, err := net.Dial("tcp", "127.0.0.2:"+port)
 		g.Expect(err).To(MatchError(syscall.ECONNREFUSED), "port %s", port)

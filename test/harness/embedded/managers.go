@@ -101,6 +101,9 @@ func (c *Cluster) newManager(p provider, index int, own instance) *Manager {
 		"--health-addr=" + loopbackAddress(own.health), "--diagnostics-address=" + loopbackAddress(own.metrics),
 	}
 	m.spec = process.Spec{Name: m.Name, Path: p.program}
+	if !p.ours {
+		m.spec.Env = append(m.spec.Env, "HTTPS_PROXY="+c.Proxy)
+	}
 	if p.ours && c.options.Diagnostics {
 		args = append(args, "--insecure-diagnostics=true", "--profiler-address="+loopbackAddress(own.profiler))
 		m.Metrics = "http://" + loopbackAddress(own.metrics) + "/metrics"

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -17,10 +18,19 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/authority"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/embedded/manifests"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/embedded/names"
 )
 
 // namespace is the namespace of this provider.
 const namespace = "elemental-system"
+
+const (
+	// clusterDomain is the domain of names in the cluster, also on machines that have another one.
+	clusterDomain = "cluster.local"
+	// gatewayService and servicePort are name and port of the Service that the manager's gateway has in an installation.
+	gatewayService = "elemental-gateway." + namespace + ".svc." + clusterDomain
+	servicePort    = "16443"
+)
 
 // provider is a manager with its configuration.
 type provider struct {
@@ -41,7 +51,7 @@ type instance struct {
 }
 
 // listProviders returns all providers in the order of their start, dependencies first.
-func (c *Cluster) listProviders(agentPort int) []provider {
+func (c *Cluster) listProviders(agentPort, gatewayPort int) []provider {
 	capi := func(name, part string, args ...string) provider {
 		return provider{
 			name: name, program: c.sources.program(name), config: filepath.Join(c.sources.clusterAPI, part, "config", "default"),
@@ -58,6 +68,7 @@ func (c *Cluster) listProviders(agentPort int) []provider {
 			name: "manager", program: c.sources.manager, config: filepath.Join(c.sources.checkout, "config", "default"), ours: true,
 			args: append([]string{
 				"--agent-api-address=" + loopbackAddress(agentPort), "--agent-api-url=" + loopbackURL(agentPort),
+				"--gateway-passthrough-address=" + loopbackAddress(gatewayPort), "--gateway-proxy-address=", "--cluster-domain=" + clusterDomain,
 			}, c.options.ManagerArgs...),
 		},
 	}
@@ -73,8 +84,15 @@ func (c *Cluster) install(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	gateway, err := c.reserve()
+	if err != nil {
+		return err
+	}
+	if err := c.startNames(admin, gateway); err != nil {
+		return err
+	}
 	c.AgentURL = loopbackURL(agentPort)
-	c.providers = c.listProviders(agentPort)
+	c.providers = c.listProviders(agentPort, gateway)
 	for i := range c.providers {
 		p := &c.providers[i]
 		if p.instances, err = c.reserveInstances(p.ours); err != nil {
@@ -105,6 +123,24 @@ func (c *Cluster) install(ctx context.Context) error {
 			}
 		}
 	}
+	return nil
+}
+
+// startNames starts what leads names of Services to the manager's gateway.
+func (c *Cluster) startNames(services client.Reader, gateway int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.life.Err() != nil {
+		return context.Cause(c.life)
+	}
+	proxy, err := names.Start(names.Options{
+		Services: services, Domain: clusterDomain,
+		Processes: map[string]string{net.JoinHostPort(gatewayService, servicePort): loopbackAddress(gateway)},
+	})
+	if err != nil {
+		return err
+	}
+	c.names, c.Proxy, c.Gateway = proxy, proxy.URL(), loopbackAddress(gateway)
 	return nil
 }
 

@@ -21,6 +21,8 @@
 // WithWebhooks registers the webhook configurations of config/webhook; serve
 // them on a manager that has Environment.WebhookServer.
 //
+// WithAuthority makes the API server one of a workload cluster: its authority is known.
+//
 // Tests share the API server, so give each test a namespace of its own. Only
 // the API server runs: nothing collects garbage, empties namespaces or makes
 // Pods, and objects of Cluster API are neither reconciled nor defaulted nor

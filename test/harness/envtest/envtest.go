@@ -42,6 +42,8 @@ type Environment struct {
 	Config *rest.Config
 	// Scheme knows Kubernetes, Cluster API, kubeadm's providers and this one.
 	Scheme *runtime.Scheme
+	// Authority is that of WithAuthority; otherwise nil.
+	Authority *Authority
 
 	controlPlane *crenvtest.Environment
 	http         *http.Client
@@ -52,8 +54,23 @@ type Environment struct {
 type Option func(*options)
 
 type options struct {
-	webhooks bool
+	webhooks, authority, bare bool
+	// flags of the API server.
+	flags map[string]string
 }
+
+// WithFlag gives the API server a flag.
+func WithFlag(name, value string) Option {
+	return func(o *options) {
+		if o.flags == nil {
+			o.flags = map[string]string{}
+		}
+		o.flags[name] = value
+	}
+}
+
+// Bare installs no CustomResourceDefinitions, as in a new workload cluster.
+func Bare() Option { return func(o *options) { o.bare = true } }
 
 // WithWebhooks registers the webhook configurations of config/webhook. Until a manager
 // serves them, the API server rejects their objects.
@@ -152,9 +169,11 @@ func start(opts ...Option) (*Environment, error) {
 	if err != nil {
 		return nil, err
 	}
-	crds, err := readCRDs(dirs.crdFolders())
-	if err != nil {
-		return nil, err
+	var crds []*apiextensionsv1.CustomResourceDefinition
+	if !o.bare {
+		if crds, err = readCRDs(dirs.crdFolders()); err != nil {
+			return nil, err
+		}
 	}
 	env := &Environment{Scheme: newScheme(), controlPlane: &crenvtest.Environment{
 		BinaryAssetsDirectory:    assets,
@@ -166,6 +185,15 @@ func start(opts ...Option) (*Environment, error) {
 	}}
 	if o.webhooks {
 		env.controlPlane.WebhookInstallOptions.Paths = []string{filepath.Join(dirs.provider, "config", "webhook", "manifests.yaml")}
+	}
+	if o.authority {
+		if env.Authority, err = newAuthority(); err != nil {
+			return nil, err
+		}
+		env.controlPlane.ControlPlane.GetAPIServer().Authn = env.Authority
+	}
+	for name, value := range o.flags {
+		env.controlPlane.ControlPlane.GetAPIServer().Configure().Set(name, value)
 	}
 	config, err := env.controlPlane.Start()
 	if err != nil {

@@ -2,11 +2,14 @@
 package figures
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/figures/measure"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/figures/table"
 )
 
 // Clusters has the figures of many workload clusters. The command clusters of module test/harness/simulator prints them as
@@ -70,3 +73,34 @@ func (f *Clusters) Fill(made, whole map[string]time.Duration, before, after map[
 		f.Share = f.Processes[manager].CPUSeconds / all
 	}
 }
+
+// Report returns the figures as they are shown.
+func (f *Clusters) Report() Report {
+	missing := f.Clusters - f.Provisioned
+	var processes []string
+	for _, name := range slices.Sorted(maps.Keys(f.Processes)) {
+		p := f.Processes[name]
+		processes = append(processes, fmt.Sprintf("%s %s (%s)", name, seconds(p.CPUSeconds), table.MiB(float64(p.MemoryBytes))))
+	}
+	atOnce := "all at once"
+	if f.Parallel > 0 {
+		atOnce = fmt.Sprintf("%d at a time", f.Parallel)
+	}
+	return Report{
+		Rows: []table.Row{
+			{
+				Figure: fmt.Sprintf("%s clusters of %d control plane and %d worker: all run after", table.Count(f.Clusters), f.ControlPlanes, f.Workers),
+				Value:  seconds(f.Seconds),
+			},
+			{Figure: "Clusters that do not run", Value: table.Count(missing), Target: "0", Missed: missing > 0},
+			{Figure: "One cluster, median", Value: seconds(f.MedianSeconds)},
+			{Figure: "One cluster, longest", Value: seconds(f.LongestSeconds)},
+			{Figure: "Share of this provider in the CPU time of all managers", Value: table.Percent(f.Share)},
+		},
+		Notes: []string{fmt.Sprintf("Real Cluster API controllers make clusters of the default template, with blank endpoints, on %s virtual hosts, %s. "+
+			"Their workload clusters are in memory, and bootstraps take next to no time. CPU time (and memory in the end) of each process: %s. "+
+			"simulation is all hosts and workload clusters.", table.Count(f.Hosts), atOnce, strings.Join(processes, ", "))},
+	}
+}
+
+func seconds(s float64) string { return table.Duration(time.Duration(s * float64(time.Second))) }

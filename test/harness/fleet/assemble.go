@@ -35,15 +35,18 @@ func (b *boot) assemble(l *agentProcess) (*agent.Agent, error) {
 		return nil, err
 	}
 	system := &system{boot: b, mount: l.mount}
+	served := b.newLocalEndpoint(l, log)
 	system.endpoint = endpoint.New(endpoint.Options{
 		Documents: store.Documents(), Root: h.root(), Commands: system,
-		Interfaces: func() ([]platform.NetworkInterface, error) { return interfaces(h.Address), nil }, Log: log,
+		Interfaces: func() ([]platform.NetworkInterface, error) { return interfaces(h.Address), nil },
+		Local:      served.Endpoint, Log: log,
 	})
 	return assembly.New(assembly.Options{
 		Store: store, Keys: hostkey.Keys{Policy: hostkey.Off, Log: log}, Servers: s.Servers, TrustBundle: s.TrustBundle, Source: "fleet",
 		RotateAfter: config.DefaultRotateAfter,
 		Platform:    system, Executor: &executor{boot: b, mount: l.mount}, Endpoint: system.endpoint,
-		Root: h.root(), Dial: h.network.dial, Clock: clock{skew: h.skew},
+		Local: served, Tunnel: served.DialTarget,
+		Root: h.root(), ProbePeriod: s.ProbePeriod, Dial: h.network.dial, Clock: clock{skew: h.skew},
 		Token: s.Token, ReadoptAfter: config.DefaultReadoptAfter,
 		Status: func(status connection.Status) {
 			if l.ctx.Err() == nil {

@@ -29,6 +29,8 @@ type boot struct {
 	job *job
 	// table is the nftables table that the agent has set.
 	table string
+	// forwarder is nil while the host serves no endpoint itself.
+	forwarder *runningForwarder
 	// networkChanged notifies the agent that the network may be available again.
 	networkChanged func()
 }

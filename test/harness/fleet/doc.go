@@ -12,7 +12,8 @@
 // Faults of hosts and of their network are injected at random or one by one.
 //
 // What is real: package agent with its clients, keys, store, runners of operations,
-// keeper and prober of endpoints, and linker of Nodes. What is not: everything that
-// the agent asks of Linux. A host has no TPM, erases no disks and doesn't update its
-// agent.
+// tunnels, keeper, forwarder and prober of endpoints, and linker of Nodes. What is not:
+// everything that the agent asks of Linux. A host has no TPM, erases no disks and doesn't
+// update its agent. The forwarder is no process of its own, but outlives the agent as one
+// does, and listens at a loopback address that only the host itself has.
 package fleet

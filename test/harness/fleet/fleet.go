@@ -40,6 +40,9 @@ type Settings struct {
 	// AgentRestart is the delay before the service restarts an agent that has ended; 0
 	// means 5 s, as in its unit.
 	AgentRestart time.Duration `json:"agentRestart,omitempty"`
+	// ProbePeriod is the longest time between two probes of a control-plane host; 0 means the
+	// agent's own.
+	ProbePeriod time.Duration `json:"probePeriod,omitempty"`
 	// ClockSkew is the maximum deviation of host clocks, in either direction.
 	ClockSkew time.Duration `json:"clockSkew,omitempty"`
 	// Faults are the initial faults.

@@ -62,7 +62,7 @@ func (f *Fleet) newHost(number int) *Host {
 		random := mathrand.New(mathrand.NewPCG(f.settings.Seed, ^uint64(number)))
 		h.skew = time.Duration((2*random.Float64() - 1) * float64(most))
 	}
-	h.network = network{fleet: f, address: h.Address, off: true}
+	h.network = network{fleet: f, address: h.Address, root: h.root(), off: true}
 	f.counts.move("", stateOff)
 	return h
 }
@@ -207,7 +207,7 @@ func (h *Host) isInstalled() bool {
 func (h *Host) machine() Machine {
 	h.disk.mu.Lock()
 	defer h.disk.mu.Unlock()
-	return Machine{Name: h.Name, Hostname: h.disk.hostname, Address: h.Address, Root: h.root()}
+	return Machine{Name: h.Name, Hostname: h.disk.hostname, Address: h.Address, Root: h.root(), Dial: h.network.dialAsProgram}
 }
 
 // root returns the folder of the root file system. It exists only while the host has

@@ -22,16 +22,38 @@ const silentWithin = time.Minute
 type network struct {
 	fleet   *Fleet
 	address netip.Addr
+	// root is the root file system, whose /etc/hosts has the names that the host knows.
+	root string
 
 	mu sync.Mutex
 	// off means that the host has no power, cut that it is disconnected.
 	off, cut bool
 	conns    []*conn
+	// listeners listen at the host's loopback address, by port.
+	listeners map[int32]*loopbackListener
 }
 
-// dial connects from a host, subject to the faults of the fleet. A disconnected host
-// still reaches itself.
+// dial connects the agent of a host. Its connections end with its process.
 func (n *network) dial(ctx context.Context, kind, address string) (net.Conn, error) {
+	return n.connect(ctx, kind, address, true)
+}
+
+// dialAsProgram connects another program of a host.
+func (n *network) dialAsProgram(ctx context.Context, kind, address string) (net.Conn, error) {
+	return n.connect(ctx, kind, address, false)
+}
+
+// connect connects from a host, subject to the faults of the fleet. A disconnected host
+// still reaches itself.
+func (n *network) connect(ctx context.Context, kind, address string, ofAgent bool) (net.Conn, error) {
+	at, err := resolve(n.root, address)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: kind, Err: err}
+	}
+	if listener := n.own(at); listener != nil {
+		return listener.connect(ctx.Done(), func(far *net.UnixConn) net.Conn { return far })
+	}
+	address = at.String()
 	if err := n.refusal(kind, address); err != nil {
 		return nil, err
 	}
@@ -51,7 +73,7 @@ func (n *network) dial(ctx context.Context, kind, address string) (net.Conn, err
 	if err != nil {
 		return nil, err
 	}
-	c := newConn(raw, n, n.isOwn(address))
+	c := newConn(raw, n, n.isOwn(address), ofAgent)
 	n.mu.Lock()
 	down := n.off || n.cut && !c.local
 	if !down {
@@ -109,11 +131,16 @@ func (n *network) set(off, cut, inOrder bool) {
 	}
 }
 
-// end ends all connections, as the end of a process does.
+// end ends all connections of the agent, as the end of its process does.
 func (n *network) end() {
 	n.mu.Lock()
-	ended := n.conns
-	n.conns = nil
+	var ended []*conn
+	n.conns = slices.DeleteFunc(n.conns, func(c *conn) bool {
+		if c.ofAgent {
+			ended = append(ended, c)
+		}
+		return c.ofAgent
+	})
 	n.mu.Unlock()
 	for _, c := range ended {
 		c.end(true)
@@ -133,8 +160,8 @@ type conn struct {
 	net.Conn
 
 	network *network
-	// local: to the host itself.
-	local bool
+	// local: to the host itself. ofAgent: the agent has made it, not another program.
+	local, ofAgent bool
 	// silent means that no data arrives on either side, and neither side was notified.
 	// severed means that the host lost the connection, and the other side was not notified.
 	silent, severed atomic.Bool
@@ -143,8 +170,8 @@ type conn struct {
 	leave sync.Once
 }
 
-func newConn(raw net.Conn, n *network, local bool) *conn {
-	return &conn{Conn: raw, network: n, local: local, gone: make(chan struct{})}
+func newConn(raw net.Conn, n *network, local, ofAgent bool) *conn {
+	return &conn{Conn: raw, network: n, local: local, ofAgent: ofAgent, gone: make(chan struct{})}
 }
 
 // left is called when the host no longer uses the connection.
@@ -200,6 +227,25 @@ func (c *conn) Close() error {
 		return nil
 	}
 	return c.Conn.Close()
+}
+
+// CloseWrite ends the direction from the host. Forwarders pass on such ends.
+func (c *conn) CloseWrite() error {
+	if c.severed.Load() || c.silent.Load() {
+		return nil
+	}
+	if writer, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return writer.CloseWrite()
+	}
+	return nil
+}
+
+// SetLinger makes Close a reset, by which forwarders pass on an error.
+func (c *conn) SetLinger(seconds int) error {
+	if lingerer, ok := c.Conn.(interface{ SetLinger(seconds int) error }); ok {
+		return lingerer.SetLinger(seconds)
+	}
+	return nil
 }
 
 func (c *conn) lost(op string) error {

@@ -59,6 +59,7 @@ type rig struct {
 	t         *testing.T
 	namespace string
 	admin     client.Client
+	server    *server.Server
 	settings  fleet.Settings
 }
 
@@ -86,6 +87,7 @@ func newRig(t *testing.T, change ...func(*server.Options)) *rig {
 	s, err := server.New(options)
 	r.Expect(err).NotTo(HaveOccurred())
 	r.Expect(s.SetupWithManager(mgr)).To(Succeed())
+	r.server = s
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()
@@ -182,6 +184,12 @@ func (r *rig) change(h *fleet.Host, change func(*infrav1.ElementalHost)) {
 // claim gives the host to a new Machine whose bootstrap data is data.
 func (r *rig) claim(h *fleet.Host, name, data string) {
 	r.t.Helper()
+	r.claimFor(h, name, data, "")
+}
+
+// claimFor is claim for a Machine with a role.
+func (r *rig) claimFor(h *fleet.Host, name, data string, role infrav1.ClaimRole) {
+	r.t.Helper()
 	labels := map[string]string{clusterv1.ClusterNameLabel: "c"}
 	meta := metav1.ObjectMeta{Namespace: r.namespace, Name: name, Labels: labels}
 	secret := &corev1.Secret{
@@ -205,7 +213,7 @@ func (r *rig) claim(h *fleet.Host, name, data string) {
 	}}
 	r.Expect(r.admin.Create(r.t.Context(), infra)).To(Succeed())
 	r.change(h, func(o *infrav1.ElementalHost) {
-		o.Spec.Claim = &infrav1.HostClaim{ID: name, ClusterName: "c", MachineName: name, Phase: infrav1.ClaimBound}
+		o.Spec.Claim = &infrav1.HostClaim{ID: name, ClusterName: "c", MachineName: name, Phase: infrav1.ClaimBound, Role: role}
 	})
 }
 

@@ -67,7 +67,7 @@ func TestSilenceIsFoundOut(t *testing.T) {
 			Dial: func(context.Context, string, string) (net.Conn, error) {
 				near, far := net.Pipe()
 				listener <- far
-				dialled = append(dialled, newConn(near, n, false))
+				dialled = append(dialled, newConn(near, n, false, true))
 				return dialled[len(dialled)-1], nil
 			},
 		})
@@ -102,7 +102,7 @@ func TestDeathIsNotTold(t *testing.T) {
 		g := NewWithT(t)
 		n := someNetwork(t, Faults{})
 		near, far := net.Pipe()
-		newConn(near, n, false).end(false)
+		newConn(near, n, false, true).end(false)
 		told := make(chan time.Duration, 1)
 		began := time.Now()
 		go func() {

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"net"
 	"net/netip"
 )
 
@@ -46,4 +47,7 @@ type Machine struct {
 	// Root is the folder of its root file system. It is created before Bootstrap, removed
 	// after Remove, and survives Halt.
 	Root string
+	// Dial connects as programs on the host do: names are those of its /etc/hosts, and the
+	// loopback address 127.0.0.1 leads to the host's own forwarder.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }

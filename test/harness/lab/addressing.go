@@ -2,7 +2,9 @@ package lab
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab/engine"
@@ -34,6 +36,18 @@ func podSubnet(number int) string { return fmt.Sprintf("10.244.%d.0/24", number)
 // networkFiles returns the files of a host's pod network: a bridge for its own pods, and routes to
 // the pods of all other hosts. They belong to the host image, so a reset does not remove them.
 func networkFiles(subnet string, number int) []engine.File {
+	peers := map[int]string{}
+	for other := range maxHosts + 2 {
+		if other != number {
+			peers[other] = hostAddress(subnet, other)
+		}
+	}
+	return podNetworkFiles(number, address(subnet, 1), address(subnet, 1), peers)
+}
+
+// podNetworkFiles is networkFiles for a host with another default gateway and name server. peers
+// has the addresses of the other hosts by their numbers.
+func podNetworkFiles(number int, gateway, nameserver string, peers map[int]string) []engine.File {
 	const conflist = `{
   "cniVersion": "1.0.0",
   "name": "pods",
@@ -55,15 +69,13 @@ func networkFiles(subnet string, number int) []engine.File {
 }
 `
 	var routes strings.Builder
-	fmt.Fprintf(&routes, "route replace default via %s\n", address(subnet, 1))
-	for other := range maxHosts + 2 {
-		if other != number {
-			fmt.Fprintf(&routes, "route replace %s via %s\n", podSubnet(other), hostAddress(subnet, other))
-		}
+	fmt.Fprintf(&routes, "route replace default via %s\n", gateway)
+	for _, peer := range slices.Sorted(maps.Keys(peers)) {
+		fmt.Fprintf(&routes, "route replace %s via %s\n", podSubnet(peer), peers[peer])
 	}
 	return []engine.File{
 		{Path: "/etc/cni/net.d/10-lab.conflist", Mode: 0o644, Content: fmt.Appendf(nil, conflist, podSubnet(number))},
 		{Path: "/etc/lab/routes", Mode: 0o644, Content: []byte(routes.String())},
-		{Path: "/etc/lab/resolv.conf", Mode: 0o644, Content: fmt.Appendf(nil, "nameserver %s\n", address(subnet, 1))},
+		{Path: "/etc/lab/resolv.conf", Mode: 0o644, Content: fmt.Appendf(nil, "nameserver %s\n", nameserver)},
 	}
 }

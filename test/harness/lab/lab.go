@@ -102,7 +102,7 @@ func (l *Lab) Prepare(ctx context.Context) (hostImage string, err error) {
 	if hostImage, err = l.sources.images.Host(ctx); err != nil {
 		return "", fmt.Errorf("making the host image: %w", err)
 	}
-	return hostImage, l.engine.CreateNetwork(ctx, l.options.Subnet)
+	return hostImage, l.engine.CreateNetwork(ctx, l.options.Name, l.options.Subnet)
 }
 
 // Host returns the host with a number, starting at 1.
@@ -139,6 +139,11 @@ func (l *Lab) startHosts(ctx context.Context, hostImage string) error {
 
 // startHost creates a host, or turns it on, and waits until it has booted.
 func (l *Lab) startHost(ctx context.Context, host *engine.Host, number int, hostImage string) error {
+	return l.ensureHost(ctx, host, hostImage, networkFiles(l.options.Subnet, number))
+}
+
+// ensureHost creates a host with files, or turns it on, and waits until it has booted.
+func (l *Lab) ensureHost(ctx context.Context, host *engine.Host, hostImage string, files []engine.File) error {
 	existing, err := l.engine.Hosts(ctx)
 	if err != nil {
 		return err
@@ -151,7 +156,7 @@ func (l *Lab) startHost(ctx context.Context, host *engine.Host, number int, host
 			return host.WaitBooted(ctx)
 		}
 	}
-	if err := host.Create(ctx, hostImage, networkFiles(l.options.Subnet, number)...); err != nil {
+	if err := host.Create(ctx, hostImage, files...); err != nil {
 		return err
 	}
 	return host.WaitBooted(ctx)

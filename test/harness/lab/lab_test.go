@@ -254,3 +254,44 @@ func TestUnconnected(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+// A site's router begins nothing, and lets its hosts begin everything.
+func TestSite(t *testing.T) {
+	l, err := New(Options{Hosts: 2, State: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, bad := range map[string]struct {
+		subnet string
+		hosts  int
+	}{
+		"overlap": {"172.30.0.0/16", 1}, "too small": {"172.31.0.0/25", 1}, "IPv6": {"fd00::/64", 1},
+		"no hosts": {"172.31.0.0/24", 0}, "too many hosts": {"172.31.0.0/24", 16},
+	} {
+		if _, err := l.Site(bad.subnet, bad.hosts); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	site, err := l.Site("172.31.0.0/24", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := site.Hosts()[1]; got.Name != "site-2" || got.Address != "172.31.0.41" {
+		t.Errorf("the second host is %s, %s", got.Name, got.Address)
+	}
+	files := map[string]string{}
+	for _, f := range site.networkFiles(siteFirst) {
+		files[f.Path] = string(f.Content)
+	}
+	if want := "route replace default via 172.31.0.2\nroute replace 10.244.31.0/24 via 172.31.0.41\n"; files["/etc/lab/routes"] != want {
+		t.Errorf("the routes of the first host are\n%s", files["/etc/lab/routes"])
+	}
+	for _, want := range []string{
+		"ct state new ip saddr != 172.31.0.0/24 ip daddr 172.31.0.0/24 counter name refused drop",
+		"ip saddr 172.31.0.0/24 ip daddr != 172.31.0.0/24 masquerade",
+	} {
+		if !strings.Contains(site.rules(), want) {
+			t.Errorf("%q is not in the rules\n%s", want, site.rules())
+		}
+	}
+}

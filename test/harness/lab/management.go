@@ -57,7 +57,8 @@ func (c hostCluster) start(ctx context.Context) (string, error) {
 }
 
 // kubeadmConfig returns the kubeadm configuration of a single-node cluster whose node also runs
-// pods.
+// pods. Its etcd does not wait for the disk, as in kind: the power of this cluster is never cut,
+// and managers lose their leases while other programs keep the machine's disk busy.
 func kubeadmConfig(address, version string) string {
 	return fmt.Sprintf(`apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
@@ -72,6 +73,10 @@ kind: ClusterConfiguration
 clusterName: management
 kubernetesVersion: %[2]s
 controlPlaneEndpoint: %[1]s:6443
+etcd:
+  local:
+    extraArgs:
+    - {name: unsafe-no-fsync, value: "true"}
 networking:
   podSubnet: %[3]s
 `, address, version, PodSubnet)

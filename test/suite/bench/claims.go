@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/figures/bare"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/figures/measure"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/figures/table"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/suite/bench/replay"
 )
 
 const (
@@ -36,7 +36,7 @@ func measureClaims(ctx context.Context, g *rig) error {
 	// The machines of all stages exist from the beginning, so that all stages have the same number of machines.
 	for _, free := range stages {
 		for round := range rounds {
-			if err := g.machines.createMachines(ctx, roundCluster(free, round), g.roundSize()); err != nil {
+			if err := g.machines.CreateMachines(ctx, roundCluster(free, round), g.roundSize()); err != nil {
 				return err
 			}
 		}
@@ -101,7 +101,7 @@ func (g *rig) measureRush(ctx context.Context) error {
 		return err
 	}
 	machines := g.options.Hosts / 2
-	if err := g.machines.createMachines(ctx, "rush", machines); err != nil {
+	if err := g.machines.CreateMachines(ctx, "rush", machines); err != nil {
 		return err
 	}
 	var b batch
@@ -111,20 +111,20 @@ func (g *rig) measureRush(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	doubles, err := g.machines.doubles(ctx)
+	doubles, err := g.machines.Doubles(ctx)
 	if err != nil {
 		return err
 	}
-	t, err := g.newTemplate(ctx)
+	t, err := replay.New(ctx, g.admin, namespace, bareNamespace)
 	if err != nil {
 		return err
 	}
 	g.progress.Say("Writing the same bare")
-	if err := t.create(ctx, machines); err != nil {
+	if err := t.Create(ctx, machines); err != nil {
 		return err
 	}
 	start := time.Now()
-	if err := bare.Each(ctx, machines, atOnce, t.replay(b.writes, machines)); err != nil {
+	if err := bare.Each(ctx, machines, atOnce, t.Replay(b.writes, machines)); err != nil {
 		return err
 	}
 	bareTook := time.Since(start)
@@ -195,7 +195,7 @@ func (g *rig) claimAtOnce(ctx context.Context, cluster string, count int) (batch
 	if err != nil {
 		return batch{}, err
 	}
-	watch, err := g.machines.watchProvisioned(ctx, cluster)
+	watch, err := g.machines.WatchProvisioned(ctx, cluster)
 	if err != nil {
 		return batch{}, err
 	}
@@ -206,10 +206,10 @@ func (g *rig) claimAtOnce(ctx context.Context, cluster string, count int) (batch
 		return batch{}, err
 	}
 	start := time.Now()
-	if err := g.machines.release(ctx, cluster); err != nil {
+	if err := g.machines.Release(ctx, cluster); err != nil {
 		return batch{}, err
 	}
-	if err := g.machines.awaitProvisioned(ctx, watch, count); err != nil {
+	if err := g.machines.AwaitProvisioned(ctx, watch, count); err != nil {
 		return batch{}, err
 	}
 	b := batch{took: time.Since(start)}
@@ -228,8 +228,3 @@ func (g *rig) claimAtOnce(ctx context.Context, cluster string, count int) (batch
 
 // notOfCore excludes the writes of release, which stands in for Cluster API's core.
 func notOfCore(w measure.Write) bool { return w.Group != clusterv1.GroupVersion.Group }
-
-// provisioned reports whether a machine is provisioned.
-func provisioned(m *infrav1.ElementalMachine) bool {
-	return ptr.Deref(m.Status.Initialization.Provisioned, false)
-}

@@ -6,16 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/figures"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/figures/table"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/shell"
 )
 
@@ -51,31 +47,6 @@ func measureClusters(ctx context.Context, r *run) error {
 	if f.Clusters == 0 || len(f.Processes) == 0 {
 		return errors.New("reading figures of clusters: there are none")
 	}
-	r.showClusters(f)
+	r.add(f.Report())
 	return nil
 }
-
-func (r *run) showClusters(f *figures.Clusters) {
-	missing := f.Clusters - f.Provisioned
-	r.row(table.Row{
-		Figure: fmt.Sprintf("%s clusters of %d control plane and %d worker: all run after", table.Count(f.Clusters), f.ControlPlanes, f.Workers),
-		Value:  seconds(f.Seconds),
-	})
-	r.row(table.Row{Figure: "Clusters that do not run", Value: table.Count(missing), Target: "0", Missed: missing > 0})
-	r.row(table.Row{Figure: "One cluster, median", Value: seconds(f.MedianSeconds)})
-	r.row(table.Row{Figure: "One cluster, longest", Value: seconds(f.LongestSeconds)})
-	r.row(table.Row{Figure: "Share of this provider in the CPU time of all managers", Value: table.Percent(f.Share)})
-	var processes []string
-	for _, name := range slices.Sorted(maps.Keys(f.Processes)) {
-		p := f.Processes[name]
-		processes = append(processes, fmt.Sprintf("%s %s (%s)", name, seconds(p.CPUSeconds), table.MiB(float64(p.MemoryBytes))))
-	}
-	atOnce := "all at once"
-	if f.Parallel > 0 {
-		atOnce = fmt.Sprintf("%d at a time", f.Parallel)
-	}
-	r.note("Real Cluster API controllers make clusters of the default template, with blank endpoints, on %s virtual hosts, %s. Their workload clusters are in memory, and bootstraps take next to no time. "+
-		"CPU time (and memory in the end) of each process: %s. simulation is all hosts and workload clusters.", table.Count(f.Hosts), atOnce, strings.Join(processes, ", "))
-}
-
-func seconds(s float64) string { return table.Duration(time.Duration(s * float64(time.Second))) }

@@ -12,14 +12,14 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/shell"
 )
 
-func TestShowClusters(t *testing.T) {
+func TestReport(t *testing.T) {
 	g := NewWithT(t)
 	f := &figures.Clusters{}
 	g.Expect(json.Unmarshal([]byte(`{"clusters": 200, "controlPlanes": 1, "workers": 1, "hosts": 420, "provisioned": 199, "parallel": 20,
 		"seconds": 612, "medianSeconds": 50.5, "longestSeconds": 90, "share": 0.125, "other": 1,
 		"processes": {"manager": {"cpuSeconds": 12, "memoryBytes": 104857600}, "etcd": {"cpuSeconds": 0.5, "memoryBytes": 1048576}}}`), f)).To(Succeed())
 	r := &run{progress: shell.NewProgress(io.Discard)}
-	r.showClusters(f)
+	r.add(f.Report())
 	g.Expect(r.rows).To(Equal([]table.Row{
 		{Figure: "200 clusters of 1 control plane and 1 worker: all run after", Value: "612 s"},
 		{Figure: "Clusters that do not run", Value: "1", Target: "0", Missed: true},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/figures/measure"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/figures/table"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/suite/bench/replay"
 )
 
 const (
@@ -55,7 +56,7 @@ func measureEnrolment(ctx context.Context, g *rig) error {
 		return err
 	}
 	cost := now.Since(before).Only(measure.Write.Accepted)
-	template, err := g.newTemplate(ctx)
+	template, err := replay.New(ctx, g.admin, namespace, bareNamespace)
 	if err != nil {
 		return err
 	}
@@ -84,14 +85,14 @@ func measureEnrolment(ctx context.Context, g *rig) error {
 }
 
 // bareEnrolment does the handshakes and the writes of all enrolments.
-func (g *rig) bareEnrolment(ctx context.Context, t *template, cost measure.Writes) (_ time.Duration, err error) {
+func (g *rig) bareEnrolment(ctx context.Context, t *replay.Template, cost measure.Writes) (_ time.Duration, err error) {
 	s, err := g.startBare(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 	g.progress.Say("Enrolling %s bare hosts", table.Count(g.options.Hosts))
-	replay := t.replay(cost, g.options.Hosts)
+	replay := t.Replay(cost, g.options.Hosts)
 	start := time.Now()
 	if err := s.connect(ctx, g.options.Hosts, atOnce, replay); err != nil {
 		return 0, err

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/figures/table"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/suite/bench/conditions"
 )
 
 // backLimit is the target for the reconnection of all hosts after a manager's death.
@@ -21,11 +22,11 @@ func measureFailover(ctx context.Context, g *rig) error {
 	if _, err := g.quiet(ctx); err != nil {
 		return err
 	}
-	v, err := g.recordConditions(ctx)
+	v, err := conditions.Record(ctx, g.admin, namespace)
 	if err != nil {
 		return err
 	}
-	defer v.cancel()
+	defer v.Cancel()
 	g.progress.Say("Killing the leader")
 	start := time.Now()
 	g.cluster.Managers()[0].Kill()
@@ -47,10 +48,10 @@ func measureFailover(ctx context.Context, g *rig) error {
 	if err := pause(ctx, time.Until(start.Add(watched))); err != nil {
 		return err
 	}
-	if err := v.stop(); err != nil {
+	if err := v.Stop(); err != nil {
 		return err
 	}
-	for _, change := range v.changes[:min(len(v.changes), 10)] {
+	for _, change := range v.Changes[:min(len(v.Changes), 10)] {
 		g.progress.Say("%s", change)
 	}
 	missing := g.options.Hosts - back
@@ -60,10 +61,10 @@ func measureFailover(ctx context.Context, g *rig) error {
 		Target: "below " + table.Duration(backLimit), Missed: missing > 0 || last >= backLimit,
 	})
 	g.row(table.Row{Figure: "Hosts that did not come back", Value: table.Count(missing), Target: "0", Missed: missing > 0})
-	g.row(table.Row{Figure: "Conditions of hosts that changed", Value: table.Count(len(v.changes)), Target: "0", Missed: len(v.changes) > 0})
+	g.row(table.Row{Figure: "Conditions of hosts that changed", Value: table.Count(len(v.Changes)), Target: "0", Missed: len(v.Changes) > 0})
 	g.note("Two managers elect a leader with a lease of 15 s, and share an address at which the leader alone listens, as behind the Service. The leader is killed. "+
 		"A host is back when it waits for its plan at the other one. Nothing happens to hosts meanwhile, so each condition that changes its status or reason is a wrong one; "+
 		"all hosts are watched until %s after the death, and a missing one is said to be after 2 minutes. "+
-		"Hosts were written %s times.", watched, table.Count(v.written))
+		"Hosts were written %s times.", watched, table.Count(v.Written))
 	return nil
 }

@@ -21,6 +21,8 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/figures/measure"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/fleet"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/fleet/remote"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/suite/bench/machines"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/suite/bench/nodes"
 )
 
 const (
@@ -45,11 +47,13 @@ type rig struct {
 
 	cluster  *embedded.Cluster
 	admin    client.WithWatch
-	machines *machineClient
+	machines *machines.Client
 	api      *measure.APIServer
 	gauges   *measure.Gauges
 	token    string
-	fleets   []hosts
+	// nodes says that bootstraps of hosts set up API servers.
+	nodes  bool
+	fleets []hosts
 }
 
 // hosts are virtual hosts that were switched on together.
@@ -59,10 +63,20 @@ type hosts struct {
 	count int
 }
 
+// needs says what a scenario needs of its rig.
+type needs struct {
+	// managers is the number of this provider's managers, args their additional arguments.
+	managers int
+	args     []string
+	// nodes says that bootstraps set up API servers. Their addresses are of the loopback, so the manager is built for
+	// virtual hosts.
+	nodes bool
+}
+
 // onRig returns a measurement that runs on a new rig.
-func onRig(measure func(context.Context, *rig) error, managers int, args ...string) func(context.Context, *run) error {
+func onRig(measure func(context.Context, *rig) error, n needs) func(context.Context, *run) error {
 	return func(ctx context.Context, r *run) (err error) {
-		g, err := r.newRig(ctx, managers, args...)
+		g, err := r.newRig(ctx, n)
 		if err != nil {
 			return err
 		}
@@ -71,12 +85,12 @@ func onRig(measure func(context.Context, *rig) error, managers int, args ...stri
 	}
 }
 
-// newRig starts a management cluster with the given number of this provider's managers and additional arguments.
-func (r *run) newRig(ctx context.Context, managers int, args ...string) (_ *rig, err error) {
-	g := &rig{run: r, gauges: measure.NewGauges()}
+// newRig starts a management cluster.
+func (r *run) newRig(ctx context.Context, n needs) (_ *rig, err error) {
+	g := &rig{run: r, nodes: n.nodes, gauges: measure.NewGauges()}
 	g.cluster, err = embedded.Start(ctx, embedded.Options{
-		Checkout: r.options.Checkout, Manager: r.options.Manager, Alone: true, OneVersion: true, Managers: managers, Diagnostics: true,
-		ManagerArgs: args, Progress: r.options.Progress,
+		Checkout: r.options.Checkout, Manager: r.options.Manager, Alone: true, OneVersion: true, Managers: n.managers, Diagnostics: true,
+		ManagerArgs: n.args, Simulation: n.nodes, Progress: r.options.Progress,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("starting a management cluster: %w", err)
@@ -98,7 +112,7 @@ func (r *run) newRig(ctx context.Context, managers int, args ...string) (_ *rig,
 	if err := g.removeAuditWebhook(ctx); err != nil {
 		return nil, err
 	}
-	g.machines = &machineClient{cluster: g.cluster, admin: g.admin, progress: r.progress}
+	g.machines = &machines.Client{Admin: g.admin, Namespace: namespace, Cluster: g.cluster, Progress: r.progress}
 	if g.api, err = measure.NewAPIServer(g.cluster.Config); err != nil {
 		return nil, err
 	}
@@ -150,10 +164,15 @@ func (g *rig) gather(ctx context.Context, count int) error {
 // addHosts adds hosts, evenly over a duration. They run in another process: in this one, ten thousand TLS handshakes would
 // delay the measurements.
 func (g *rig) addHosts(ctx context.Context, count int, over time.Duration) error {
-	f, err := remote.Start(ctx, g.options.role(roleHosts), fleet.Settings{
+	settings := fleet.Settings{
 		Count: count, Prefix: fmt.Sprintf("host-%d", len(g.fleets)), Seed: uint64(len(g.fleets)),
 		Servers: []string{g.cluster.AgentURL}, TrustBundle: g.cluster.CABundle, Token: g.token,
-	}, os.Stderr)
+	}
+	role := roleHosts
+	if g.nodes {
+		role, settings.ProbePeriod = roleNodes, nodes.ProbePeriod
+	}
+	f, err := remote.Start(ctx, g.options.role(role), settings, os.Stderr)
 	if err != nil {
 		return fmt.Errorf("making hosts: %w", err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/figures/measure"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/figures/table"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/shell"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/suite/bench/conditions"
 )
 
 const (
@@ -34,7 +35,7 @@ const (
 	// lowest is the lowest priority of a process.
 	lowest = 19
 	// rogueStop is how long the hostile program may take to end.
-	rogueStop = 10 * time.Second
+	rogueStop = time.Minute
 )
 
 // measureRogue measures what hostile hosts can write, and how fast honest hosts get changed plans meanwhile.
@@ -53,11 +54,15 @@ func measureRogue(ctx context.Context, g *rig) error {
 		}
 		without = append(without, took...)
 	}
-	v, err := g.recordConditions(ctx, all...)
+	probed := make([]string, 0, len(all))
+	for _, p := range all {
+		probed = append(probed, p.name)
+	}
+	v, err := conditions.Record(ctx, g.admin, namespace, probed...)
 	if err != nil {
 		return err
 	}
-	defer v.cancel()
+	defer v.Cancel()
 	one, err := startHostile(ctx, g, rogueNamespace, 0)
 	if err != nil {
 		return err
@@ -77,13 +82,13 @@ func measureRogue(ctx context.Context, g *rig) error {
 			return err
 		}
 	}
-	if err := v.stop(); err != nil {
+	if err := v.Stop(); err != nil {
 		return err
 	}
-	for _, change := range v.changes[:min(len(v.changes), 10)] {
+	for _, change := range v.Changes[:min(len(v.Changes), 10)] {
 		g.progress.Say("%s", change)
 	}
-	showRogue(g, one, many, without, with, early, len(v.changes))
+	showRogue(g, one, many, without, with, early, len(v.Changes))
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/figures"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/figures/measure"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/figures/table"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/shell"
@@ -70,13 +71,15 @@ type Scenario struct {
 // Scenarios returns all scenarios in the order of the document.
 func Scenarios() []Scenario {
 	return []Scenario{
-		{"memory", "A fleet at rest", onRig(measureMemory, 1)},
-		{"enrol", "Enrolment", onRig(measureEnrolment, 1)},
-		{"storm", "Boot storm", onRig(measureStorm, 1)},
-		{"claims", "Claims", onRig(measureClaims, 1, "--namespace="+namespace)},
-		{"plan", "A new plan", onRig(measurePlan, 1)},
-		{"rogue", "Hostile hosts", onRig(measureRogue, 1)},
-		{"failover", "A manager dies", onRig(measureFailover, 2)},
+		{"memory", "A fleet at rest", onRig(measureMemory, needs{managers: 1})},
+		{"enrol", "Enrolment", onRig(measureEnrolment, needs{managers: 1})},
+		{"storm", "Boot storm", onRig(measureStorm, needs{managers: 1})},
+		{"claims", "Claims", onRig(measureClaims, needs{managers: 1, args: []string{"--namespace=" + namespace}})},
+		{"plan", "A new plan", onRig(measurePlan, needs{managers: 1})},
+		{"rogue", "Hostile hosts", onRig(measureRogue, needs{managers: 1})},
+		{"failover", "A manager dies", onRig(measureFailover, needs{managers: 2})},
+		{"tunnel", "Tunnels", measureTunnel},
+		{"gateway", "A fleet with tunnels", onRig(measureGateway, needs{managers: 2, nodes: true})},
 		{"clusters", "Whole clusters", measureClusters},
 	}
 }
@@ -177,6 +180,14 @@ func (r *run) row(row table.Row) {
 		said += ", missed the target of " + row.Target
 	}
 	r.progress.Say("%s", said)
+}
+
+// add adds all of a report.
+func (r *run) add(report figures.Report) {
+	for _, row := range report.Rows {
+		r.row(row)
+	}
+	r.notes = append(r.notes, report.Notes...)
 }
 
 // note adds a paragraph below the figures.

@@ -40,6 +40,8 @@ func TestScenarios(t *testing.T) {
 		"claims":   {"Hosts claimed twice, machines with two hosts": "0", "Writes to the API server a machine, from claim to provisioned": "7.00"},
 		"plan":     {},
 		"rogue":    {"Conditions of honest hosts that changed": "0"},
+		"tunnel":   {},
+		"gateway":  {"Writes to the API server": "0", "Hosts and tunnels that did not come back": "0", "Conditions that changed": "0"},
 		"failover": {"Hosts that did not come back": "0", "Conditions of hosts that changed": "0"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -30,10 +30,10 @@ func measureStorm(ctx context.Context, g *rig) error {
 		return err
 	}
 	const cluster = "storm"
-	if err := g.machines.createCluster(ctx, cluster); err != nil {
+	if err := g.machines.CreateCluster(ctx, cluster); err != nil {
 		return err
 	}
-	if err := g.machines.release(ctx, cluster); err != nil {
+	if err := g.machines.Release(ctx, cluster); err != nil {
 		return err
 	}
 	manager := g.cluster.Managers()[0]
@@ -123,7 +123,7 @@ func (g *rig) claimDuring(ctx, raging context.Context, cluster, prefix string) (
 	}
 	var claims []time.Duration
 	for {
-		took, err := g.machines.timeClaim(ctx, cluster, fmt.Sprintf("%s-%d", prefix, len(claims)), stormLimit)
+		took, err := g.machines.TimeClaim(ctx, cluster, fmt.Sprintf("%s-%d", prefix, len(claims)), stormLimit)
 		if err != nil {
 			return nil, err
 		}

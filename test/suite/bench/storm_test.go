@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/suite/bench/machines"
 )
 
 // A claim that gets no host is a figure, and no end of waiting.
@@ -24,26 +25,26 @@ func TestClaimThatNeverComes(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
-		m := &machineClient{admin: fake.NewClientBuilder().WithScheme(scheme).Build()}
-		g.Expect(m.timeClaim(t.Context(), "c", "never", time.Minute)).To(Equal(time.Minute))
+		m := &machines.Client{Namespace: namespace, Admin: fake.NewClientBuilder().WithScheme(scheme).Build()}
+		g.Expect(m.TimeClaim(t.Context(), "c", "never", time.Minute)).To(Equal(time.Minute))
 
 		go func() {
 			<-time.After(time.Second)
 			machine := &infrav1.ElementalMachine{}
-			_ = m.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "soon"}, machine)
+			_ = m.Admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "soon"}, machine)
 			host := &infrav1.ElementalHost{}
 			host.Namespace, host.Name, host.Spec.Claim = namespace, "h", &infrav1.HostClaim{ID: "id"}
 			machine.Spec.HostRef = &infrav1.HostReference{Name: "h", ClaimID: "id"}
-			_ = m.admin.Create(t.Context(), host)
-			_ = m.admin.Update(t.Context(), machine)
+			_ = m.Admin.Create(t.Context(), host)
+			_ = m.Admin.Update(t.Context(), machine)
 		}()
-		took, err := m.timeClaim(t.Context(), "c", "soon", time.Minute)
+		took, err := m.TimeClaim(t.Context(), "c", "soon", time.Minute)
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(took).To(BeNumerically("~", time.Second, 20*time.Millisecond))
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = m.timeClaim(ctx, "c", "given-up", time.Minute)
+		_, err = m.TimeClaim(ctx, "c", "given-up", time.Minute)
 		g.Expect(err).To(MatchError(context.DeadlineExceeded), "the end of the scenario is no figure")
 	})
 }

@@ -22,8 +22,7 @@ import (
 // requestTimeout bounds one call.
 const requestTimeout = 2 * time.Second
 
-// caller calls a cluster's API server repeatedly. It reads the kubeconfig Secret and opens a new
-// connection for each call.
+// caller calls a cluster's API server repeatedly, with a new connection for each call.
 type caller struct {
 	mu    sync.Mutex
 	calls []call
@@ -33,13 +32,19 @@ type caller struct {
 // call is one request and its result.
 type call struct {
 	began, ended time.Time
-	// server is host:port in the Secret; empty if the Secret could not be read.
+	// server is host:port in the kubeconfig; empty if that could not be read.
 	server string
 	err    error
 }
 
-// call starts a caller. It runs until stop is called, at the latest until the spec ends.
+// call starts a caller that reads the kubeconfig Secret each time, as a user does.
 func (w workload) call(ctx context.Context, every time.Duration) *caller {
+	GinkgoHelper()
+	return startCaller(ctx, every, w.askReady)
+}
+
+// startCaller starts a caller. It runs until stop is called, at the latest until the spec ends.
+func startCaller(ctx context.Context, every time.Duration, ask func(ctx context.Context) (at string, err error)) *caller {
 	GinkgoHelper()
 	// A failing step must not stop the calls, so ctx is the spec's.
 	ctx, cancel := context.WithCancel(ctx)
@@ -49,7 +54,9 @@ func (w workload) call(ctx context.Context, every time.Duration) *caller {
 		tick := time.NewTicker(every)
 		defer tick.Stop()
 		for {
-			done := w.callOnce(ctx)
+			done := call{began: time.Now()}
+			done.server, done.err = ask(ctx)
+			done.ended = time.Now()
 			if ctx.Err() != nil {
 				return
 			}
@@ -68,13 +75,6 @@ func (w workload) call(ctx context.Context, every time.Duration) *caller {
 		running.Wait()
 	})
 	DeferCleanup(c.stop)
-	return c
-}
-
-func (w workload) callOnce(ctx context.Context) call {
-	c := call{began: time.Now()}
-	c.server, c.err = w.askReady(ctx)
-	c.ended = time.Now()
 	return c
 }
 
@@ -99,7 +99,7 @@ func (w workload) askReady(ctx context.Context) (at string, err error) {
 	if err != nil {
 		return at, err
 	}
-	answer, err := (&http.Transport{TLSClientConfig: tls, DisableKeepAlives: true}).RoundTrip(request)
+	answer, err := (&http.Transport{TLSClientConfig: tls, DisableKeepAlives: true, DialContext: dialTo(config.Host)}).RoundTrip(request)
 	if err != nil {
 		return at, err
 	}

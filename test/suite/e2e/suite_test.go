@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -63,23 +62,6 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	management = clientFor(hosts.Kubeconfig())
 }, NodeTimeout(60*time.Minute))
 
-var _ = ReportAfterEach(func(report SpecReport) {
-	if !report.Failed() || hosts == nil {
-		return
-	}
-	folder := os.Getenv("E2E_ARTIFACTS")
-	if folder == "" {
-		folder = filepath.Join("..", "..", "..", "out", "e2e")
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	if err := hosts.Logs(ctx, folder); err != nil {
-		fmt.Println("Collecting logs:", err)
-		return
-	}
-	fmt.Println("Logs are in", folder)
-})
-
 var _ = AfterSuite(func(ctx context.Context) {
 	fmt.Println("\nTimings")
 	for _, t := range timings {
@@ -107,6 +89,7 @@ func clientFor(kubeconfig string) client.Client {
 	config.Timeout = 10 * time.Second
 	// No client-side rate limit: Eventually polls several times a second.
 	config.QPS = -1
+	config.Dial = dialTo(config.Host)
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, infrav1.AddToScheme} {
 		Expect(add(scheme)).To(Succeed())

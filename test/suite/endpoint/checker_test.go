@@ -194,11 +194,11 @@ func (r *checker) checkCause(m *manager, o *infrav1.ElementalCluster, before inf
 
 // checkEvidence checks that all other control planes in contact with the manager found an
 // endpoint unreachable for the failover time, and that there is one. Whether a host is in
-// contact and what it finds is known from the host itself, not from what the manager has
-// recorded of it.
+// contact, what it finds and whether it was asked is known from the host itself, not from
+// what the manager has recorded of it.
 func (r *checker) checkEvidence(m *manager, endpoint, except string) {
 	var since time.Time
-	isLive := false
+	isLive, isConfirmed := false, false
 	for _, h := range all[*infrav1.ElementalHost](m.cache) {
 		if h.Name == except || h.Spec.Claim == nil || h.Spec.Claim.ClusterName != "c" || h.Status.Connection.State != infrav1.ConnectionConnected ||
 			h.Status.Endpoint == nil || h.Status.Endpoint.Probe == nil || h.Status.Endpoint.Probe.Endpoint != endpoint {
@@ -206,7 +206,9 @@ func (r *checker) checkEvidence(m *manager, endpoint, except string) {
 		}
 		p := h.Status.Endpoint.Probe
 		isInContact := r.sim.isInContact(r.sim.host(h.Name))
-		isLive = isLive || r.sim.isLiveEvidence(r.sim.host(h.Name), endpoint)
+		if evidence := r.sim.host(h.Name); r.sim.isLiveEvidence(evidence, endpoint) {
+			isLive, isConfirmed = true, isConfirmed || r.sim.isConfirmed(evidence)
+		}
 		if p.Result == infrav1.ProbeReachable && isInContact {
 			r.violated("the endpoint left %s, which host %s reaches", endpoint, h.Name)
 		}
@@ -216,6 +218,8 @@ func (r *checker) checkEvidence(m *manager, endpoint, except string) {
 	}
 	if !isLive {
 		r.violated("the endpoint left %s on no live evidence", endpoint)
+	} else if !isConfirmed {
+		r.violated("the endpoint left %s on evidence that no host has confirmed when it was asked", endpoint)
 	}
 	if since.IsZero() || r.sim.clock.Since(since) < failoverAfter*time.Second {
 		r.violated("the endpoint left %s, which was unreachable since %s", endpoint, since)

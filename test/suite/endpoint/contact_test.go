@@ -43,7 +43,10 @@ func (c *contacts) poll(h *host) {
 	for open := c.polls[h.name]; open == nil || open.TakeQuestion(); open = c.polls[h.name] {
 		if open != nil {
 			c.sim.record("%s is asked", h.name)
-			h.asked = true
+			h.asked, h.isQuestioned = true, true
+			if !h.knowsQuestion {
+				c.sim.answered(h) // by the poll that follows
+			}
 			c.Close(c.key(h), open)
 		}
 		c.AllowPoll(c.key(h))
@@ -67,12 +70,20 @@ const (
 	// reportAge is how old the host's finding may be then: a report is sent some steps later
 	// and is late by up to 20 s.
 	reportAge = time.Minute
+	// confirmationAge is how old the last answer to a question may be then: an answer counts
+	// until the next question is answered or overdue.
+	confirmationAge = 2*failover.AskInterval + 30*time.Second
 )
 
 // isLiveEvidence reports whether the host was in contact with the manager just now and did
 // not reach the endpoint.
 func (s *simulation) isLiveEvidence(h *host, endpoint string) bool {
 	return s.clock.Since(h.lastContact) <= answerAge && h.missed == endpoint && s.clock.Since(h.missedAt) <= reportAge
+}
+
+// isConfirmed reports whether the host has answered a question of the manager just now.
+func (s *simulation) isConfirmed(h *host) bool {
+	return !h.answeredAt.IsZero() && s.clock.Since(h.answeredAt) <= confirmationAge
 }
 
 // isInContact reports whether the host has contact with the manager and owes it no report.

@@ -54,8 +54,14 @@ type host struct {
 	inFlight []message
 	// knowsQuestion: the agent reports the endpoint when it is asked.
 	knowsQuestion bool
-	// asked: the manager has asked for a report.
+	// asked: the manager has asked for a report, and the host has sent none since.
 	asked bool
+	// isQuestioned: the manager has asked for a report and has received none since.
+	isQuestioned bool
+	// answeredAt is when the manager last received the answer to a question.
+	answeredAt time.Time
+	// isMute: the host sends no reports. It polls and probes.
+	isMute bool
 	// lastContact is the time of the manager's last contact with the host.
 	lastContact time.Time
 }
@@ -258,7 +264,7 @@ func (s *simulation) endpointReport(h *host) protocol.EndpointReport {
 func (s *simulation) send(h *host) {
 	is := s.endpointReport(h)
 	ops := unreported(h)
-	if len(h.inFlight) == 0 && !s.oneIn(5) && (h.answers() || h.repeats || len(ops) > 0 || h.address != h.ackedAddress || !reflect.DeepEqual(withoutDurations(is), h.acked)) {
+	if len(h.inFlight) == 0 && !h.isMute && !s.oneIn(5) && (h.answers() || h.repeats || len(ops) > 0 || h.address != h.ackedAddress || !reflect.DeepEqual(withoutDurations(is), h.acked)) {
 		m := message{arrives: s.clock.Now(), address: h.address, report: protocol.Report{
 			Endpoint: &is, Operations: ops,
 			Addresses: []protocol.Address{{Type: protocol.AddressInternalIP, Address: h.address}},
@@ -277,6 +283,7 @@ func (s *simulation) send(h *host) {
 		h.inFlight = h.inFlight[1:]
 		s.manager.contacts.AllowRequest(s.manager.contacts.key(h))
 		s.receive(h, m.report)
+		s.answered(h)
 		if h.repeats = s.oneIn(6); h.repeats {
 			continue
 		}
@@ -290,6 +297,14 @@ func (s *simulation) send(h *host) {
 // answers reports whether the host has to answer a question. The agents of some hosts are
 // of a version that does not know it.
 func (h *host) answers() bool { return h.asked && h.knowsQuestion }
+
+// answered records that the manager has received a report of the host, which answers a
+// question.
+func (s *simulation) answered(h *host) {
+	if h.isQuestioned {
+		h.isQuestioned, h.answeredAt = false, s.clock.Now()
+	}
+}
 
 // unreported returns the operations whose result the manager has not acknowledged.
 func unreported(h *host) []protocol.OperationReport {

@@ -50,6 +50,21 @@ func TestCheckerFindsViolations(t *testing.T) {
 			},
 			"on no live evidence",
 		},
+		"move on evidence of hosts that don't answer when they are asked": {
+			func(s *simulation) {
+				s.endpointDies()
+				for range 3 {
+					s.step(probeInterval)
+				}
+				for _, h := range s.peers() {
+					h.isMute, h.knowsQuestion = true, true
+				}
+				s.step(2 * confirmationAge)
+				s.step(probeInterval)
+				s.forceMove(s.peers()[0])
+			},
+			"that no host has confirmed",
+		},
 		"move although a host reaches the endpoint": {
 			func(s *simulation) {
 				from := s.host(s.checker.spec.ControlPlaneEndpointPolicy.HostRef.Name)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -42,6 +43,13 @@ func TestComponents(t *testing.T) {
 			"ELEMENTAL_AGENT_API_NODE_PORT":    "30444",
 		},
 		"load balancer": {"ELEMENTAL_AGENT_API_SERVICE_TYPE": "LoadBalancer"},
+		"endpoints in a domain": {
+			"ELEMENTAL_ENDPOINT_PORT": "8443", "ELEMENTAL_ENDPOINT_DOMAIN": "clusters.example.com", "ELEMENTAL_CLUSTER_DOMAIN": "example.org",
+		},
+		"users from outside": {
+			"ELEMENTAL_GATEWAY_PROXY_SERVICE_TYPE": "NodePort", "ELEMENTAL_GATEWAY_PROXY_NODE_PORT": "30445",
+			"ELEMENTAL_GATEWAY_URL": "https://gateway.example.com:30445", "ELEMENTAL_GATEWAY_CERT_DIR": "/gateway-cert",
+		},
 		"load balancer that keeps addresses": {
 			"ELEMENTAL_AGENT_API_SERVICE_TYPE":            "LoadBalancer",
 			"ELEMENTAL_AGENT_API_EXTERNAL_TRAFFIC_POLICY": "Local",
@@ -71,10 +79,25 @@ func TestComponents(t *testing.T) {
 			deployment := &appsv1.Deployment{}
 			g.Expect(env.Client(t).Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "elemental-controller-manager"}, deployment)).To(Succeed())
 			manager := deployment.Spec.Template.Spec.Containers[0]
-			for _, name := range []string{"AGENT_API_PROXIES", "KUBE_VIP_REPOSITORIES"} {
+			for _, name := range []string{"AGENT_API_PROXIES", "KUBE_VIP_REPOSITORIES", "ENDPOINT_DOMAIN", "CLUSTER_DOMAIN", "GATEWAY_URL", "GATEWAY_CERT_DIR"} {
 				g.Expect(manager.Env).To(ContainElement(And(HaveField("Name", name), HaveField("Value", values["ELEMENTAL_"+name]))))
 			}
 			g.Expect(manager.Args).To(ContainElement("--kube-vip-require-digest=" + cmp.Or(values["ELEMENTAL_KUBE_VIP_REQUIRE_DIGEST"], "false")))
+			endpointPort := cmp.Or(values["ELEMENTAL_ENDPOINT_PORT"], "16443")
+			g.Expect(manager.Args).To(ContainElement("--endpoint-port=" + endpointPort))
+			gateway := &corev1.Service{}
+			g.Expect(env.Client(t).Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "elemental-gateway"}, gateway)).To(Succeed())
+			g.Expect(gateway.Spec.Type).To(Equal(corev1.ServiceTypeClusterIP))
+			g.Expect(gateway.Spec.Selector).To(Equal(service.Spec.Selector), "the tunnels lead to the leader")
+			g.Expect(strconv.Itoa(int(gateway.Spec.Ports[0].Port))).To(Equal(endpointPort), "a name maps no ports")
+			users := &corev1.Service{}
+			g.Expect(env.Client(t).Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "elemental-gateway-proxy"}, users)).To(Succeed())
+			g.Expect(string(users.Spec.Type)).To(Equal(cmp.Or(values["ELEMENTAL_GATEWAY_PROXY_SERVICE_TYPE"], "ClusterIP")))
+			g.Expect(users.Spec.Selector).To(Equal(service.Spec.Selector), "the tunnels lead to the leader")
+			if port := values["ELEMENTAL_GATEWAY_PROXY_NODE_PORT"]; port != "" {
+				g.Expect(users.Spec.Ports[0].NodePort).To(Equal(int32(30445)))
+			}
+			g.Expect(manager.VolumeMounts).To(ContainElement(And(HaveField("Name", "gateway-cert"), HaveField("MountPath", "/gateway-cert"))))
 		})
 	}
 }

@@ -71,6 +71,31 @@ func TestVIPTemplate(t *testing.T) {
 	g.Expect(infra.Spec.ControlPlaneEndpointPolicy.Type).To(Equal(infrav1.EndpointTypeVIP))
 	g.Expect(infra.Spec.ControlPlaneEndpointPolicy.VIP.Address).To(Equal("2001:db8::100"))
 
+	expectDefaults(t, g, all, values)
+}
+
+// The flavor "tunnel" is the default template with an endpoint of type Tunnel. kubeadm takes
+// the endpoint's name into the certificates, and API servers keep their own port.
+func TestTunnelTemplate(t *testing.T) {
+	g := NewWithT(t)
+	c, ns := env.Client(t), env.Namespace(t)
+	values := map[string]string{
+		"CLUSTER_NAME": "c", "NAMESPACE": ns, "KUBERNETES_VERSION": "v1.36.3",
+		"CONTROL_PLANE_MACHINE_COUNT": "3", "WORKER_MACHINE_COUNT": "2",
+	}
+	all := objects(t, filepath.Join(release(t), "cluster-template-tunnel.yaml"), values)
+	g.Expect(apply(t.Context(), c, all)).To(Succeed())
+	infra := &infrav1.ElementalCluster{}
+	g.Expect(c.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "c"}, infra)).To(Succeed())
+	g.Expect(infra.Spec.ControlPlaneEndpoint).To(BeZero(), "the provider sets it")
+	g.Expect(infra.Spec.ControlPlaneEndpointPolicy).To(Equal(infrav1.ControlPlaneEndpointPolicy{Type: infrav1.EndpointTypeTunnel}))
+	expectDefaults(t, g, all, values)
+}
+
+// expectDefaults checks that a flavor differs from the default template in the
+// ElementalCluster only.
+func expectDefaults(t *testing.T, g Gomega, all []*unstructured.Unstructured, values map[string]string) {
+	t.Helper()
 	rest := objects(t, filepath.Join(release(t), "cluster-template.yaml"), values)
 	g.Expect(rest).To(HaveLen(len(all)))
 	for i := range rest {

@@ -3,40 +3,28 @@ package publish
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/apiserver"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/rewrite"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/kube"
 )
 
-// manifest is the static Pod of the API server in kubeadm clusters.
-const manifest = "/etc/kubernetes/manifests/kube-apiserver.yaml"
-
-// defaultPort is the default of the API server's --secure-port.
-const defaultPort = "6443"
-
 // localAPIServer returns access to this host's API server. ok is false on a host
 // of k3s or RKE2, whose clusters have no objects to publish.
 func localAPIServer(root string) (access kube.Access, ok bool, err error) {
-	data, err := os.ReadFile(filepath.Join(root, manifest))
-	if errors.Is(err, fs.ErrNotExist) {
-		for _, server := range []string{"/var/lib/rancher/k3s/server", "/var/lib/rancher/rke2/server"} {
-			if _, err := os.Stat(filepath.Join(root, server)); err == nil {
-				return kube.Access{}, false, nil
-			}
-		}
+	server, found, err := apiserver.Find(root)
+	switch {
+	case err != nil:
+		return kube.Access{}, false, err
+	case !found:
 		return kube.Access{}, false, errors.New("there is no API server on this host")
+	case server.Distribution != apiserver.Kubeadm:
+		return kube.Access{}, false, nil
 	}
-	if err != nil {
-		return kube.Access{}, false, fmt.Errorf("looking for the API server's address: %w", err)
-	}
-	host, err := apiServerAddress(root, data)
+	host, err := address(root, server)
 	if err != nil {
 		return kube.Access{}, false, err
 	}
@@ -49,36 +37,13 @@ func localAPIServer(root string) (access kube.Access, ok bool, err error) {
 	return access, true, nil
 }
 
-// apiServerAddress returns the host:port that the API server's manifest
-// advertises, or else the server of the host's kubelet, which is the local API
-// server if the kubelet is in local mode.
-func apiServerAddress(root string, data []byte) (string, error) {
-	var pod struct {
-		Spec struct {
-			Containers []struct {
-				Command []string `yaml:"command"`
-				Args    []string `yaml:"args"`
-			} `yaml:"containers"`
-		} `yaml:"spec"`
+// address returns the host:port that the API server advertises, or else the server of
+// the host's kubelet, which is the local API server if the kubelet is in local mode.
+func address(root string, server apiserver.Server) (string, error) {
+	if server.Advertised == "" {
+		return kubeletServer(root)
 	}
-	if err := kube.Decode(data, &pod); err != nil {
-		return "", fmt.Errorf("reading %s: %w", manifest, err)
-	}
-	host, port := "", defaultPort
-	for _, container := range pod.Spec.Containers {
-		for _, flag := range slices.Concat(container.Command, container.Args) {
-			if value, found := strings.CutPrefix(flag, "--advertise-address="); found {
-				host = value
-			}
-			if value, found := strings.CutPrefix(flag, "--secure-port="); found {
-				port = value
-			}
-		}
-	}
-	if host != "" {
-		return net.JoinHostPort(host, port), nil
-	}
-	return kubeletServer(root)
+	return server.Address(nil, apiserver.DefaultPort)
 }
 
 // kubeletServer returns the host:port in the kubelet's kubeconfig.
@@ -97,5 +62,5 @@ func kubeletServer(root string) (string, error) {
 			return u.Host, nil
 		}
 	}
-	return "", fmt.Errorf("neither %s nor %s contains the address of the API server", manifest, name)
+	return "", fmt.Errorf("neither the API server's manifest nor %s contains the address of the API server", name)
 }

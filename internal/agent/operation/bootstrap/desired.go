@@ -9,7 +9,7 @@ import (
 )
 
 // desired is the part of a plan that Prepare needs, such as the static Pod of a
-// control plane's VIP. It is recorded with the bootstrap data, so that a later plan
+// control plane's VIP, or the API servers behind a local endpoint. It is recorded with the bootstrap data, so that a later plan
 // changes nothing about a bootstrap that was begun.
 type desired struct {
 	Endpoint *protocol.Endpoint `json:"endpoint,omitempty"`
@@ -26,7 +26,7 @@ func (r *Runner) recordDesired(op state.Operation) error {
 		return nil
 	}
 	plan := r.Desired()
-	if len(plan.Files) == 0 && (plan.Endpoint == nil || !plan.Endpoint.VIP) {
+	if len(plan.Files) == 0 && (plan.Endpoint == nil || !plan.Endpoint.VIP && plan.Endpoint.Local == nil) {
 		return nil
 	}
 	return desiredDocument(r.Documents, op.Folder()).Save(desired{plan.Endpoint, plan.Files})

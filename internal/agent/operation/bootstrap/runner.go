@@ -30,7 +30,8 @@ type Source interface {
 
 // Preparer writes what the bootstrap data expects on the host.
 type Preparer interface {
-	// Prepare writes the files and records the endpoint's VIP. It may be repeated.
+	// Prepare writes the files, records the endpoint's VIP, and serves a local endpoint. It
+	// may be repeated.
 	Prepare(ctx context.Context, endpoint *protocol.Endpoint, files []protocol.File) error
 }
 

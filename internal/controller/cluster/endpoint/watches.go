@@ -20,6 +20,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tunnelhost"
 )
 
 // unsuitableDelay is how long after a change of an unsuitable host a searching cluster
@@ -85,7 +86,7 @@ func (w Watches) Machines() handler.EventHandler {
 }
 
 // concernsEndpoint reports whether the change of a claimed host may concern the
-// endpoint. Progress of operations, the agent and disks do not.
+// endpoint. Progress of operations, disks and most of the agent do not.
 func concernsEndpoint(before, after *infrav1.ElementalHost) bool {
 	return isReserved(before) || isReserved(after) ||
 		before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
@@ -93,6 +94,7 @@ func concernsEndpoint(before, after *infrav1.ElementalHost) bool {
 		!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
 		!equality.Semantic.DeepEqual(before.Status.Endpoint, after.Status.Endpoint) ||
 		!equality.Semantic.DeepEqual(before.Status.Connection, after.Status.Connection) ||
+		!equality.Semantic.DeepEqual(before.Status.Tunnel, after.Status.Tunnel) || tunnelhost.IsCapable(before) != tunnelhost.IsCapable(after) ||
 		!equality.Semantic.DeepEqual(before.Status.Addresses, after.Status.Addresses) ||
 		!equality.Semantic.DeepEqual(operationStates(before), operationStates(after))
 }

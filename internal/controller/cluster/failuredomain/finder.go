@@ -12,6 +12,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubevip"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tunnelhost"
 )
 
 // Cache keeps the failure domains that were found for each cluster.
@@ -41,6 +42,9 @@ func (f Finder) Find(ctx context.Context, s *scope.Scope) ([]clusterv1.FailureDo
 		return nil, err
 	}
 	constraints := controlPlane.Constraints
+	if s.InfraCluster.EndpointType() == infrav1.EndpointTypeTunnel {
+		constraints.Feasible = tunnelhost.Feasible
+	}
 	if vip := s.InfraCluster.Spec.ControlPlaneEndpointPolicy.VIP; vip != nil {
 		constraints.Feasible = kubevip.Feasible(vip, s.InfraCluster.Spec.ControlPlaneEndpoint.Host)
 	}
@@ -69,7 +73,7 @@ func firstHost(s *scope.Scope) (name string, restricted bool) {
 	switch s.InfraCluster.EndpointType() {
 	case infrav1.EndpointTypeHost:
 		return s.InfraCluster.Spec.ControlPlaneEndpointPolicy.HostRef.Name, true
-	case infrav1.EndpointTypeVIP, infrav1.EndpointTypeExternal:
+	case infrav1.EndpointTypeVIP, infrav1.EndpointTypeExternal, infrav1.EndpointTypeTunnel:
 		return "", false
 	default:
 		return "", !s.Cluster.Spec.ControlPlaneEndpoint.IsValid()

@@ -19,6 +19,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster/scope"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tunnelhost"
 )
 
 // lossDelay is how long changes are collected that may remove a failure domain. Claims
@@ -136,7 +137,7 @@ func (w Watches) candidates(ctx context.Context, before, after *infrav1.Elementa
 
 // isIrrelevant reports whether the change affects no cluster at all. It reads none.
 func isIrrelevant(before, after *infrav1.ElementalHost) bool {
-	return isAdmitted(before) == isAdmitted(after) && offer(before) == offer(after) &&
+	return isAdmitted(before) == isAdmitted(after) && offer(before) == offer(after) && tunnelhost.IsCapable(before) == tunnelhost.IsCapable(after) &&
 		equality.Semantic.DeepEqual(before.Labels, after.Labels) &&
 		equality.Semantic.DeepEqual(before.Spec.Claim, after.Spec.Claim) &&
 		equality.Semantic.DeepEqual(before.Status.Inventory, after.Status.Inventory)

@@ -14,7 +14,9 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster/failuredomain"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tunnelhost"
 )
 
 // The test changes hosts at random. If a change does not enqueue the cluster, its
@@ -26,12 +28,12 @@ func TestNoChangeOfAFailureDomainIsMissed(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	constraints := []placement.Constraints{{ReservedFor: "c"}, {ReservedFor: "c", Selector: selectors.Compile(t.Context(), &infrav1.HostSelector{
 		MatchLabels: infrav1.Labels{"tier": "gold"},
-	})}}
+	})}, {ReservedFor: "c", Feasible: tunnelhost.Feasible}}
 	random := rand.New(rand.NewPCG(1, 2))
 	one := func(of ...string) string { return of[random.IntN(len(of))] }
 	change := func(h *infrav1.ElementalHost) *infrav1.ElementalHost {
 		h = h.DeepCopy()
-		switch random.IntN(6) {
+		switch random.IntN(7) {
 		case 0:
 			h.Labels = map[string]string{infrav1.DefaultFailureDomainLabel: one("", "a", "b", "c"), "tier": one("gold", "iron")}
 		case 1:
@@ -51,6 +53,11 @@ func TestNoChangeOfAFailureDomainIsMissed(t *testing.T) {
 			h.Status.Operations = []infrav1.HostOperation{{
 				Type: infrav1.OperationReset, ID: "claim-" + h.Name, State: infrav1.OperationState(one(string(infrav1.OperationRunning), string(infrav1.OperationFailed))),
 			}}
+		case 5:
+			h.Status.Agent = &infrav1.HostAgent{}
+			if random.IntN(2) == 0 {
+				h.Status.Agent.Capabilities = []string{string(protocol.CapabilityTunnel), string(protocol.CapabilityLocalEndpoint)}
+			}
 		default:
 			h.Status.Addresses = nil
 		}
@@ -66,7 +73,7 @@ func TestNoChangeOfAFailureDomainIsMissed(t *testing.T) {
 			}
 			hosts = append(hosts, h)
 		}
-		wanted, reserved, creates, inUse := constraints[random.IntN(2)], one("", "", "h1"), random.IntN(2) == 0, []string{one("a", "d")}
+		wanted, reserved, creates, inUse := constraints[random.IntN(3)], one("", "", "h1"), random.IntN(2) == 0, []string{one("a", "d")}
 		before := failuredomain.FindIn(c, wanted, reserved, creates, inUse, hosts)
 		after := slices.Clone(hosts)
 		i := random.IntN(len(hosts))

@@ -54,22 +54,22 @@ func NewAuthority(name string, now time.Time) (*Authority, error) {
 	return &Authority{Certificate: encode("CERTIFICATE", der), certificate: certificate, key: key, now: now}, nil
 }
 
-// Server issues a certificate for a server on this machine's loopback.
-func (a *Authority) Server(name string) (Pair, error) {
-	return a.issue(pkix.Name{CommonName: name}, x509.ExtKeyUsageServerAuth)
+// Server issues a certificate for a server on this machine's loopback, which also has the given names.
+func (a *Authority) Server(name string, names ...string) (Pair, error) {
+	return a.issue(pkix.Name{CommonName: name}, names, x509.ExtKeyUsageServerAuth)
 }
 
 // Client issues a certificate for a user in these groups, as Kubernetes reads it: common name and organisations.
 func (a *Authority) Client(user string, groups ...string) (Pair, error) {
-	return a.issue(pkix.Name{CommonName: user, Organization: groups}, x509.ExtKeyUsageClientAuth)
+	return a.issue(pkix.Name{CommonName: user, Organization: groups}, nil, x509.ExtKeyUsageClientAuth)
 }
 
 // Peer issues a certificate for a server that is also a client of its peers.
 func (a *Authority) Peer(name string) (Pair, error) {
-	return a.issue(pkix.Name{CommonName: name}, x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth)
+	return a.issue(pkix.Name{CommonName: name}, nil, x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth)
 }
 
-func (a *Authority) issue(subject pkix.Name, usages ...x509.ExtKeyUsage) (Pair, error) {
+func (a *Authority) issue(subject pkix.Name, names []string, usages ...x509.ExtKeyUsage) (Pair, error) {
 	key, private, err := newKey()
 	if err != nil {
 		return Pair{}, fmt.Errorf("making the key of %s: %w", subject.CommonName, err)
@@ -79,7 +79,7 @@ func (a *Authority) issue(subject pkix.Name, usages ...x509.ExtKeyUsage) (Pair, 
 		return Pair{}, err
 	}
 	template.ExtKeyUsage = usages
-	template.DNSNames, template.IPAddresses = []string{"localhost"}, []net.IP{net.IPv4(127, 0, 0, 1)}
+	template.DNSNames, template.IPAddresses = append([]string{"localhost"}, names...), []net.IP{net.IPv4(127, 0, 0, 1)}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
 	if err != nil {
 		return Pair{}, fmt.Errorf("signing the certificate of %s: %w", subject.CommonName, err)

@@ -21,7 +21,7 @@ const asFleet = "BE_A_FLEET"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asFleet) != "" {
-		if err := remote.Serve(context.Background(), os.Stdin, os.Stdout, slog.New(slog.DiscardHandler)); err != nil {
+		if err := remote.Serve(context.Background(), os.Stdin, os.Stdout, slog.New(slog.DiscardHandler), nil); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -97,7 +97,7 @@ func TestWhatIsNoRequest(t *testing.T) {
 	g := NewWithT(t)
 	for _, in := range []string{"{", "{}"} {
 		var out bytes.Buffer
-		g.Expect(remote.Serve(t.Context(), strings.NewReader(in+"\n"), &out, nil)).NotTo(Succeed())
+		g.Expect(remote.Serve(t.Context(), strings.NewReader(in+"\n"), &out, nil, nil)).NotTo(Succeed())
 	}
-	g.Expect(remote.Serve(t.Context(), strings.NewReader(""), nil, nil)).To(Succeed())
+	g.Expect(remote.Serve(t.Context(), strings.NewReader(""), nil, nil, nil)).To(Succeed())
 }

@@ -17,11 +17,12 @@ import (
 const maxLine = 64 << 20
 
 // Serve creates a fleet from the first request and serves further requests until the
-// input or ctx ends. Then it closes the fleet.
-func Serve(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger) (err error) {
+// input or ctx ends. Then it closes the fleet. software, which may be nil, executes
+// bootstrap data.
+func Serve(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger, software fleet.Software) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s := &session{out: json.NewEncoder(out)}
+	s := &session{out: json.NewEncoder(out), log: log, software: software}
 	defer func() {
 		cancel()
 		s.running.Wait()
@@ -39,7 +40,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger) (
 		case err := <-ended:
 			return err
 		case line := <-lines:
-			if err := s.take(ctx, line, log); err != nil {
+			if err := s.take(ctx, line); err != nil {
 				return err
 			}
 		}
@@ -64,8 +65,10 @@ func read(ctx context.Context, in io.Reader, lines chan<- []byte) error {
 
 // session serves one fleet.
 type session struct {
-	fleet   *fleet.Fleet
-	running sync.WaitGroup
+	log      *slog.Logger
+	software fleet.Software
+	fleet    *fleet.Fleet
+	running  sync.WaitGroup
 
 	mu  sync.Mutex
 	out *json.Encoder
@@ -73,7 +76,7 @@ type session struct {
 
 // take serves a request in a goroutine of its own, so that a slow request doesn't delay
 // others.
-func (s *session) take(ctx context.Context, line []byte, log *slog.Logger) error {
+func (s *session) take(ctx context.Context, line []byte) error {
 	var q request
 	if err := json.Unmarshal(line, &q); err != nil {
 		return fmt.Errorf("reading a request: %w", err)
@@ -82,7 +85,7 @@ func (s *session) take(ctx context.Context, line []byte, log *slog.Logger) error
 		if s.fleet != nil {
 			return errors.New("there is a fleet already")
 		}
-		q.Settings.Log = log
+		q.Settings.Log, q.Settings.Software = s.log, s.software
 		made, err := fleet.New(*q.Settings)
 		if err != nil {
 			return s.answer(response{ID: q.ID, Error: err.Error()})

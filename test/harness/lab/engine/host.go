@@ -21,6 +21,8 @@ type Host struct {
 	Address string
 
 	engine *Engine
+	// network is the network that has the address.
+	network string
 }
 
 // File is a file to put on a host.
@@ -30,9 +32,12 @@ type File struct {
 	Content []byte
 }
 
-// Host returns a handle of a host. The host need not exist.
-func (e *Engine) Host(name, address string) *Host {
-	return &Host{Name: name, Address: address, engine: e}
+// Host returns a handle of a host in the lab's network. The host need not exist.
+func (e *Engine) Host(name, address string) *Host { return e.HostIn(e.Lab, name, address) }
+
+// HostIn is Host for a host in another network.
+func (e *Engine) HostIn(network, name, address string) *Host {
+	return &Host{Name: name, Address: address, engine: e, network: network}
 }
 
 // Container returns the name of the host's container.
@@ -48,7 +53,7 @@ func (h *Host) Create(ctx context.Context, image string, files ...File) error {
 	}
 	args := slices.Concat([]string{
 		"create", "--name", h.Container(), "--hostname", h.Name, "--label", Label + "=" + h.engine.Lab,
-		"--network", h.engine.Lab, "--ip", h.Address, "--restart", "unless-stopped", "--stop-signal", "SIGRTMIN+3",
+		"--network", h.network, "--ip", h.Address, "--restart", "unless-stopped", "--stop-signal", "SIGRTMIN+3",
 		"--log-opt", "max-size=5m", "--volume", "/var", "--tmpfs", "/run:exec", "--tmpfs", "/tmp:exec",
 	}, flags, []string{image})
 	// Docker completes a started request, so a cancelled one could create the host after Clean.
@@ -59,6 +64,23 @@ func (h *Host) Create(ctx context.Context, image string, files ...File) error {
 		return err
 	}
 	return h.Start(ctx)
+}
+
+// Join adds an interface in another network to the host, which makes it a router. It does
+// nothing if the host has one.
+func (h *Host) Join(ctx context.Context, network, address string) error {
+	format := `{{range $name, $_ := .NetworkSettings.Networks}}{{$name}} {{end}}`
+	joined, err := h.engine.Docker(ctx, "inspect", "--format", format, h.Container())
+	if err != nil {
+		return fmt.Errorf("looking at host %s: %w", h.Name, err)
+	}
+	if slices.Contains(strings.Fields(joined), network) {
+		return nil
+	}
+	if _, err := h.engine.Docker(ctx, "network", "connect", "--ip", address, network, h.Container()); err != nil {
+		return fmt.Errorf("connecting host %s to %s: %w", h.Name, network, err)
+	}
+	return nil
 }
 
 // Put writes files to the host's disk and creates folders as needed. The host may be off. Files
@@ -119,6 +141,14 @@ func (h *Host) Start(ctx context.Context) error {
 func (h *Host) Kill(ctx context.Context) error {
 	if _, err := h.engine.Docker(ctx, "kill", h.Container()); err != nil {
 		return fmt.Errorf("killing host %s: %w", h.Name, err)
+	}
+	return nil
+}
+
+// Remove removes the host with its disk. It does nothing if there is no such host.
+func (h *Host) Remove(ctx context.Context) error {
+	if _, err := h.engine.Docker(ctx, "rm", "--force", "--volumes", h.Container()); err != nil {
+		return fmt.Errorf("removing host %s: %w", h.Name, err)
 	}
 	return nil
 }

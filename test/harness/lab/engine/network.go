@@ -8,29 +8,30 @@ import (
 	"strings"
 )
 
-// CreateNetwork creates the lab's network if it is missing.
-func (e *Engine) CreateNetwork(ctx context.Context, subnet string) error {
-	out, err := e.Docker(ctx, "network", "ls", "--quiet", "--filter", "name=^"+e.Lab+"$")
+// CreateNetwork creates a network if it is missing. That of the lab has the lab's name.
+func (e *Engine) CreateNetwork(ctx context.Context, name, subnet string) error {
+	out, err := e.Docker(ctx, "network", "ls", "--quiet", "--filter", "name=^"+name+"$")
 	if err != nil {
 		return fmt.Errorf("listing networks: %w", err)
 	}
 	if out != "" {
 		return nil
 	}
-	_, err = e.Docker(ctx, "network", "create", "--label", Label+"="+e.Lab, "--subnet", subnet, e.Lab)
+	_, err = e.Docker(ctx, "network", "create", "--label", Label+"="+e.Lab, "--subnet", subnet, name)
 	if err != nil {
 		return fmt.Errorf("creating the network: %w", err)
 	}
 	return nil
 }
 
-// Hosts returns the hosts that exist, on or off, by name.
+// Hosts returns the hosts that exist, on or off, by name. A host in two networks, which is a
+// router, is none of them.
 func (e *Engine) Hosts(ctx context.Context) ([]*Host, error) {
 	ids, err := e.ids(ctx, "ps", "--all")
 	if err != nil || len(ids) == 0 {
 		return nil, err
 	}
-	format := `{{.Name}} {{with index .NetworkSettings.Networks "` + e.Lab + `"}}{{.IPAMConfig.IPv4Address}}{{end}}`
+	format := `{{.Name}}{{range .NetworkSettings.Networks}} {{with .IPAMConfig}}{{.IPv4Address}}{{end}}{{end}}`
 	out, err := e.Docker(ctx, append([]string{"inspect", "--format", format}, ids...)...)
 	if err != nil {
 		return nil, fmt.Errorf("looking at hosts: %w", err)

@@ -37,8 +37,10 @@ type Status struct {
 	PID        int    `json:"pid"`
 	Kubeconfig string `json:"kubeconfig"`
 	// Kubectl is the path of a kubectl with the right version.
-	Kubectl string         `json:"kubectl"`
-	Hosts   []fleet.Status `json:"hosts"`
+	Kubectl string `json:"kubectl"`
+	// Proxy is embedded.Cluster's.
+	Proxy string         `json:"proxy"`
+	Hosts []fleet.Status `json:"hosts"`
 }
 
 type response struct {

@@ -29,7 +29,9 @@ type Options struct {
 	// Program is the file of cmd/quickstart, Flags are its flags, and End is the command line that stops the simulation.
 	// Flags and End are shown to the user.
 	Program, Flags, End string
-	Screen              *Screen
+	// Tunnel makes the endpoint one of type Tunnel, and nothing but hosts can connect to API servers.
+	Tunnel bool
+	Screen *Screen
 }
 
 // demonstration is a running demonstration.
@@ -38,9 +40,9 @@ type demonstration struct {
 
 	simulation *simulation.Simulation
 	seen       snapshot
-	// lost is the Machine of the host that is powered off.
-	lost   string
-	timing timing
+	// first is the host of the first control plane. lost is the Machine of the host that is powered off.
+	first, lost string
+	timing      timing
 }
 
 // Up starts a simulation and shows how the endpoint of a cluster moves. If it returns nil, the simulation continues.
@@ -62,10 +64,14 @@ func Up(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	if s.simulation, err = simulation.Attach(status.Kubeconfig, o.Checkout); err != nil {
+	if s.simulation, err = simulation.Attach(status.Kubeconfig, o.Checkout, status.Proxy); err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{s.hosts, s.cluster, s.move, s.replace} {
+	lose := s.move
+	if o.Tunnel {
+		lose = s.carry
+	}
+	for _, step := range []func(context.Context) error{s.hosts, s.cluster, lose, s.replace} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -81,7 +87,7 @@ func Up(ctx context.Context, o Options) (err error) {
 func (s *demonstration) start(ctx context.Context) (Status, error) {
 	s.Screen.Say("Starting a management cluster of plain processes and %d virtual hosts", Hosts)
 	status, err := s.Folder.launch(ctx, s.Program, []string{
-		"serve", "--folder", s.Folder.Path, "--checkout", s.Checkout, "--manager", s.Manager,
+		"serve", "--folder", s.Folder.Path, "--checkout", s.Checkout, "--manager", s.Manager, fmt.Sprintf("--tunnel=%t", s.Tunnel),
 	}, func(line string) {
 		s.Screen.Print("          " + line)
 	})
@@ -140,7 +146,12 @@ func (s *demonstration) cluster(ctx context.Context) error {
 	demo := simulation.Cluster{Name: ClusterName, ControlPlanes: controlPlanes, Workers: workers, Change: shorten, Values: map[string]string{
 		"UNHEALTHY_SECONDS": fmt.Sprint(unhealthySeconds), "RECOVERY_SECONDS": fmt.Sprint(recoverySeconds), "MAX_UNHEALTHY_WORKERS": "100%",
 	}}
-	s.Screen.Say("Applying the default template, with a blank endpoint, and its health checks")
+	if s.Tunnel {
+		demo.Flavor, demo.Change = "tunnel", shortenRelease
+		s.Screen.Say("Applying the template of flavour tunnel, and health checks")
+	} else {
+		s.Screen.Say("Applying the default template, with a blank endpoint, and its health checks")
+	}
 	if err := errors.Join(s.simulation.Create(ctx, demo), s.simulation.CreateHealthChecks(ctx, demo)); err != nil {
 		return err
 	}
@@ -150,6 +161,7 @@ func (s *demonstration) cluster(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.first = s.seen.machines[0].host
 	const all = controlPlanes + workers
 	err = s.await(ctx, fmt.Sprintf("Waiting for %d control planes and %d workers", controlPlanes, workers), func(ctx context.Context) error {
 		return s.simulation.CheckRunning(ctx, ClusterName, all)
@@ -178,6 +190,22 @@ func (s *demonstration) move(ctx context.Context) error {
 	})
 	s.timing.step("The endpoint has moved", fmt.Sprintf(
 		"ElementalCluster's failover.afterSeconds (%d here, 300 by default); until the host counts as silent (15 s here, 180 by default)", failoverSeconds))
+	s.timing.moved = time.Since(s.timing.began)
+	return err
+}
+
+// carry powers off the host that carries connections to the API servers, and waits until another one does.
+func (s *demonstration) carry(ctx context.Context) error {
+	s.lost = s.seen.machineOn(s.first)
+	s.Screen.Say("Cutting the power of %s, whose tunnel carries all connections", s.first)
+	if err := s.Folder.Do(ctx, remote.PowerOff, s.first); err != nil {
+		return err
+	}
+	err := s.await(ctx, "Waiting for another host to carry them", func(ctx context.Context) error {
+		_, err := s.simulation.Nodes(ctx, ClusterName)
+		return err
+	})
+	s.timing.step("Another host carries the connections", "until the manager takes the dead host's tunnel for dead (10 s)")
 	s.timing.moved = time.Since(s.timing.began)
 	return err
 }
@@ -236,11 +264,16 @@ func (o Options) next(status Status) []string {
 		lines = append(lines, "  alias kubectl="+status.Kubectl)
 	}
 	demo := o.Folder.Path + "/" + ClusterName + ".kubeconfig"
+	through := ""
+	if o.Tunnel {
+		// It stands for the DNS of the management cluster.
+		through = "HTTPS_PROXY=" + status.Proxy + " "
+	}
 	return append(lines,
 		"  kubectl get elementalhosts,machines,clusters",
-		"  kubectl get elementalcluster "+ClusterName+" -o yaml  # where the endpoint is, and where it was",
+		"  kubectl get elementalcluster "+ClusterName+" -o yaml  # where the endpoint is, and where it was or which hosts carry it",
 		"  kubectl get secret "+ClusterName+"-kubeconfig -o jsonpath='{.data.value}' | base64 -d > "+demo,
-		"  kubectl --kubeconfig "+demo+" get nodes",
+		"  "+through+"kubectl --kubeconfig "+demo+" get nodes",
 		"  kubectl scale kubeadmcontrolplane "+ClusterName+"-control-plane --replicas 1",
 		"  "+o.Program+o.Flags+" view  # watch",
 		"  "+o.Program+o.Flags+" host PowerOn HOST  # the dead one is reset and offered again; there is PowerOff, Reboot, Crash, Cut and Join as well",

@@ -19,8 +19,8 @@ import (
 // Hosts is the number of virtual hosts: one more than the machines of the cluster, to replace a dead host.
 const Hosts = 6
 
-// Serve runs a simulation until ctx ends.
-func (f Folder) Serve(ctx context.Context, checkout, manager string, out io.Writer) (err error) {
+// Serve runs a simulation until ctx ends. With site, nothing but hosts can connect to API servers of workload clusters.
+func (f Folder) Serve(ctx context.Context, checkout, manager string, site bool, out io.Writer) (err error) {
 	release, err := f.lock()
 	if err != nil {
 		return err
@@ -28,7 +28,7 @@ func (f Folder) Serve(ctx context.Context, checkout, manager string, out io.Writ
 	defer func() { err = errors.Join(err, release()) }()
 	o := simulation.Options{Hosts: Hosts, Progress: out, AgentLog: filepath.Join(f.Path, "agents.log")}
 	o.Management.Checkout, o.Management.Manager, o.Management.Folder = checkout, manager, f.Management()
-	o.Management.ManagerArgs = connectionFlags()
+	o.Management.ManagerArgs, o.Workload.Site = connectionFlags(), site
 	o.Fleet.Folder, o.Fleet.BootTime = filepath.Join(f.Path, "hosts"), bootTime
 	w, err := simulation.Start(ctx, o)
 	if err != nil {
@@ -70,7 +70,7 @@ func nameHosts(ctx context.Context, admin client.Client) error {
 
 // execute runs a command.
 func execute(w *simulation.Simulation, what command) (Status, error) {
-	status := Status{PID: os.Getpid(), Kubeconfig: w.Management.Kubeconfig, Kubectl: w.Management.Program("kubectl")}
+	status := Status{PID: os.Getpid(), Kubeconfig: w.Management.Kubeconfig, Kubectl: w.Management.Program("kubectl"), Proxy: w.Management.Proxy}
 	hosts := w.Fleet.Hosts()
 	for _, h := range hosts {
 		status.Hosts = append(status.Hosts, h.Status())

@@ -29,14 +29,22 @@ func connectionFlags() []string {
 
 // shorten sets short timeouts in the objects of the default template.
 func shorten(object *unstructured.Unstructured) error {
-	var err error
-	switch object.GetKind() {
-	case "ElementalCluster":
-		err = unstructured.SetNestedField(object.Object, int64(failoverSeconds), "spec", "controlPlaneEndpointPolicy", "host", "failover", "afterSeconds")
-	case "ElementalMachineTemplate":
-		err = unstructured.SetNestedField(object.Object, int64(releaseSeconds), "spec", "template", "spec", "release", "disconnectedTimeoutSeconds")
+	if object.GetKind() != "ElementalCluster" {
+		return shortenRelease(object)
 	}
-	if err != nil {
+	return set(object, failoverSeconds, "spec", "controlPlaneEndpointPolicy", "host", "failover", "afterSeconds")
+}
+
+// shortenRelease is shorten for a template whose endpoint does not move.
+func shortenRelease(object *unstructured.Unstructured) error {
+	if object.GetKind() != "ElementalMachineTemplate" {
+		return nil
+	}
+	return set(object, releaseSeconds, "spec", "template", "spec", "release", "disconnectedTimeoutSeconds")
+}
+
+func set(object *unstructured.Unstructured, seconds int64, field ...string) error {
+	if err := unstructured.SetNestedField(object.Object, seconds, field...); err != nil {
 		return fmt.Errorf("shortening the times of %s %s: %w", object.GetKind(), object.GetName(), err)
 	}
 	return nil

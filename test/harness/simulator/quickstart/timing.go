@@ -11,7 +11,7 @@ type timing struct {
 	steps []step
 	// last is the end of the last step.
 	last time.Time
-	// moved is the time from the start until the endpoint had moved.
+	// moved is the time from the start until the endpoint had moved, or led through another host.
 	moved time.Duration
 }
 

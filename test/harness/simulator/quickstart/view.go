@@ -13,7 +13,7 @@ func View(ctx context.Context, f Folder, screen *Screen) error {
 	if err != nil {
 		return err
 	}
-	w, err := simulation.Attach(status.Kubeconfig, "")
+	w, err := simulation.Attach(status.Kubeconfig, "", status.Proxy)
 	if err != nil {
 		return err
 	}

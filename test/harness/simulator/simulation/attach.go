@@ -8,8 +8,8 @@ import (
 )
 
 // Attach returns a Simulation for one that another process runs. Only Admin is set: Management, Clusters and Fleet
-// are nil. checkout is the root folder of this repository.
-func Attach(kubeconfig, checkout string) (*Simulation, error) {
+// are nil. checkout is the root folder of this repository, and proxy the URL of embedded.Cluster's Proxy there.
+func Attach(kubeconfig, checkout, proxy string) (*Simulation, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", kubeconfig, err)
@@ -23,5 +23,5 @@ func Attach(kubeconfig, checkout string) (*Simulation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	return &Simulation{Admin: admin, checkout: checkout}, nil
+	return &Simulation{Admin: admin, checkout: checkout, namesProxy: proxy}, nil
 }

@@ -29,6 +29,8 @@ const (
 type Cluster struct {
 	Name                   string
 	ControlPlanes, Workers int
+	// Flavor is the flavour of the template, such as "tunnel"; blank means the default template.
+	Flavor string
 	// Version is the version of Kubernetes; blank means DefaultVersion.
 	Version string
 	// Values are additional variables of the template.
@@ -37,8 +39,11 @@ type Cluster struct {
 	Change func(*unstructured.Unstructured) error
 }
 
-// Create creates a cluster from the default template, as a user does. It does not wait for the cluster.
+// Create creates a cluster from a template, as a user does. It does not wait for the cluster.
 func (s *Simulation) Create(ctx context.Context, c Cluster) error {
+	if c.Flavor != "" {
+		return s.apply(ctx, "cluster-template-"+c.Flavor+".yaml", c)
+	}
 	return s.apply(ctx, "cluster-template.yaml", c)
 }
 

@@ -62,7 +62,9 @@ type Simulation struct {
 	Admin client.Client
 
 	checkout string
-	log      *os.File
+	// namesProxy is embedded.Cluster's Proxy.
+	namesProxy string
+	log        *os.File
 }
 
 // Start starts all parts; the hosts are powered off. After an error nothing is left running. ctx bounds the start,
@@ -87,6 +89,7 @@ func Start(ctx context.Context, o Options) (_ *Simulation, err error) {
 	if s.Management, err = embedded.Start(ctx, o.Management); err != nil {
 		return nil, err
 	}
+	s.namesProxy = s.Management.Proxy
 	if s.Admin, err = newClient(s.Management); err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/fleet"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/simulator/simulation"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/simulator/workload"
 )
 
 const (
@@ -42,25 +43,32 @@ type scenario struct {
 
 const name = "scenario"
 
-// Real controllers and real agents create, scale and repair a cluster, then delete it.
-func TestClusterLifecycle(t *testing.T) {
+// newScenario starts a simulation that ends with the test.
+func newScenario(t *testing.T, workloads workload.Options) *scenario {
+	t.Helper()
 	ctrl.SetLogger(logr.Discard())
 	g := NewWithT(t)
 	folder := t.TempDir()
 	if kept := os.Getenv("ARTIFACTS"); kept != "" {
-		folder = kept
+		folder = filepath.Join(kept, t.Name())
+		g.Expect(os.MkdirAll(folder, 0o700)).To(Succeed())
 	}
-	o := simulation.Options{Hosts: hosts, Progress: os.Stderr, AgentLog: filepath.Join(folder, "agents.log")}
+	o := simulation.Options{Hosts: hosts, Workload: workloads, Progress: os.Stderr, AgentLog: filepath.Join(folder, "agents.log")}
 	o.Management.Folder = filepath.Join(folder, "management")
 	o.Management.ManagerArgs = []string{"--agent-ping-interval=5s", "--agent-ping-timeout=5s", "--agent-disconnect-grace=5s"}
 	sim, err := simulation.Start(t.Context(), o)
 	g.Expect(err).NotTo(HaveOccurred())
-	defer func() { g.Expect(sim.Close()).To(Succeed()) }()
+	t.Cleanup(func() { g.Expect(sim.Close()).To(Succeed()) })
 	s := &scenario{WithT: g, Simulation: sim, t: t}
 	s.SetDefaultEventuallyTimeout(soon)
 	s.SetDefaultEventuallyPollingInterval(often)
+	return s
+}
 
-	s.begin()
+// Real controllers and real agents create, scale and repair a cluster, then delete it.
+func TestClusterLifecycle(t *testing.T) {
+	s := newScenario(t, workload.Options{})
+	s.begin(simulation.Cluster{Name: name, ControlPlanes: 1, Change: fast})
 	s.grow()
 	dead := s.lose()
 	s.recover(dead)
@@ -81,13 +89,13 @@ func (s *scenario) eventually(check func(context.Context) error) {
 	s.Eventually(func() error { return check(s.t.Context()) }).Should(Succeed())
 }
 
-func (s *scenario) begin() {
+func (s *scenario) begin(cluster simulation.Cluster) {
 	s.step("6 hosts enrolled and free", func() {
 		s.Expect(s.Fleet.PowerOn(s.t.Context(), 0)).To(Succeed())
 		s.eventually(func(ctx context.Context) error { return s.CheckFreeHosts(ctx, hosts) })
 	})
 	s.step("1 control plane: KubeadmControlPlane ready, cluster available", func() {
-		s.Expect(s.Create(s.t.Context(), simulation.Cluster{Name: name, ControlPlanes: 1, Change: fast})).To(Succeed())
+		s.Expect(s.Create(s.t.Context(), cluster)).To(Succeed())
 		s.eventually(func(ctx context.Context) error { return s.CheckRunning(ctx, name, 1) })
 		s.Eventually(func() *int32 { return s.controlPlane().Status.ReadyReplicas }).Should(HaveValue(BeEquivalentTo(1)))
 	})
@@ -162,12 +170,17 @@ func (s *scenario) movedFrom(former clusterv1.APIEndpoint) {
 	}).ShouldNot(Equal(former))
 }
 
-// lose takes the power from the host that the endpoint is.
-func (s *scenario) lose() *fleet.Host {
+func (s *scenario) createHealthChecks() {
 	s.t.Helper()
 	s.Expect(s.CreateHealthChecks(s.t.Context(), simulation.Cluster{Name: name, Values: map[string]string{
 		"UNHEALTHY_SECONDS": "10", "RECOVERY_SECONDS": "10", "MAX_UNHEALTHY_WORKERS": "100%",
 	}})).To(Succeed())
+}
+
+// lose takes the power from the host that the endpoint is.
+func (s *scenario) lose() *fleet.Host {
+	s.t.Helper()
+	s.createHealthChecks()
 	former, dead := s.endpoint()
 	s.Expect(dead).NotTo(BeNil(), former)
 	machine := s.machineOf(dead)
@@ -210,8 +223,13 @@ func (s *scenario) shrink() {
 		s.eventually(func(ctx context.Context) error { return s.CheckRunning(ctx, name, 3) })
 		s.eventually(func(ctx context.Context) error { return s.CheckFreeHosts(ctx, 3) })
 	})
-	probe := meta.FindStatusCondition(s.cluster().Status.Conditions, clusterv1.ClusterRemoteConnectionProbeCondition)
-	s.Expect(probe).To(HaveField("Status", BeEquivalentTo("True")))
+	s.Expect(s.isProbed()).To(BeTrue())
+}
+
+// isProbed reports whether Cluster API reaches the API server.
+func (s *scenario) isProbed() bool {
+	s.t.Helper()
+	return meta.IsStatusConditionTrue(s.cluster().Status.Conditions, clusterv1.ClusterRemoteConnectionProbeCondition)
 }
 
 func (s *scenario) cluster() *clusterv1.Cluster {

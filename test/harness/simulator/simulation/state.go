@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
 	"slices"
 	"time"
 
@@ -70,6 +73,15 @@ func (s *Simulation) CheckRunning(ctx context.Context, cluster string, machines 
 	return nil
 }
 
+// proxy returns the proxy for requests to workload clusters. As with programs that have HTTPS_PROXY, addresses of this machine
+// need none.
+func (s *Simulation) proxy(r *http.Request) (*url.URL, error) {
+	if _, err := netip.ParseAddr(r.URL.Hostname()); err == nil || s.namesProxy == "" {
+		return nil, nil
+	}
+	return url.Parse(s.namesProxy)
+}
+
 // Nodes returns the Nodes of a workload cluster. It uses Cluster API's kubeconfig, and thus the endpoint.
 func (s *Simulation) Nodes(ctx context.Context, cluster string) ([]corev1.Node, error) {
 	secret := &corev1.Secret{}
@@ -80,7 +92,7 @@ func (s *Simulation) Nodes(ctx context.Context, cluster string) ([]corev1.Node, 
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig of cluster %s: %w", cluster, err)
 	}
-	config.Timeout = workloadTimeout
+	config.Timeout, config.Proxy = workloadTimeout, s.proxy
 	c, err := client.New(config, client.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to cluster %s: %w", cluster, err)

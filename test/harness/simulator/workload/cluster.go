@@ -99,7 +99,7 @@ func (c *cluster) addMember(ctx context.Context, h *host, etcdCluster string, no
 			return fmt.Errorf("making Pod %s: %w", pod.Name, err)
 		}
 	}
-	c.members.add(node, member{api: h.local.api, etcd: h.local.etcd, up: true})
+	c.members.add(node, member{api: h.local.api, etcd: h.local.etcd, forwarded: h.local.api, up: true})
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,6 +32,9 @@ type Options struct {
 	NodeGrace time.Duration
 	// JoinTimeout is how long a join tries to find its cluster; 0 means 5 minutes, kubeadm's.
 	JoinTimeout time.Duration
+	// Site makes API servers admit the hosts of the simulation alone, as at a site behind NAT: everybody else's connections
+	// are reset. Strangers returns them.
+	Site bool
 	// Log gets the logs of the in-memory servers; the zero value drops them.
 	Log logr.Logger
 }
@@ -59,6 +63,9 @@ type Clusters struct {
 	clusters map[string]*cluster
 	// addresses has the object group that is served at each address.
 	addresses map[netip.Addr]string
+	// site has the addresses of all hosts that ever got bootstrap data.
+	site      map[netip.Addr]bool
+	strangers []netip.Addr
 	made      int
 	closed    bool
 }
@@ -88,7 +95,7 @@ func New(ctx context.Context, o Options) (*Clusters, error) {
 			return nil, fmt.Errorf("making a scheme: %w", err)
 		}
 	}
-	c := &Clusters{o: o, manager: inmemory.NewManager(scheme), hosts: map[string]*host{}, clusters: map[string]*cluster{}, addresses: map[netip.Addr]string{}}
+	c := &Clusters{o: o, manager: inmemory.NewManager(scheme), hosts: map[string]*host{}, clusters: map[string]*cluster{}, addresses: map[netip.Addr]string{}, site: map[netip.Addr]bool{}}
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	c.life, c.end = life, end
 	if err := c.manager.Start(ctrl.LoggerInto(life, o.Log)); err != nil {
@@ -143,6 +150,23 @@ func (c *Clusters) group(at string) (string, error) {
 		return "", fmt.Errorf("looking for the cluster at %s: no cluster has this address", at)
 	}
 	return group, nil
+}
+
+// Strangers returns the addresses of others than hosts whose connections API servers have reset, see Options.Site.
+func (c *Clusters) Strangers() []netip.Addr {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.strangers)
+}
+
+// fromSite reports whether a connection to an API server comes from a host, and records those that don't.
+func (c *Clusters) fromSite(address netip.Addr) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.site[address] {
+		c.strangers = append(c.strangers, address)
+	}
+	return c.site[address]
 }
 
 // Halt stops everything on a host immediately.

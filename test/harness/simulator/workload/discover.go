@@ -27,7 +27,9 @@ const (
 	retryEvery = 5 * time.Second
 	// requestTimeout bounds a request of a join; maxAnswer bounds its response body in bytes.
 	requestTimeout = 10 * time.Second
-	maxAnswer      = 4 << 20
+	// readyTimeout bounds a kubelet's look at the endpoint. On the loopback nothing takes that long.
+	readyTimeout = 2 * time.Second
+	maxAnswer    = 4 << 20
 )
 
 const configPath = "/api/v1/namespaces/kube-system/configmaps/" + objects.ConfigName
@@ -129,15 +131,34 @@ func (h *host) get(ctx context.Context, url, token string, settings *tls.Config,
 	return nil
 }
 
-// dial connects from the host's address. It fails while the host has no power or network.
+// dial connects from the host's address, to a loopback address or to a name that the host has an address for. It fails while
+// the host has no power or network.
 func (h *host) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if to, _ := h.desired(); !to.network || !to.power {
 		return nil, errors.New("the host has no network")
 	}
-	target, err := netip.ParseAddrPort(address)
-	if err != nil || !target.Addr().IsLoopback() {
+	if target, err := netip.ParseAddrPort(address); err == nil && !target.Addr().IsLoopback() {
 		return nil, fmt.Errorf("connecting to %s: %w", address, errForeign)
 	}
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: h.machine.Address.AsSlice()}}
-	return dialer.DialContext(ctx, network, address)
+	return h.machine.Dial(ctx, network, address)
+}
+
+// isServed reports whether an API server answers a host's program at the name of an endpoint.
+func (h *host) isServed(ctx context.Context, endpoint string, roots *x509.CertPool) bool {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	transport := &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true, DialContext: h.dial,
+	}
+	defer transport.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+endpoint+"/readyz", http.NoBody)
+	if err != nil {
+		return false
+	}
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		return false
+	}
+	_ = response.Body.Close()
+	return response.StatusCode == http.StatusOK
 }

@@ -8,7 +8,8 @@
 //
 // Joins go over the network, through the endpoint of the cluster. A host without power or network serves no requests. The
 // cluster works while a majority of its etcd members runs, otherwise its API servers fail. A Node becomes Unknown when
-// its kubelet does not reach an API server at the address in its kubeconfig. The etcd leader is always a running member.
+// its kubelet does not reach an API server at the address in its kubeconfig, or at the name, which leads through the host's own
+// forwarder. With Options.Site API servers are at a site behind NAT. The etcd leader is always a running member.
 //
 // Not simulated are commands of the bootstrap data other than kubeadm, Pod networks, scheduling, authorization (but
 // clients are authenticated by certificate or bootstrap token), admission, and features that Cluster API's in-memory

@@ -44,6 +44,8 @@ type local struct {
 	apiTLS, etcdTLS *tls.Config
 	// servers are set while the host runs.
 	servers []*serving.Server
+	// forwarded is where the port of the API server's Pod is forwarded to, which the host itself does, so that nobody is outside.
+	forwarded netip.AddrPort
 }
 
 // desiredState is the desired state of a host.
@@ -91,8 +93,8 @@ func (h *host) apply() error {
 	if h.local == nil {
 		return err
 	}
-	h.local.admit(h.machine.Address, to)
-	c.members.set(h.kubelet.Name, h.running && to.network)
+	h.local.admit(h.machine.Address, to, h.all.outside())
+	c.members.set(h.kubelet.Name, h.running && to.network, h.local.forwarded)
 	return err
 }
 
@@ -101,16 +103,25 @@ func (l *local) start(c *cluster) error {
 	if l == nil {
 		return nil
 	}
-	etcd, err := serving.Start(l.etcd, l.etcdTLS, c.serveEtcd(l.etcd))
+	etcd, err := serving.Start(l.etcd, l.etcdTLS, nil, c.serveEtcd(l.etcd))
 	if err != nil {
 		return fmt.Errorf("starting etcd: %w", err)
 	}
-	api, err := serving.Start(l.api, l.apiTLS, c.serveAPI(l.api))
+	api, err := serving.Start(l.api, l.apiTLS, c.all.outside(), c.serveAPI(l.api))
 	if err != nil {
 		etcd.Close()
 		return fmt.Errorf("starting the API server: %w", err)
 	}
-	l.servers = []*serving.Server{api, etcd}
+	l.servers, l.forwarded = []*serving.Server{api, etcd}, l.api
+	if !c.all.o.Site {
+		return nil
+	}
+	forwarded, err := serving.Start(netip.AddrPortFrom(l.api.Addr(), 0), l.apiTLS, nil, c.serveAPI(l.api))
+	if err != nil {
+		l.stop()
+		return fmt.Errorf("forwarding the port of the API server: %w", err)
+	}
+	l.servers, l.forwarded = append(l.servers, forwarded), forwarded.Address()
 	return nil
 }
 
@@ -124,17 +135,29 @@ func (l *local) stop() {
 	l.servers = nil
 }
 
+// outside returns who may connect to API servers of hosts that have a network; nil means everybody. This process forwards ports
+// of Pods in place of the hosts, so etcd admits everybody.
+func (c *Clusters) outside() func(netip.Addr) bool {
+	if c.o.Site {
+		return c.fromSite
+	}
+	return nil
+}
+
 // admit limits connections: only the host itself reaches a disconnected host or a refused port.
-func (l *local) admit(own netip.Addr, to desiredState) {
+func (l *local) admit(own netip.Addr, to desiredState, toAPI func(netip.Addr) bool) {
 	itself := func(from netip.Addr) bool { return from == own }
 	for i, at := range []netip.AddrPort{l.api, l.etcd} {
 		if i >= len(l.servers) {
 			return
 		}
-		if to.network && to.refused != at {
-			l.servers[i].Admit(nil)
-		} else {
+		switch {
+		case !to.network || to.refused == at:
 			l.servers[i].Admit(itself)
+		case at == l.api:
+			l.servers[i].Admit(toAPI)
+		default:
+			l.servers[i].Admit(nil)
 		}
 	}
 }

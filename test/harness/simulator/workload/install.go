@@ -60,6 +60,7 @@ func (c *Clusters) adopt(h *host) error {
 		return errors.New("the host is a node already: it has to be reset first")
 	}
 	c.hosts[h.machine.Name] = h
+	c.site[h.machine.Address] = true
 	return nil
 }
 

@@ -78,9 +78,13 @@ func (c *cluster) reaches(h *host) bool {
 	if h.local != nil {
 		return c.members.work(h.local.api.Addr())
 	}
-	at, ok := h.server()
+	endpoint, ok := h.server()
 	if !ok {
 		return false
+	}
+	at, err := netip.ParseAddrPort(endpoint)
+	if err != nil {
+		return h.isServed(c.all.life, endpoint, c.authority.Pool())
 	}
 	for _, other := range c.hosts {
 		if other.local == nil || other.local.api != at || !other.running {
@@ -92,22 +96,22 @@ func (c *cluster) reaches(h *host) bool {
 	return false
 }
 
-// server returns the API server in the kubelet's kubeconfig, which the agent may have changed.
-func (h *host) server() (at netip.AddrPort, ok bool) {
+// server returns host and port of the API server in the kubelet's kubeconfig, which the agent may have changed. The host is an
+// address, or the name of an endpoint that the host serves itself.
+func (h *host) server() (endpoint string, ok bool) {
 	text, err := os.ReadFile(filepath.Join(h.machine.Root, kubeletConf))
 	if err != nil {
-		return at, false
+		return "", false
 	}
 	server, err := certs.Server(text)
 	if err != nil {
-		return at, false
+		return "", false
 	}
 	u, err := url.Parse(server)
 	if err != nil {
-		return at, false
+		return "", false
 	}
-	at, err = netip.ParseAddrPort(u.Host)
-	return at, err == nil
+	return u.Host, true
 }
 
 // setReadiness sets the Ready conditions of a host's Node and Pods. It does not create a deleted

@@ -17,6 +17,8 @@ type members struct {
 // member is an etcd member and the API server that depends on it.
 type member struct {
 	api, etcd netip.AddrPort
+	// forwarded is where the port of the API server's Pod is forwarded to.
+	forwarded netip.AddrPort
 	// up means that it runs and that the others reach it.
 	up bool
 }
@@ -31,11 +33,11 @@ func (m *members) add(node string, one member) {
 }
 
 // set does nothing for a member that was removed.
-func (m *members) set(node string, up bool) {
+func (m *members) set(node string, up bool, forwarded netip.AddrPort) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if one, ok := m.of[node]; ok {
-		one.up = up
+		one.up, one.forwarded = up, forwarded
 		m.of[node] = one
 	}
 }
@@ -91,7 +93,7 @@ func (m *members) target(pod string) (netip.AddrPort, bool) {
 		case objects.PodName(objects.Etcd, node):
 			return one.etcd, true
 		case objects.PodName(objects.APIServer, node):
-			return one.api, true
+			return one.forwarded, true
 		}
 	}
 	return netip.AddrPort{}, false

@@ -88,7 +88,7 @@ func (r *rig) machine() fleet.Machine {
 	r.net = r.net.Next()
 	r.made++
 	name := fmt.Sprintf("host-%d", r.made)
-	return fleet.Machine{Name: name, Hostname: name, Address: r.net, Root: r.t.TempDir()}
+	return fleet.Machine{Name: name, Hostname: name, Address: r.net, Root: r.t.TempDir(), Dial: dialer(r.net).DialContext}
 }
 
 // authority is a CA with an RSA key, as the control-plane provider creates them. Creating one
@@ -125,12 +125,19 @@ type cluster struct {
 	endpoint   netip.AddrPort
 }
 
-// cluster creates a cluster of one host.
+// cluster creates a cluster of one host, which others can join.
 func (r *rig) cluster(first fleet.Machine, number int) *cluster {
+	r.t.Helper()
+	c := r.initialize(first, number)
+	c.allow(token, time.Now().Add(time.Hour))
+	return c
+}
+
+// initialize creates a cluster of one host without a request to it.
+func (r *rig) initialize(first fleet.Machine, number int) *cluster {
 	r.t.Helper()
 	c := &cluster{rig: r, ca: authorities()[number], etcdCA: authorities()[2], endpoint: netip.AddrPortFrom(first.Address, 6443)}
 	r.Expect(c.bootstrap(first, c.initData(first))).To(Succeed())
-	c.allow(token, time.Now().Add(time.Hour))
 	return c
 }
 

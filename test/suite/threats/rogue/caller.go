@@ -37,6 +37,8 @@ type caller struct {
 	http  *http.Client
 	// from is the address of its connections; nil for any.
 	from net.IP
+	// further are capabilities that it enrols with besides those of operations.
+	further []string
 }
 
 // newCaller returns a caller with a new key that calls from an address. change may change its certificate.
@@ -45,6 +47,11 @@ func (r *rogue) newCaller(from net.IP, change ...func(*x509.Certificate)) (*call
 	if err != nil {
 		return nil, fmt.Errorf("making a key: %w", err)
 	}
+	return r.callerWith(key, from, change...)
+}
+
+// callerWith returns a caller with a key.
+func (r *rogue) callerWith(key *ecdsa.PrivateKey, from net.IP, change ...func(*x509.Certificate)) (*caller, error) {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "rogue"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 	}
@@ -179,12 +186,17 @@ func (c *caller) call(ctx context.Context, q request) answer {
 	return answer{status: response.StatusCode, header: response.Header, body: body, err: err}
 }
 
-// insist is call that repeats a request while the manager wants it later, so that the answer is one to the request itself.
+// insist is call that repeats a request while its rate is refused, so that the answer is one to the request itself.
 func (c *caller) insist(ctx context.Context, q request) answer {
+	return c.repeat(ctx, q, http.StatusTooManyRequests)
+}
+
+// repeat is call that repeats a request while it is answered with a status, when the manager wants it.
+func (c *caller) repeat(ctx context.Context, q request, while int) answer {
 	const times = 10
 	for range times {
 		got := c.call(ctx, q)
-		if got.status != http.StatusTooManyRequests || !pause(ctx, got.retryAfter()) {
+		if got.status != while || !pause(ctx, got.retryAfter()) {
 			return got
 		}
 	}

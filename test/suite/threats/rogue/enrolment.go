@@ -9,12 +9,15 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 )
 
 const (
 	// strangers is how many keys without a token try to enrol.
 	strangers = 1000
+	// insistent is how many of them try again while the manager takes no more strangers.
+	insistent = 60
 	// reuses is how many keys use a token that is valid once.
 	reuses = 50
 	// atOnce is how many requests are sent at a time.
@@ -30,7 +33,7 @@ func (c *caller) modest(boot string) map[string]any {
 	return map[string]any{
 		"hello": map[string]any{
 			"protocol": 1, "agentVersion": "v9.9.9", "bootID": boot,
-			"capabilities": c.rogue.document.Components.Schemas["OperationReport"].Properties["type"].Enum,
+			"capabilities": slices.Concat(c.rogue.document.Components.Schemas["OperationReport"].Properties["type"].Enum, c.further),
 		},
 		"inventory": map[string]any{}, "addresses": addresses, "cleanliness": map[string]any{"clean": true},
 	}
@@ -74,14 +77,19 @@ func (r *rogue) join(ctx context.Context, t *tally) error {
 	if r.main, err = r.newCaller(source(0)); err != nil {
 		return err
 	}
-	if name := t.enrolled(r.main.call(ctx, request{operation: "enrol", token: r.Token, body: r.main.modest(mainBoot)})); name == "" {
+	return r.main.join(ctx, t, mainBoot)
+}
+
+// join enrols a host and runs the bootstrap of the machine that gets it.
+func (c *caller) join(ctx context.Context, t *tally, boot string) error {
+	if name := t.enrolled(c.call(ctx, request{operation: "enrol", token: c.rogue.Token, body: c.modest(boot)})); name == "" {
 		return fmt.Errorf("the token enrols nobody: %v", t.answers)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	revision := ""
 	for {
-		got := t.add(r.main.poll(ctx, revision, mainBoot))
+		got := t.add(c.poll(ctx, revision, boot))
 		var plan struct {
 			Revision  string
 			Operation *struct{ Type, ID string }
@@ -90,8 +98,8 @@ func (r *rogue) join(ctx context.Context, t *tally) error {
 			revision = plan.Revision
 		}
 		if plan.Operation != nil && plan.Operation.Type == "Bootstrap" {
-			t.add(r.main.call(ctx, request{operation: "bootstrap", query: url.Values{"operation": {plan.Operation.ID}}}))
-			t.add(r.main.report(ctx, map[string]any{"operations": []any{
+			t.add(c.call(ctx, request{operation: "bootstrap", query: url.Values{"operation": {plan.Operation.ID}}}))
+			t.add(c.report(ctx, map[string]any{"operations": []any{
 				map[string]any{"type": "Bootstrap", "id": plan.Operation.ID, "state": "Succeeded"},
 			}}))
 			return nil
@@ -130,7 +138,12 @@ func (r *rogue) enrolStrangers(ctx context.Context, t *tally, body func(*caller)
 			return err
 		}
 		defer c.hangUp()
-		t.enrolled(c.call(ctx, request{operation: "enrol", body: body(c)}))
+		enrolment := request{operation: "enrol", body: body(c)}
+		if i < strangers-insistent {
+			t.enrolled(c.call(ctx, enrolment))
+		} else {
+			t.enrolled(c.repeat(ctx, enrolment, http.StatusServiceUnavailable))
+		}
 		return nil
 	})
 }
@@ -180,7 +193,7 @@ func (r *rogue) forgeLines(ctx context.Context, t *tally) error {
 		}
 		body := c.modest(forgery)
 		body["previous"] = map[string]any{"hostID": "x" + forgery, "namespace": namespace, "name": "x" + forgery}
-		t.enrolled(c.call(ctx, request{operation: "enrol", token: url.QueryEscape(forgery), body: body}))
+		t.enrolled(c.repeat(ctx, request{operation: "enrol", token: url.QueryEscape(forgery), body: body}, http.StatusServiceUnavailable))
 		c.hangUp()
 	}
 	t.add(r.main.report(ctx, map[string]any{

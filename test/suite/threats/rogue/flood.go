@@ -78,6 +78,9 @@ func (r *rogue) writer(ctx context.Context, t *tally, c *caller, token string, d
 			pause(ctx, away)
 		}
 	})
+	if token != "" {
+		group.Go(func() { askForTunnels(ctx, t, c) })
+	}
 	for beat := 0; ctx.Err() == nil; beat++ {
 		body, err := r.heavy(disks)
 		if err != nil {
@@ -86,6 +89,23 @@ func (r *rogue) writer(ctx context.Context, t *tally, c *caller, token string, d
 		// Each report makes Events.
 		body["cleanliness"] = map[string]any{"clean": beat%2 == 0, "leftovers": []string{"<<<<"}}
 		if t.add(c.report(ctx, body)).status != http.StatusNoContent {
+			pause(ctx, pace)
+		}
+	}
+}
+
+// askForTunnels asks for tunnels, which the host should not have, as fast as the manager answers, until ctx ends.
+func askForTunnels(ctx context.Context, t *tally, c *caller) {
+	text, err := (&tunnels{rogue: c.rogue}).upgrade("boot")
+	if err != nil {
+		return
+	}
+	for ctx.Err() == nil {
+		conn, got := c.ask(ctx, text)
+		if conn != nil {
+			_ = conn.Close()
+		}
+		if t.add(got).status != http.StatusForbidden {
 			pause(ctx, pace)
 		}
 	}

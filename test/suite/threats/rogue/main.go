@@ -22,6 +22,8 @@ type assignment struct {
 	SingleToken string `json:"singleToken,omitempty"`
 	// Address is the address that the rogue's main host reports.
 	Address string `json:"address,omitempty"`
+	// FencedKey is the private key (SEC 1) of a host of the rogue's that its administrator has fenced.
+	FencedKey []byte `json:"fencedKey,omitempty"`
 	// Victim is another tenant's host.
 	Victim victim `json:"victim,omitzero"`
 	// Secrets are texts that only answers to others may have.

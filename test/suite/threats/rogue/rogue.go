@@ -141,7 +141,7 @@ type attempt struct {
 func (r *rogue) attempts(ctx context.Context, out io.Writer) error {
 	lines := json.NewEncoder(out)
 	for _, a := range slices.Concat(r.enrolmentAttempts(), identities{r}.attempts(), requests{r}.attempts(), r.endpointAttempts(), r.storageAttempts(),
-		r.connectionAttempts()) {
+		r.connectionAttempts(), (&tunnels{rogue: r}).attempts()) {
 		t := &tally{answers: map[string]int{}, hosts: map[string]bool{}}
 		start := time.Now()
 		if err := a.run(ctx, t); err != nil {

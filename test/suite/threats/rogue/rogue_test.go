@@ -23,6 +23,7 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/figures/measure"
 )
 
 const (
@@ -31,6 +32,9 @@ const (
 	// eventBurst and eventInterval bound the Events of a host that are objects of their own; eventReasons is the number of
 	// further Events, one for each reason.
 	eventBurst, eventInterval, eventReasons = 30, 20 * time.Second, 10
+	// maxStreams bounds the streams of a tunnel, maxGrowth the memory of the manager for one hostile tunnel and for all else
+	// that the rogue leaves.
+	maxStreams, maxGrowth = 128, 512 << 20
 )
 
 // result is what the program prints of an attempt.
@@ -81,10 +85,24 @@ func TestRogue(t *testing.T) {
 	})
 	w.Expect(w.bootstrapped(tenant, "virtual").Name).To(Equal(second.name))
 
+	ofTypeTunnel := func(p *infrav1.ControlPlaneEndpointPolicy) { p.Type = infrav1.EndpointTypeTunnel }
+	third := w.enrolWithTunnel(tenantToken, "192.0.2.13", w.apiServer())
+	w.addCluster(tenant, "hidden", ofTypeTunnel)
+	w.Expect(w.bootstrapped(tenant, "hidden").Name).To(Equal(third.name))
+	w.Eventually(func() error { return w.visit(t.Context(), nil, endpointName(tenant, "hidden")) }).Should(Succeed())
+
 	token := w.registration(hostile, "edge", func(*infrav1.ElementalRegistrationSpec) {})
+	fenced := w.register(token, "198.51.100.9")
+	host := w.host(hostile, fenced.name)
+	host.Spec.Fence = &infrav1.HostFence{Reason: "stolen"}
+	w.Expect(w.admin.Update(t.Context(), host)).To(Succeed())
+	fencedKey, err := x509.MarshalECPrivateKey(fenced.private)
+	w.Expect(err).NotTo(HaveOccurred())
 	manual := w.registration(hostile, "manual", func(s *infrav1.ElementalRegistrationSpec) { s.Approval = infrav1.ApprovalManual })
 	single := w.registration(hostile, "single", func(s *infrav1.ElementalRegistrationSpec) { s.Token.MaxUses = 1 })
 	w.addCluster(hostile, "theirs", func(p *infrav1.ControlPlaneEndpointPolicy) { p.Host = &infrav1.EndpointHostPolicy{} })
+	w.addCluster(hostile, "behind", ofTypeTunnel)
+	w.addMachine(hostile, "behind", "behind-worker", nil)
 	// The rogue's tenant helps: its registrations compete for the serving certificate.
 	for i := range 100 {
 		r := &infrav1.ElementalRegistration{ObjectMeta: metav1.ObjectMeta{Namespace: hostile, Name: fmt.Sprintf("a%d", i)}}
@@ -95,11 +113,16 @@ func TestRogue(t *testing.T) {
 		s.Endpoint.URL, s.MaxPendingHosts = "https://tenant.example", maxPending
 	})
 
-	before, plans := w.settled(), []protocol.Plan{w.plan(first), w.plan(second)}
+	before, plans := w.settled(), []protocol.Plan{w.plan(first), w.plan(second), w.plan(third)}
+	manager := measure.Process(w.cluster.Managers()[0].PID())
+	memory, err := manager.Memory()
+	w.Expect(err).NotTo(HaveOccurred())
+	visitor := w.visitAgain(endpointName(tenant, "hidden"))
+	tried, leave := w.intrude(endpointName(hostile, "behind"))
 	victim := w.host(tenant, first.name)
 	start := time.Now()
 	results := w.playRogue(map[string]any{
-		"server": w.cluster.AgentURL, "trustBundle": w.cluster.CABundle, "token": token, "manualToken": manual, "singleToken": single,
+		"server": w.cluster.AgentURL, "trustBundle": w.cluster.CABundle, "token": token, "manualToken": manual, "singleToken": single, "fencedKey": fencedKey,
 		"address": "198.51.100.1",
 		// Names of hosts that the rogue claimed to have been contain the victim's name.
 		"secrets": []string{
@@ -111,12 +134,18 @@ func TestRogue(t *testing.T) {
 		},
 	})
 	took := time.Since(start)
+	visitor.stop()
+	leave()
+	t.Logf("%d connections to the rogue's own cluster were tried", tried.Load())
+	memoryAfter, err := manager.Memory()
+	w.Expect(err).NotTo(HaveOccurred())
 
+	t.Run("Tunnels", func(t *testing.T) { w.in(t).checkTunnels(results, visitor, third, memory, memoryAfter) })
 	t.Run("Answers", func(t *testing.T) { w.in(t).checkAnswers(results) })
 	t.Run("NothingOfOthers", func(t *testing.T) {
 		g := w.in(t)
 		g.Expect(g.objects()).To(Equal(before), "the tenant's objects, versions included")
-		g.Expect([]protocol.Plan{g.plan(first), g.plan(second)}).To(Equal(plans))
+		g.Expect([]protocol.Plan{g.plan(first), g.plan(second), g.plan(third)}).To(Equal(plans))
 	})
 	t.Run("Storage", func(t *testing.T) { w.in(t).checkStorage(results, took) })
 	t.Run("Log", func(t *testing.T) { w.in(t).checkLog() })
@@ -186,6 +215,14 @@ func expected() map[string]answersOf {
 		"hold connections without a known key":                        {some("open", "held", closed, "newcomer 200"), some("held", closed, "newcomer 200")},
 		"flood routes that do not exist":                              {some("404", "429", closed), "404"},
 		"open many polls with one key":                                {some("204", "429", closed), "204"},
+		"join a cluster that is reached through tunnels":              {some("200", "204", "429"), some("200", "204")},
+		"open tunnels that nobody asks for":                           {some("200", "403", "503", isLocked, unknown, closed), some("403", isLocked)},
+		"ask for a tunnel in other ways than agents":                  {some("400", "404", "405", "409", "426", closed), some("400", "405", "409", "426")},
+		"send something else than HTTP/2 in a tunnel":                 {some("101", closed), some("101", closed)},
+		"open tunnels and say nothing":                                {some("101", "429", closed), some("101", closed)},
+		"flood requests for tunnels":                                  {some("101", "403", "409", "429", closed), some("101", "429")},
+		"answer no dial of a tunnel":                                  {some("101", "429", closed, "dials", "at once"), some("101", "dials")},
+		"stall all streams of a tunnel":                               {some("101", "429", closed, "dials", "at once"), some("101", "dials")},
 	}
 }
 

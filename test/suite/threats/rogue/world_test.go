@@ -3,9 +3,9 @@
 package main_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -25,11 +25,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
-	agentclient "github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/enrolment"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/identity"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/embedded"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/embedded/ports"
 )
 
 const (
@@ -51,6 +50,8 @@ type world struct {
 
 	t       *testing.T
 	cluster *embedded.Cluster
+	// gateway is where the manager passes connections on to clusters.
+	gateway string
 	admin   client.Client
 	raw     *rest.RESTClient
 }
@@ -60,10 +61,17 @@ func newWorld(t *testing.T) *world {
 	w := &world{WithT: NewWithT(t), t: t}
 	w.SetDefaultEventuallyTimeout(soon)
 	w.SetDefaultEventuallyPollingInterval(often)
-	var err error
+	var free ports.Set
+	t.Cleanup(free.Release)
+	port, err := free.Reserve()
+	w.Expect(err).NotTo(HaveOccurred())
+	w.gateway = fmt.Sprintf("127.0.0.1:%d", port)
 	w.cluster, err = embedded.Start(t.Context(), embedded.Options{
 		Alone: true, OneVersion: true, Progress: os.Stderr,
-		ManagerArgs: []string{fmt.Sprintf("--agent-api-max-unauthenticated=%d", maxUnauthenticated), fmt.Sprintf("--agent-api-max-handshakes=%d", maxHandshakes)},
+		ManagerArgs: []string{
+			fmt.Sprintf("--agent-api-max-unauthenticated=%d", maxUnauthenticated), fmt.Sprintf("--agent-api-max-handshakes=%d", maxHandshakes),
+			"--gateway-passthrough-address=" + w.gateway, "--cluster-domain=cluster.local",
+		},
 	})
 	w.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() {
@@ -114,67 +122,6 @@ func (w *world) registration(namespace, name string, change func(*infrav1.Elemen
 	config, err := enrolment.DecodeAgentConfig(secret.Data[enrolment.ConfigKey])
 	w.Expect(err).NotTo(HaveOccurred())
 	return config.Token
-}
-
-// honest is a host with the agent's client.
-type honest struct {
-	client      *agentclient.Client
-	name, id    string
-	key         []byte
-	fingerprint string
-}
-
-// enrol enrols an honest host with an address. It bootstraps when it is asked to, and polls until the test ends.
-func (w *world) enrol(token, address string) *honest {
-	w.t.Helper()
-	key, err := identity.NewKey()
-	w.Expect(err).NotTo(HaveOccurred())
-	certificate, err := identity.ClientCertificate(key)
-	w.Expect(err).NotTo(HaveOccurred())
-	h := &honest{}
-	h.key, err = identity.PublicKeyBytes(key)
-	w.Expect(err).NotTo(HaveOccurred())
-	h.fingerprint = identity.Fingerprint(h.key)
-	h.client, err = agentclient.New(agentclient.Options{
-		Servers: []string{w.cluster.AgentURL}, TrustBundle: w.cluster.CABundle, Certificate: certificate, UserAgent: "honest", Built: time.Now().Add(-time.Hour),
-	})
-	w.Expect(err).NotTo(HaveOccurred())
-	answer, err := h.client.Enrol(w.t.Context(), token, protocol.EnrolRequest{
-		Hello: protocol.Hello{
-			Protocol: protocol.Version, AgentVersion: "v0.0.0", BootID: "boot", Capabilities: []protocol.Capability{protocol.CapabilityBootstrap, protocol.CapabilityReset, protocol.CapabilityFiles},
-		},
-		Addresses:   []protocol.Address{{Type: protocol.AddressInternalIP, Address: address}},
-		Inventory:   protocol.Inventory{NICs: []protocol.NIC{{Name: "eth0", DefaultRoute: true, Addresses: []string{address + "/24"}}}},
-		Cleanliness: protocol.Cleanliness{Clean: true},
-	})
-	w.Expect(err).NotTo(HaveOccurred())
-	h.name, h.id = answer.Name, answer.HostID
-	polling, stop := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		h.poll(polling)
-	}()
-	w.t.Cleanup(func() {
-		stop()
-		<-done
-	})
-	return h
-}
-
-func (h *honest) poll(ctx context.Context) {
-	defer h.client.Close()
-	revision := ""
-	for ctx.Err() == nil {
-		plan, err := h.client.Plan(ctx, revision, "boot")
-		if err != nil || plan == nil {
-			continue
-		}
-		revision = plan.Revision
-		if op := plan.Operation; op != nil && op.Type == protocol.OperationBootstrap {
-			_ = h.client.Report(ctx, protocol.Report{Operations: []protocol.OperationReport{{Type: op.Type, ID: op.ID, State: protocol.StateSucceeded}}})
-		}
-	}
 }
 
 // plan returns the host's plan without the time.
@@ -238,14 +185,21 @@ func (w *world) addCluster(namespace, name string, policy func(*infrav1.ControlP
 	w.create(&corev1.Secret{ObjectMeta: meta(), Type: clusterv1.ClusterSecretType, Data: map[string][]byte{
 		"value": []byte("#cloud-config\n# " + secretData + "-" + name + "\n"), "format": []byte("cloud-config"),
 	}})
-	machine := &clusterv1.Machine{ObjectMeta: meta(), Spec: clusterv1.MachineSpec{
-		ClusterName: name, Bootstrap: clusterv1.Bootstrap{DataSecretName: &name}, InfrastructureRef: reference("ElementalMachine"),
+	w.addMachine(namespace, name, name, map[string]string{clusterv1.MachineControlPlaneLabel: ""})
+}
+
+// addMachine creates a Machine of a cluster, with the bootstrap data of its control plane.
+func (w *world) addMachine(namespace, cluster, name string, labels map[string]string) {
+	w.t.Helper()
+	meta := metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: cluster}}
+	maps.Copy(meta.Labels, labels)
+	machine := &clusterv1.Machine{ObjectMeta: *meta.DeepCopy(), Spec: clusterv1.MachineSpec{
+		ClusterName: cluster, Bootstrap: clusterv1.Bootstrap{DataSecretName: &cluster},
+		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "ElementalMachine", Name: name},
 	}}
-	machine.Labels[clusterv1.MachineControlPlaneLabel] = ""
 	w.create(machine)
-	infraMachine := &infrav1.ElementalMachine{ObjectMeta: meta()}
-	infraMachine.Labels[clusterv1.MachineControlPlaneLabel] = ""
-	infraMachine.OwnerReferences = owned("Machine", machine)
+	infraMachine := &infrav1.ElementalMachine{ObjectMeta: meta}
+	infraMachine.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: name, UID: machine.UID}}
 	w.create(infraMachine)
 }
 

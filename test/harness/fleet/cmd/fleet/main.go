@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string) error {
 		log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
 	if path == "" {
-		return remote.Serve(ctx, os.Stdin, os.Stdout, log)
+		return remote.Serve(ctx, os.Stdin, os.Stdout, log, nil)
 	}
 	agent, err := config.Load(path)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 
 const usage = `Usage: quickstart COMMAND [flags]
 
-  up                 start everything, make a cluster, and show how its endpoint moves
+  up                 start everything, make a cluster, and show how its endpoint survives the death of a host
   down               stop everything and remove its files
   view               show hosts, Machines and the endpoint until interrupted
   host ACTION NAME   cause an event on a host: PowerOn, PowerOff, Reboot, Crash, Cut, Join
@@ -48,10 +48,12 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	var folder, checkout, manager string
+	var tunnel bool
 	flags := pflag.NewFlagSet("quickstart", pflag.ContinueOnError)
 	flags.StringVar(&folder, "folder", filepath.Join("out", "quickstart"), "folder of the simulation; each folder has a simulation of its own")
 	flags.StringVar(&checkout, "checkout", ".", "folder of this repository")
 	flags.StringVar(&manager, "manager", "", "file of a manager built with -tags simulation; blank builds it")
+	flags.BoolVar(&tunnel, "tunnel", false, "make a cluster that nothing but its hosts can connect to, with an endpoint of type Tunnel")
 	flags.Usage = func() { fmt.Fprintf(os.Stderr, "%s\n%s", usage, flags.FlagUsages()) }
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -73,7 +75,8 @@ func run(ctx context.Context, args []string) error {
 			return fmt.Errorf("finding this program: %w", err)
 		}
 		o := quickstart.Options{
-			Folder: f, Checkout: checkout, Manager: manager, Program: program, End: "make quickstart-down", Screen: quickstart.NewScreen(os.Stdout),
+			Folder: f, Checkout: checkout, Manager: manager, Program: program, End: "make quickstart-down", Tunnel: tunnel,
+			Screen: quickstart.NewScreen(os.Stdout),
 		}
 		if flags.Changed("folder") {
 			o.Flags = " --folder " + folder
@@ -94,7 +97,7 @@ func run(ctx context.Context, args []string) error {
 		}
 		return f.Do(ctx, remote.Action(args[1]), args[2])
 	case "serve":
-		return f.Serve(ctx, checkout, manager, os.Stdout)
+		return f.Serve(ctx, checkout, manager, tunnel, os.Stdout)
 	default:
 		flags.Usage()
 		return errors.New("name one of these commands")

@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"sync"
@@ -9,6 +10,9 @@ import (
 // listener records accepted connections, so that reset can close all of them.
 type listener struct {
 	*net.TCPListener
+
+	// at is its address.
+	at netip.AddrPort
 
 	mu     sync.Mutex
 	closed bool
@@ -21,7 +25,11 @@ func listen(at netip.AddrPort) (*listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &listener{TCPListener: l, open: map[*connection]struct{}{}}, nil
+	bound, err := netip.ParseAddrPort(l.Addr().String())
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return &listener{TCPListener: l, at: bound, open: map[*connection]struct{}{}}, nil
 }
 
 // connection removes itself from its listener when it is closed.

@@ -20,12 +20,13 @@ type Server struct {
 	ended    chan struct{}
 }
 
-// Start starts a server at an unused address. All clients may connect.
-func Start(at netip.AddrPort, settings *tls.Config, handler http.Handler) (*Server, error) {
+// Start starts a server at an unused address, which only the given addresses may connect to. Nil admits all.
+func Start(at netip.AddrPort, settings *tls.Config, only func(netip.Addr) bool, handler http.Handler) (*Server, error) {
 	l, err := listen(at)
 	if err != nil {
 		return nil, fmt.Errorf("listening at %s: %w", at, err)
 	}
+	l.only = only
 	s := &Server{listener: l, ended: make(chan struct{})}
 	s.server = &http.Server{
 		Handler: handler, TLSConfig: settings, ReadHeaderTimeout: headerTimeout,
@@ -39,6 +40,9 @@ func Start(at netip.AddrPort, settings *tls.Config, handler http.Handler) (*Serv
 	}()
 	return s, nil
 }
+
+// Address returns where the server listens.
+func (s *Server) Address() netip.AddrPort { return s.listener.at }
 
 // Admit refuses connections from other addresses and resets open ones. Nil admits all.
 func (s *Server) Admit(only func(netip.Addr) bool) { s.listener.admit(only) }

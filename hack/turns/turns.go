@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+// turn is a test that takes turns with the others of its group.
+type turn struct {
+	// name identifies the turn in the record and names it for people.
+	name string
+	// takes estimates the duration until one is recorded.
+	takes time.Duration
+	// command is the command line, run in the root of the checkout.
+	command []string
+}
+
+// longest is the time in which a turn must end: one that takes longer hangs, and fails.
+const longest = 25 * time.Minute
+
+// tooLong returns the labels of end-to-end tests that take more than 20 minutes, for which CI has no time.
+func tooLong() []string { return []string{"endpoint", "remediation"} }
+
+// groups returns all turns. Of each group CI runs one.
+func groups() [][]turn {
+	return [][]turn{
+		labels(),
+		removals(),
+		{{name: "make quickstart as an ordinary user", takes: 10 * time.Minute, command: asUser("make quickstart && make quickstart-down")}},
+		{{name: "make test as an ordinary user", takes: 12 * time.Minute, command: asUser("make test")}},
+	}
+}
+
+// labels returns a turn for each label of end-to-end tests, but not for smoke, which make ci runs.
+func labels() []turn {
+	label := func(name string, minutes int) turn {
+		return turn{
+			name: "end-to-end tests " + name, takes: time.Duration(minutes) * time.Minute,
+			command: []string{"make", "test-e2e", "E2E_LABELS=" + name},
+		}
+	}
+	return []turn{
+		label("failover", 12),
+		label("full", 18),
+		label("move", 8),
+		label("reset", 12),
+		label("resilience", 18),
+		label("trust", 10),
+		label("tunnel", 18),
+		label("tunnel-faults", 18),
+		label("tunnel-users", 19),
+		label("update", 18),
+		label("vip", 10),
+		label("zones", 8),
+	}
+}
+
+// removals returns a turn for each tenth of the removals of mitigations.
+func removals() []turn {
+	const parts = 10
+	var turns []turn
+	for part := range parts {
+		selection := fmt.Sprintf("%d/%d", part, parts)
+		turns = append(turns, turn{
+			name: "removals " + selection, takes: 6 * time.Minute, command: []string{"make", "threats", "REMOVALS=" + selection},
+		})
+	}
+	return turns
+}
+
+func asUser(script string) []string { return []string{".ci/user", "sh", "-c", script} }
