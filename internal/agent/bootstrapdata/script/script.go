@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 )
@@ -62,10 +63,19 @@ func Prepare(dir string, spec Spec) error {
 		return fmt.Errorf("encoding the script's environment: %w", err)
 	}
 	return errors.Join(
-		durable.WriteFile(filepath.Join(dir, scriptFile), []byte(spec.Body), 0o700),
+		writeProgram(filepath.Join(dir, scriptFile), spec.Body),
 		durable.WriteFile(filepath.Join(dir, specFile), text, 0o600),
 		durable.SyncDir(filepath.Dir(dir)),
 	)
+}
+
+// writeProgram writes a file that can be executed at once. A child that is started
+// meanwhile would inherit the open file, and execve(2) fails with ETXTBSY while a file is
+// open for writing.
+func writeProgram(path, body string) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return durable.WriteFile(path, []byte(body), 0o700)
 }
 
 // Output returns what the script in dir printed: all of it, or its beginning

@@ -203,6 +203,10 @@ func copyFile(t *testing.T, from, to string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// A child that another test starts meanwhile would inherit the open file, and a file
+	// that is open for writing cannot be executed.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(to, text, 0o700); err != nil {
 		t.Fatal(err)
 	}

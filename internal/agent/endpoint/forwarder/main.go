@@ -85,19 +85,20 @@ func start(ctx context.Context, dir string, localAddresses func() []string, log 
 	}
 	clock := retry.System{}
 	prober := probe.New(probe.Options{Root: "/", LocalAddresses: localAddresses, Clock: clock})
-	p := &process{dir: dir, program: program, sockets: listening, clock: clock, log: log, ended: make(chan struct{})}
+	p := &process{dir: dir, program: program, sockets: listening, clock: clock, log: log, accepted: make(chan struct{}), ended: make(chan struct{})}
 	p.forwarder = forward.New(forward.Options{
 		Own:   func() string { return apiserver.Own("/", localAddresses()) },
 		Check: func(ctx context.Context, backend string) error { return prober.Ready(ctx, backend, p.current().Host) },
 		Dial:  tcp.SiteDialer(dialTimeout).DialContext, Confirm: isAgent, Clock: clock, Log: log,
 	})
 	p.use(config)
+	tookOver := listening.former() != nil
 	if err := p.begin(); err != nil { //nolint:contextcheck // connections outlive the start
 		p.forwarder.Close()
 		listening.close()
 		return nil, err
 	}
-	log.Info("Forwarding the control plane's endpoint", "address", config.Address(), "host", config.Host, "tookOver", listening.former() != nil)
+	log.Info("Forwarding the control plane's endpoint", "address", config.Address(), "host", config.Host, "tookOver", tookOver)
 	return p, nil
 }
 

@@ -27,6 +27,8 @@ type process struct {
 	forwarder    *forward.Forwarder
 	clock        retry.Clock
 	log          *slog.Logger
+	// accepted is closed when no more connections will be accepted.
+	accepted chan struct{}
 	// ended is closed when the process has to end.
 	ended chan struct{}
 	end   sync.Once
@@ -57,7 +59,10 @@ func (p *process) use(config Config) {
 
 // begin accepts connections, and then lets the predecessor stop.
 func (p *process) begin() error {
-	p.running.Go(func() { p.forwarder.Accept(p.sockets.tcp) })
+	p.running.Go(func() {
+		defer close(p.accepted)
+		p.forwarder.Accept(p.sockets.tcp)
+	})
 	former := p.sockets.former()
 	if former == nil {
 		return nil
@@ -192,6 +197,8 @@ func (p *process) handOver(conn *net.UnixConn, from *bufio.Reader) {
 	p.sockets.stopListening()
 	p.closeWatchers()
 	p.running.Go(func() {
+		// One that was accepted last is not forwarded yet.
+		<-p.accepted
 		p.forwarder.Wait()
 		p.stop()
 	})
