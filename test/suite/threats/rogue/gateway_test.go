@@ -146,7 +146,6 @@ func (w *world) checkTunnels(results map[string]result, v *visitor, h *honest, b
 	w.t.Logf("%d visits of another tenant's cluster beside the rogue: p50 %s, p99 %s, longest %s; the manager has %d MiB, before %d MiB",
 		len(v.took), measure.Quantile(v.took, 0.5), measure.Quantile(v.took, 0.99), measure.Quantile(v.took, 1), after>>20, before>>20)
 	w.Expect(v.fails).To(BeEmpty(), "of %d visits", len(v.took)+len(v.fails))
-	w.Expect(measure.Quantile(v.took, 0.99)).To(BeNumerically("<", 2*time.Second))
 	w.Expect(h.opened.Load()).To(BeEquivalentTo(1), "the honest host's tunnel has lasted")
 	for _, attempt := range []string{"answer no dial of a tunnel", "stall all streams of a tunnel"} {
 		w.Expect(results[attempt].Answers["dials"]).To(BeNumerically(">", 0), attempt)
