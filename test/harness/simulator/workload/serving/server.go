@@ -21,6 +21,7 @@ type Server struct {
 }
 
 // Start starts a server at an unused address, which only the given addresses may connect to. Nil admits all.
+// The settings may be those of several servers.
 func Start(at netip.AddrPort, settings *tls.Config, only func(netip.Addr) bool, handler http.Handler) (*Server, error) {
 	l, err := listen(at)
 	if err != nil {
@@ -29,7 +30,7 @@ func Start(at netip.AddrPort, settings *tls.Config, only func(netip.Addr) bool, 
 	l.only = only
 	s := &Server{listener: l, ended: make(chan struct{})}
 	s.server = &http.Server{
-		Handler: handler, TLSConfig: settings, ReadHeaderTimeout: headerTimeout,
+		Handler: handler, TLSConfig: settings.Clone(), ReadHeaderTimeout: headerTimeout,
 		// Failed handshakes are not logged.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
