@@ -94,7 +94,8 @@ func TestThreat12_TunnelsAreInTheAuditLog(t *testing.T) {
 	h.infraCluster("c", "", ofTypeTunnel)
 	a := h.tunnelMember(token, "m1", infrav1.RoleControlPlane)
 	ended := a.openTunnel("boot-1")
-	g.Expect(h.audited("TunnelOpened", a.name)).To(And(ContainSubstring(a.fingerprint), ContainSubstring(`"boot":"boot-1"`), ContainSubstring(`"source":"127.0.0.1:`)))
+	// The table has a tunnel before the log does.
+	g.Eventually(func() string { return h.audited("TunnelOpened", a.name) }, eventually, often).Should(And(ContainSubstring(a.fingerprint), ContainSubstring(`"boot":"boot-1"`), ContainSubstring(`"source":"127.0.0.1:`)))
 	h.patch(a.name, func(host *infrav1.ElementalHost) { host.Spec.Fence = &infrav1.HostFence{Reason: "dead"} })
 	a.expectEnd(ended)
 	g.Eventually(func() string { return h.audited("TunnelEnded", a.name) }, eventually, often).Should(ContainSubstring("fenced"))

@@ -85,6 +85,7 @@ func TestThreat13_StreamsOfATunnelAreBounded(t *testing.T) {
 	a := h.tunnelMember(token, "m1", infrav1.RoleControlPlane)
 	a.openTunnel("boot-1")
 	const limit = 128
+	g.Eventually(func() int { return h.server.Streams(a.hostKey()) }, eventually, often).Should(BeZero())
 	streams := make([]net.Conn, limit)
 	for i := range streams {
 		streams[i] = a.stream()

@@ -13,13 +13,16 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
 )
 
-// lose ends the agent's side of its tunnel, as a network that fails, and waits until the
-// server knows.
+// lose ends the agent's side of the server's only tunnel, as a network that fails, and waits
+// until the server has scheduled what follows.
 func (a *agent) lose(conn net.Conn, ended <-chan error) {
 	a.h.tb.Helper()
+	a.h.settle()
+	scheduled := a.h.server.ScheduledCalls()
 	a.h.must(conn.Close())
 	NewWithT(a.h.tb).Eventually(ended, eventually).Should(Receive())
 	NewWithT(a.h.tb).Eventually(func() float64 { return a.h.metric("elemental_tunnels_connected") }, eventually, often).Should(BeZero())
+	NewWithT(a.h.tb).Eventually(a.h.server.ScheduledCalls, eventually, often).Should(BeNumerically(">", scheduled))
 }
 
 func TestTunnelStatus(t *testing.T) {
@@ -99,8 +102,9 @@ func TestTunnelStatusAfterARestart(t *testing.T) {
 
 	next := startIn(t, h.namespace, h.clock)
 	began := next.clock.Now()
+	back.moveTo(next) // a server that answers has seen all hosts
 	next.step(server.DefaultDisconnectGrace - time.Second)
-	back.moveTo(next)
+	g.Expect(back.planOf("boot-1").status).To(Equal(http.StatusOK))
 	back.tunnelOn("boot-1")
 	g.Expect(next.settledWrites()).To(BeEmpty())
 	next.step(time.Second)

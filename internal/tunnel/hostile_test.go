@@ -49,10 +49,15 @@ func TestThreat13_HostileAgent(t *testing.T) {
 			w.Header().Set("X-Large", strings.Repeat("x", 1<<20))
 			w.WriteHeader(http.StatusOK)
 		}},
-		"endless interim answers": {want: ErrReset, dials: func(w http.ResponseWriter, r *http.Request) {
+		// One at a time, as nothing but the manager's reading bounds what the agent sends.
+		"endless interim answers": {want: ErrReset, after: 3 * time.Millisecond, dials: func(w http.ResponseWriter, r *http.Request) {
 			for r.Context().Err() == nil {
 				w.Header().Set("X-Large", strings.Repeat("x", 1<<10))
 				w.WriteHeader(http.StatusEarlyHints)
+				select {
+				case <-r.Context().Done():
+				case <-time.After(time.Millisecond):
+				}
 			}
 		}},
 		"endless refusal": {want: ErrForbidden, dials: func(w http.ResponseWriter, _ *http.Request) {

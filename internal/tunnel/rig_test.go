@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -14,26 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/leaks"
 )
 
-// TestMain fails if a goroutine is left. On a busy machine the last ones may end late.
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if code == 0 {
-		var leak error
-		for end := time.Now().Add(time.Minute); time.Now().Before(end); {
-			if leak = goleak.Find(); leak == nil {
-				break
-			}
-		}
-		if leak != nil {
-			fmt.Fprintln(os.Stderr, leak)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(leaks.Main(m)) }
 
 const apiServer = "kube-apiserver"
 

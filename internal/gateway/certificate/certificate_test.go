@@ -17,15 +17,15 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-	"go.uber.org/goleak"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/gateway/certificate"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/leaks"
 )
 
 const patience = time.Minute
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaks.Main(m)) }
 
 // authority issues certificates that expire after 90 days.
 type authority struct {

@@ -1,9 +1,12 @@
 package proxy
 
 import (
+	"net/http"
 	"net/url"
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 func TestTargetOf(t *testing.T) {
@@ -42,6 +45,24 @@ func TestTargetOf(t *testing.T) {
 		}
 		if err == nil && got.cluster.String()+" "+got.rawPath != want {
 			t.Errorf("%s: %+v, want %s", path, got, want)
+		}
+	}
+}
+
+func TestRedirectsStayInside(t *testing.T) {
+	for location, want := range map[string]string{
+		"/api/v1/next?a=b#c":                       "/clusters/shop/c1/api/v1/next?a=b#c",
+		"https://kubernetes.default.svc/api":       "/clusters/shop/c1/api",
+		"/api/v1/namespaces/a/services/http:b%2Fc": "/clusters/shop/c1/api/v1/namespaces/a/services/http:b%2Fc",
+		"/a%20b/":                           "/clusters/shop/c1/a%20b/",
+		"https://elsewhere.example.com/api": "https://elsewhere.example.com/api",
+		"//elsewhere.example.com/api":       "//elsewhere.example.com/api",
+		"next":                              "next",
+	} {
+		header := http.Header{"Location": {location}}
+		keepInside(header, "kubernetes.default.svc", types.NamespacedName{Namespace: "shop", Name: "c1"})
+		if got := header.Get("Location"); got != want {
+			t.Errorf("%s became %s, want %s", location, got, want)
 		}
 	}
 }

@@ -167,7 +167,9 @@ func keepInside(header http.Header, host string, cluster types.NamespacedName) {
 	if err != nil || u.Host != "" && u.Host != host || !strings.HasPrefix(u.Path, "/") {
 		return
 	}
-	inside := url.URL{Path: prefix + cluster.Namespace + "/" + cluster.Name + u.Path, RawQuery: u.RawQuery}
+	at := prefix + cluster.Namespace + "/" + cluster.Name
+	// What is encoded stays encoded: names of proxied Services have slashes.
+	inside := url.URL{Path: at + u.Path, RawPath: at + u.EscapedPath(), RawQuery: u.RawQuery, Fragment: u.Fragment}
 	header.Set("Location", inside.String())
 }
 

@@ -153,8 +153,7 @@ func TestErrorsOfClusters(t *testing.T) {
 		got := r.request(http.MethodGet, "/clusters/shop/c1/api", "ann")
 		r.Expect(got.code).To(Equal(test.code), got.body)
 	}
-	r.change(func() { r.connectError = nil })
-	r.child.Close()
+	r.change(func() { r.connectError, r.isGone = nil, true })
 	got := r.request(http.MethodGet, "/clusters/shop/c1/api", "ann")
 	r.Expect(got.code).To(Equal(http.StatusServiceUnavailable), got.body)
 }
@@ -204,9 +203,9 @@ func TestOpenRequestsAreJudgedAnew(t *testing.T) {
 			r := newRig(t, echo)
 			reader, conn := r.upgrade(t, "ann")
 			r.change(func() { r.broken = true })
-			r.tick()
+			r.pass()
 			r.change(func() { r.broken = false })
-			r.tick()
+			r.pass()
 			_, err := fmt.Fprintln(conn, "still here")
 			r.Expect(err).NotTo(HaveOccurred())
 			r.Expect(reader.ReadString('\n')).To(Equal("echo still here\n"))
@@ -219,10 +218,22 @@ func TestOpenRequestsAreJudgedAnew(t *testing.T) {
 	}
 }
 
-// tick lets the time pass in which open requests are judged once.
+// tick lets the time pass in which the open request is judged once.
 func (r *rig) tick() {
 	r.Eventually(r.clock.HasWaiters, patience).Should(BeTrue())
 	r.clock.Step(judgeInterval)
+}
+
+// pass is tick for a caller who keeps the request, and waits until that is decided.
+func (r *rig) pass() {
+	judged := func() int {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.judged
+	}
+	before := judged()
+	r.tick()
+	r.Eventually(judged, patience).Should(BeNumerically(">", before))
 }
 
 // A watch arrives piece by piece, and ends with its caller.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -17,7 +18,6 @@ import (
 	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -25,6 +25,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/gateway/review"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/leaks"
 )
 
 const patience = time.Minute
@@ -43,6 +44,10 @@ type rig struct {
 	users   map[string]user.DefaultInfo
 	allowed map[string]bool
 	broken  bool
+	// judged counts judgements of callers who were not refused.
+	judged int
+	// isGone: nothing accepts connections to the child's API server.
+	isGone bool
 	// connectError is what Clusters returns.
 	connectError error
 	// received are the requests that the child's API server got.
@@ -52,7 +57,7 @@ type rig struct {
 
 func newRig(t *testing.T, child http.HandlerFunc) *rig {
 	t.Helper()
-	t.Cleanup(func() { goleak.VerifyNone(t) })
+	t.Cleanup(func() { leaks.Check(t) })
 	r := &rig{
 		WithT: NewWithT(t), clock: clocktesting.NewFakeClock(time.Now()),
 		users: map[string]user.DefaultInfo{
@@ -100,6 +105,7 @@ func (r *rig) authenticate(request *http.Request) (*authenticator.Response, bool
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.broken {
+		r.judged++
 		return nil, false, review.ErrUnavailable
 	}
 	token := strings.TrimPrefix(request.Header.Get("Authorization"), "Bearer ")
@@ -113,6 +119,7 @@ func (r *rig) authorize(_ context.Context, a authorizer.Attributes) (authorizer.
 	defer r.mu.Unlock()
 	what := fmt.Sprint(a.GetVerb(), " ", a.GetAPIGroup(), " ", a.GetResource(), "/", a.GetSubresource(), " ", a.GetNamespace(), "/", a.GetName())
 	if r.allowed[a.GetUser().GetName()] && what == "create cluster.x-k8s.io clusters/proxy shop/c1" {
+		r.judged++
 		return authorizer.DecisionAllow, "", nil
 	}
 	return authorizer.DecisionNoOpinion, "", nil
@@ -139,6 +146,12 @@ func (r *rig) transport(http2 bool) *http.Transport {
 	roots := r.child.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
 	return &http.Transport{
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			r.mu.Lock()
+			isGone := r.isGone
+			r.mu.Unlock()
+			if isGone {
+				return nil, errors.New("nothing listens")
+			}
 			return (&net.Dialer{}).DialContext(ctx, network, r.child.Listener.Addr().String())
 		},
 		TLSClientConfig:   &tls.Config{RootCAs: roots, ServerName: "example.com", MinVersion: tls.VersionTLS13}, // httptest's name

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	. "github.com/onsi/gomega"
-	"go.uber.org/goleak"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,9 +27,10 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/gateway/router"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tunnel"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaks.Main(m)) }
 
 const edgeName = "edge-endpoint.sites.svc.cluster.local"
 

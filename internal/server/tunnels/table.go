@@ -145,8 +145,8 @@ func (t *Table) Add(host types.NamespacedName, holder Holder, session *tunnel.Se
 	if former != nil {
 		former.Close(ErrReplaced)
 	}
-	t.metrics.opened.Inc()
 	t.changed(host)
+	t.metrics.opened.Inc() // whoever sees it sees the rest too
 	session.OnEnd(func(err error) { t.end(host, session, err) })
 	return nil
 }

@@ -5,19 +5,20 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/tunnels"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tunnel"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaks.Main(m)) }
 
 const apiServer = "kube-apiserver"
 
