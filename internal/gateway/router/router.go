@@ -117,6 +117,8 @@ func (r *Router) dialRoute(ctx context.Context, by route) (net.Conn, error) {
 	switch {
 	case len(failures) > 0:
 		return nil, fmt.Errorf("connecting to cluster %s: %w", by.cluster, errors.Join(failures...))
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("connecting to cluster %s: %w", by.cluster, context.Cause(ctx))
 	case len(candidates) > 0:
 		return nil, fmt.Errorf("connecting to cluster %s through %d hosts: %w", by.cluster, len(candidates), tunnel.ErrAbsent)
 	default:
@@ -127,7 +129,7 @@ func (r *Router) dialRoute(ctx context.Context, by route) (net.Conn, error) {
 // dial connects through one host. What has changed since the host was chosen is looked at
 // again once the connection is registered: a later change ends it.
 func (r *Router) dial(ctx context.Context, by route, chosen candidate) (net.Conn, error) {
-	attempt, cancel := context.WithTimeout(ctx, dialTimeout)
+	attempt, cancel := context.WithTimeoutCause(ctx, dialTimeout, tunnel.ErrFiltered)
 	defer cancel()
 	stream, err := r.options.Tunnels.Dial(attempt, chosen.host, protocol.TargetAPIServer)
 	if err != nil {

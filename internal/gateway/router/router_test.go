@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -185,6 +187,30 @@ func TestNoFurtherHostAfterTheEndOfTheDial(t *testing.T) {
 	_, err := r.router.Dial(ctx, edgeName)
 	r.Expect(err).To(MatchError(ended))
 	r.Expect(r.tunnels.takeDialed()).To(Equal("a"))
+}
+
+// A caller who has hung up is not told that hosts have no tunnels.
+func TestNoHostAfterTheEndOfTheDial(t *testing.T) {
+	r := newRig(t)
+	r.host("a")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := errors.New("caller hung up")
+	cancel(ended)
+	_, err := r.router.Dial(ctx, edgeName)
+	r.Expect(err).To(MatchError(ended))
+	r.Expect(err).NotTo(MatchError(tunnel.ErrAbsent))
+	r.Expect(r.tunnels.takeDialed()).To(BeEmpty())
+}
+
+// A host that does not answer is counted as one.
+func TestHostThatDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.host("a")
+		r.tunnels.during = func(string) { time.Sleep(10 * time.Second) }
+		_, err := r.router.Dial(t.Context(), edgeName)
+		r.Expect(err).To(MatchError(tunnel.ErrFiltered))
+	})
 }
 
 // The end of one direction reaches the API server only if the tunnel can pass it on.
