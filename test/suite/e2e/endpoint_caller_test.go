@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,8 +20,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// requestTimeout bounds one call.
-const requestTimeout = 2 * time.Second
+const (
+	// requestTimeout bounds one call that measures an outage.
+	requestTimeout = 2 * time.Second
+	// patientTimeout bounds one call that must not fail: a busy machine only makes it slow.
+	patientTimeout = 20 * time.Second
+	// readyPath says whether an API server and its etcd are well, versionPath only that it is there.
+	readyPath, versionPath = "/readyz", "/version"
+)
+
+// errNoKubeconfig says that a caller did not know whom to call, which is no outage of the cluster.
+var errNoKubeconfig = errors.New("reading the kubeconfig")
 
 // caller calls a cluster's API server repeatedly, with a new connection for each call.
 type caller struct {
@@ -40,7 +50,13 @@ type call struct {
 // call starts a caller that reads the kubeconfig Secret each time, as a user does.
 func (w workload) call(ctx context.Context, every time.Duration) *caller {
 	GinkgoHelper()
-	return startCaller(ctx, every, w.askReady)
+	return startCaller(ctx, every, func(ctx context.Context) (string, error) { return w.ask(ctx, readyPath, requestTimeout) })
+}
+
+// callPatiently starts such a caller none of whose calls may fail.
+func (w workload) callPatiently(ctx context.Context) *caller {
+	GinkgoHelper()
+	return startCaller(ctx, time.Second, func(ctx context.Context) (string, error) { return w.ask(ctx, versionPath, patientTimeout) })
 }
 
 // startCaller starts a caller. It runs until stop is called, at the latest until the spec ends.
@@ -78,11 +94,11 @@ func startCaller(ctx context.Context, every time.Duration, ask func(ctx context.
 	return c
 }
 
-// askReady requests the readiness of the API server in the kubeconfig Secret.
-func (w workload) askReady(ctx context.Context) (at string, err error) {
+// ask requests a path of the API server in the kubeconfig Secret.
+func (w workload) ask(ctx context.Context, path string, timeout time.Duration) (at string, err error) {
 	secret := &corev1.Secret{}
 	if err := management.Get(ctx, client.ObjectKey{Namespace: namespace, Name: w.Name + "-kubeconfig"}, secret); err != nil {
-		return "", fmt.Errorf("reading the kubeconfig: %w", err)
+		return "", fmt.Errorf("%w: %w", errNoKubeconfig, err)
 	}
 	at = server(secret.Data["value"])
 	config, err := clientcmd.RESTConfigFromKubeConfig(secret.Data["value"])
@@ -93,9 +109,9 @@ func (w workload) askReady(ctx context.Context) (at string, err error) {
 	if err != nil {
 		return at, fmt.Errorf("reading the kubeconfig: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+"/readyz", http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+path, http.NoBody)
 	if err != nil {
 		return at, err
 	}
@@ -131,6 +147,7 @@ func (c *caller) outages() []outage {
 	var now *outage
 	for _, one := range c.all() {
 		switch {
+		case errors.Is(one.err, errNoKubeconfig):
 		case one.err != nil && now == nil:
 			now = &outage{from: one.began, to: one.ended, first: one.err}
 		case one.err != nil:
@@ -145,6 +162,15 @@ func (c *caller) outages() []outage {
 		all = append(all, *now)
 	}
 	return all
+}
+
+// failingSince returns the beginning of the outage that goes on; zero if the last call was successful.
+func (c *caller) failingSince() time.Time {
+	calls, outages := c.all(), c.outages()
+	if len(outages) == 0 || calls[len(calls)-1].err == nil {
+		return time.Time{}
+	}
+	return outages[len(outages)-1].from
 }
 
 // addresses returns all addresses that the Secret contained, without ports.
@@ -162,14 +188,27 @@ func (c *caller) addresses() []string {
 	return all
 }
 
-// longestOutage prints the outages and returns the duration of the longest.
+// longestOutage prints the outages and returns the duration of the longest. There must have been a successful call.
 func (c *caller) longestOutage() time.Duration {
-	var longest time.Duration
+	GinkgoHelper()
+	var longest, slowest time.Duration
 	for _, one := range c.outages() {
 		fmt.Printf("  outage from %s for %.1f s: %v\n", one.from.Format(time.TimeOnly), one.lasted().Seconds(), one.first)
 		longest = max(longest, one.lasted())
 	}
-	fmt.Printf("  %d calls, longest outage %.1f s\n", len(c.all()), longest.Seconds())
+	successful, unknown := 0, 0
+	for _, one := range c.all() {
+		switch {
+		case one.err == nil:
+			successful++
+			slowest = max(slowest, one.ended.Sub(one.began))
+		case errors.Is(one.err, errNoKubeconfig):
+			unknown++
+		}
+	}
+	fmt.Printf("  %d calls, %d of them without a kubeconfig; longest outage %.1f s, slowest answer %.1f s\n",
+		len(c.all()), unknown, longest.Seconds(), slowest.Seconds())
+	Expect(successful).To(BeNumerically(">", 0), "successful calls")
 	return longest
 }
 

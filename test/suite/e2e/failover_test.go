@@ -62,9 +62,9 @@ var _ = Describe("An endpoint host, with the default times", Ordered, ContinueOn
 		back := "test ! -e " + away + " || mv " + away + " " + manifest
 		DeferCleanup(func(ctx context.Context) { shell(ctx, at.box, back) })
 		step("failover: API server stopped, unreachable for the others", func() { w.expectUnreachable(ctx, at) })
-		Eventually(caller.outages).WithTimeout(time.Minute).ShouldNot(BeEmpty())
+		Eventually(caller.failingSince).WithTimeout(time.Minute).ShouldNot(BeZero())
 		step("failover: nothing moves without the API server", func() {
-			rest := restartTime - time.Since(caller.outages()[0].from)
+			rest := restartTime - time.Since(caller.failingSince())
 			Consistently(func() clusterState { return w.state(ctx) }).WithTimeout(rest).Should(Equal(before))
 		})
 		shell(ctx, at.box, back)

@@ -193,7 +193,7 @@ func moved(u unhealthyWorker) movedHost { return movedHost{u.host, u.machine.Nam
 // manage makes all helpers use the management cluster of a lab.
 func manage(l *lab.Lab) {
 	GinkgoHelper()
-	hosts, management = l, clientFor(l.Kubeconfig())
+	hosts, management = l, patientClient{clientFor(l.Kubeconfig())}
 }
 
 // clusterctlMove moves everything in the namespace to the management cluster of another lab.

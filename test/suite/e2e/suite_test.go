@@ -59,7 +59,7 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	step("lab: hosts enrolled", func() {
 		Expect(hosts.Enrol(ctx, lab.Enrolment{Name: "lab", Hosts: hosts.Hosts()})).To(Succeed())
 	})
-	management = clientFor(hosts.Kubeconfig())
+	management = patientClient{clientFor(hosts.Kubeconfig())}
 }, NodeTimeout(60*time.Minute))
 
 var _ = AfterSuite(func(ctx context.Context) {

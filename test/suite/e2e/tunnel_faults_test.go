@@ -76,7 +76,9 @@ var _ = Describe("A cluster that nothing can dial into, when parts fail", Ordere
 
 	It("is carried by workers while the agents of its control plane are stopped", func(ctx context.Context) {
 		before := w.specs(ctx)
-		observed := w.observe(ctx, site, nil)
+		outside, worker := w.call(ctx, time.Second), w.callPatientlyOnWorker(ctx, site)
+		// Later specs need the agents, also if this one fails.
+		DeferCleanup(func(ctx context.Context) { w.onControlPlane(ctx, site, "systemctl start elemental-agent") })
 		step("faults: agents of the control plane stopped, workers carry", func() {
 			w.onControlPlane(ctx, site, "systemctl stop elemental-agent")
 			Eventually(func() string { return w.tunnelMessage(ctx) }).WithTimeout(2 * time.Minute).Should(ContainSubstring("workers"))
@@ -87,10 +89,10 @@ var _ = Describe("A cluster that nothing can dial into, when parts fail", Ordere
 			Eventually(func() string { return w.tunnelMessage(ctx) }).WithTimeout(2 * time.Minute).
 				Should(And(HavePrefix("Connections go through "), Not(ContainSubstring("workers"))))
 		})
-		observed.outside.stop()
-		Expect(observed.outside.longestOutage()).To(BeNumerically("<", maxFallback))
-		observed.worker.stop()
-		Expect(observed.worker.longestOutage()).To(BeZero(), "hosts do not need the agents")
+		outside.stop()
+		Expect(outside.longestOutage()).To(BeNumerically("<", maxFallback))
+		worker.stop()
+		Expect(worker.longestOutage()).To(BeZero(), "hosts do not need the agents")
 		Expect(w.specs(ctx)).To(Equal(before))
 	}, SpecTimeout(30*time.Minute))
 
@@ -138,13 +140,13 @@ var _ = Describe("A cluster that nothing can dial into, when parts fail", Ordere
 	}, SpecTimeout(30*time.Minute))
 
 	It("needs neither CoreDNS nor kube-proxy", func(ctx context.Context) {
-		observed := w.observe(ctx, site, nil)
+		outside, worker := w.callPatiently(ctx), w.callPatientlyOnWorker(ctx, site)
 		step("faults: CoreDNS and kube-proxy gone", func() {
 			system := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "kube-system", Name: name} }
 			w.deleteInSite(ctx, &appsv1.Deployment{ObjectMeta: system("coredns")}, &appsv1.DaemonSet{ObjectMeta: system("kube-proxy")})
 			w.expectReached(ctx, faultLasts/2)
 		})
-		for _, c := range []*caller{observed.outside, observed.worker} {
+		for _, c := range []*caller{outside, worker} {
 			c.stop()
 			Expect(c.longestOutage()).To(BeZero())
 		}

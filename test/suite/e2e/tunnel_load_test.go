@@ -33,7 +33,7 @@ for i in $(seq 20); do
 	echo $! >>watches
 done
 while :; do
-	if get --max-time 20 --output /dev/null "$server/openapi/v2"; then echo done; else echo failed; fi >>downloads 2>>downloads.err
+	if get --max-time 60 --output /dev/null "$server/openapi/v2"; then echo done; else echo failed; fi >>downloads 2>>downloads.err
 	sleep 0.2
 done
 `
@@ -48,11 +48,11 @@ for round in $(seq %d); do
 	cp $program $program.next && mv $program.next $program
 	systemctl restart elemental-agent
 	new=$(stat --format %%i $program)
-	for try in $(seq 100); do
+	for try in $(seq 600); do
 		for pid in $(pgrep -f "elemental-agent [e]ndpoint"); do
 			[ "$(stat --dereference --format %%i /proc/$pid/exe 2>/dev/null)" != "$new" ] || break 2
 		done
-		if [ $try = 100 ]; then echo "no forwarder of the new program in round $round"; exit 1; fi
+		if [ $try = 600 ]; then echo "no forwarder of the new program in round $round"; exit 1; fi
 		sleep 0.1
 	done
 done

@@ -35,16 +35,16 @@ type observers struct {
 	kubelet         *renewals
 }
 
-// observe starts observers. Others than the affected host ask for the kubelet's Lease.
+// observe starts observers. Another host than the affected one asks for the kubelet's Lease.
 func (w workload) observe(ctx context.Context, site *remoteSite, affected *infrav1.ElementalHost) *observers {
 	GinkgoHelper()
 	worker, asked := w.hostsOf(ctx, false)[0], w.hostsOf(ctx, true)[0]
-	if affected != nil && asked.Name == affected.Name {
+	if asked.Name == affected.Name {
 		asked = w.hostsOf(ctx, true)[1]
 	}
 	return &observers{
 		outside: w.call(ctx, time.Second),
-		worker:  w.callOn(ctx, site.box(&worker)),
+		worker:  callOn(ctx, site.box(&worker), readyPath, requestTimeout),
 		kubelet: watchRenewals(ctx, site.box(&asked), worker.Name),
 	}
 }
@@ -73,14 +73,19 @@ func (w workload) hostsOf(ctx context.Context, controlPlane bool) []infrav1.Elem
 	return out
 }
 
-// callOn starts a caller on a host of the cluster, which uses the kubelet's kubeconfig.
-func (w workload) callOn(ctx context.Context, box *engine.Host) *caller {
+// callOn starts a caller on a host of a cluster, which uses the kubelet's kubeconfig.
+func callOn(ctx context.Context, box *engine.Host, path string, timeout time.Duration) *caller {
 	GinkgoHelper()
 	return startCaller(ctx, time.Second, func(ctx context.Context) (string, error) {
-		_, err := box.Exec(ctx, "kubectl", "--kubeconfig", "/etc/kubernetes/kubelet.conf", "--request-timeout", requestTimeout.String(),
-			"get", "--raw", "/readyz")
+		_, err := box.Exec(ctx, "kubectl", "--kubeconfig", "/etc/kubernetes/kubelet.conf", "--request-timeout", timeout.String(), "get", "--raw", path)
 		return "", err
 	})
+}
+
+// callPatientlyOnWorker starts such a caller on a worker, none of whose calls may fail.
+func (w workload) callPatientlyOnWorker(ctx context.Context, site *remoteSite) *caller {
+	GinkgoHelper()
+	return callOn(ctx, site.box(&w.hostsOf(ctx, false)[0]), versionPath, patientTimeout)
 }
 
 // renewals are the times at which a kubelet has renewed its Lease.
@@ -190,7 +195,7 @@ func scaleManager(ctx context.Context, replicas int) {
 	kubectl(ctx, "--namespace", manager.Namespace, "rollout", "status", "deployment", manager.Name, "--timeout", "3m")
 	Eventually(func() string {
 		return kubectl(ctx, "--namespace", manager.Namespace, "get", "pods", "--selector", clusterv1.ProviderNameLabel+"=infrastructure-elemental", "--output", "name")
-	}).WithTimeout(time.Minute).Should(WithTransform(func(out string) int { return len(strings.Fields(out)) }, Equal(replicas)))
+	}).WithTimeout(3 * time.Minute).Should(WithTransform(func(out string) int { return len(strings.Fields(out)) }, Equal(replicas)))
 }
 
 // deleteInSite deletes objects of the workload cluster and waits until they are gone.

@@ -63,7 +63,8 @@ func (w workload) runSessionPod(ctx context.Context) {
 			container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: volume.Name, MountPath: "/" + volume.Name})
 		}
 	}
-	Eventually(func() error { return c.Create(ctx, pod.DeepCopy()) }).WithTimeout(time.Minute).Should(Succeed(), "the ServiceAccount may be missing yet")
+	Eventually(func() error { return client.IgnoreAlreadyExists(c.Create(ctx, pod.DeepCopy())) }).
+		WithTimeout(time.Minute).Should(Succeed(), "the ServiceAccount may be missing yet")
 	Eventually(func(g Gomega) {
 		g.Expect(c.Get(ctx, client.ObjectKeyFromObject(pod), pod)).To(Succeed())
 		g.Expect(pod.Status.ContainerStatuses).To(HaveLen(3))

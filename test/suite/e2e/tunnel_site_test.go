@@ -8,6 +8,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -136,8 +137,20 @@ func (w workload) expectTunnel(ctx context.Context, status string) {
 	}).WithTimeout(tunnelNoticed).Should(Succeed())
 }
 
-// carrier returns the control-plane host through whose tunnel most connections go.
+// carrier returns the control-plane host through whose tunnel most connections go. After a fault it
+// waits until there are connections again.
 func (w workload) carrier(ctx context.Context, site *remoteSite) *infrav1.ElementalHost {
+	GinkgoHelper()
+	var found *infrav1.ElementalHost
+	Eventually(func() *infrav1.ElementalHost {
+		found = w.mostConnections(ctx, site)
+		return found
+	}).WithTimeout(2*time.Minute).ShouldNot(BeNil(), "no control-plane host carries connections")
+	return found
+}
+
+// mostConnections returns nil if no control-plane host carries a connection.
+func (w workload) mostConnections(ctx context.Context, site *remoteSite) *infrav1.ElementalHost {
 	GinkgoHelper()
 	var found *infrav1.ElementalHost
 	most := 0
@@ -153,8 +166,9 @@ func (w workload) carrier(ctx context.Context, site *remoteSite) *infrav1.Elemen
 			most, found = open, host.DeepCopy()
 		}
 	}
-	Expect(found).NotTo(BeNil(), "no control-plane host carries connections")
-	fmt.Printf("  %s carries %d connections\n", found.Name, most)
+	if found != nil {
+		fmt.Printf("  %s carries %d connections\n", found.Name, most)
+	}
 	return found
 }
 
@@ -187,9 +201,13 @@ func (w workload) nodesInSite(ctx context.Context, site *remoteSite) string {
 	GinkgoHelper()
 	for _, host := range w.claimed(ctx) {
 		if host.Spec.Claim.Role.IsControlPlane() {
-			out, err := site.box(&host).Exec(ctx, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "get", "nodes",
-				"--output", `jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}`)
-			Expect(err).NotTo(HaveOccurred())
+			var out string
+			// etcd may choose another leader meanwhile.
+			Eventually(func() (err error) {
+				out, err = site.box(&host).Exec(ctx, "kubectl", "--kubeconfig", adminConfig, "--request-timeout", patientTimeout.String(),
+					"get", "nodes", "--output", `jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}`)
+				return err
+			}).WithTimeout(time.Minute).Should(Succeed())
 			return out
 		}
 	}
