@@ -2,12 +2,15 @@ package direct_test
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -37,7 +40,7 @@ type world struct {
 
 	reconciler *access.Reconciler
 	infra      *infrav1.ElementalCluster
-	isGone     bool
+	isGone     atomic.Bool
 }
 
 func newWorld(t *testing.T) *world {
@@ -65,7 +68,7 @@ func newWorld(t *testing.T) *world {
 	connector := clusters.New(clusters.Options{
 		Cache: f.Client, Live: f.Admin, Clock: clock.RealClock{},
 		Dial: func(ctx context.Context, cluster types.NamespacedName) (net.Conn, error) {
-			if w.isGone || cluster.Name != "c1" {
+			if w.isGone.Load() || cluster.Name != "c1" {
 				return nil, errors.New("no host has a tunnel")
 			}
 			return (&net.Dialer{}).DialContext(ctx, "tcp", address(workload))
@@ -126,7 +129,7 @@ func TestWithoutTheManager(t *testing.T) {
 	w := newWorld(t)
 	config := w.get()
 	w.front.Close()
-	w.isGone = true
+	w.isGone.Store(true)
 
 	is, err := whoami(config)
 	w.rig.Expect(err).NotTo(HaveOccurred())
@@ -138,22 +141,35 @@ func TestWithoutTheManager(t *testing.T) {
 	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "elemental-access:reader"}}
 	w.rig.Expect(w.admin.Delete(t.Context(), binding)).To(Succeed())
 	w.rig.Eventually(func() error { return w.list(config, &corev1.ConfigMapList{}) }, patience).Should(MatchError(apierrors.IsForbidden, "IsForbidden"))
-	w.isGone = false
+	w.isGone.Store(false)
 	w.reconcile()
 	w.rig.Eventually(func() error { return w.list(config, &corev1.ConfigMapList{}) }, patience).Should(Succeed())
 }
 
 // T16: a certificate that has expired is worth nothing, also on a connection that is open.
 func TestExpiredCertificate(t *testing.T) {
-	startSigner(t, lasting(5*time.Second))
+	var lifetime atomic.Int64
+	startSigner(t, func(csr *certificatesv1.CertificateSigningRequest, asked *x509.CertificateRequest) ([]byte, string) {
+		return lasting(time.Duration(lifetime.Load()))(csr, asked)
+	})
 	w := newWorld(t)
-	config := w.get()
-	_, err := whoami(config)
-	w.rig.Expect(err).NotTo(HaveOccurred())
+	var config *rest.Config
+	// On a slow machine a short lifetime is over before the first request.
+	for seconds := 4; seconds <= 64; seconds *= 2 {
+		lifetime.Store(int64(seconds) * int64(time.Second))
+		config = w.get()
+		_, err := whoami(config)
+		if err == nil {
+			break
+		}
+		w.rig.Expect(err).To(MatchError(apierrors.IsUnauthorized, "IsUnauthorized"))
+		config = nil
+	}
+	w.rig.Expect(config).NotTo(BeNil(), "no certificate was valid")
 	w.rig.Eventually(func() error {
 		_, err := whoami(config)
 		return err
-	}, patience).Should(MatchError(apierrors.IsUnauthorized, "IsUnauthorized"))
+	}, 2*patience).Should(MatchError(apierrors.IsUnauthorized, "IsUnauthorized"))
 }
 
 // Whoever has not set direct access gives nobody certificates.

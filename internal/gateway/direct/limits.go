@@ -42,10 +42,13 @@ func (l *limits) begin(name string) (done func(), ok bool) {
 		if len(l.users) >= maxUsers {
 			l.evict()
 		}
+		if len(l.users) >= maxUsers {
+			return nil, false
+		}
 		is = rate.NewLimiter(userRate, userBurst)
 		l.users[name] = is
 	}
-	if l.open >= maxOpen || len(l.users) > maxUsers || !is.AllowN(now, 1) {
+	if l.open >= maxOpen || !is.AllowN(now, 1) {
 		return nil, false
 	}
 	l.open++
