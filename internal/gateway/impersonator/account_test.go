@@ -12,6 +12,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -39,6 +40,8 @@ type workload struct {
 	clock *clocktesting.FakePassiveClock
 	// requests counts the administrator's requests.
 	requests int
+	// reviewed are the resources and names that were reviewed.
+	reviewed []string
 }
 
 func newWorkload(t *testing.T) *workload {
@@ -59,6 +62,12 @@ func (w *workload) account(t *testing.T) *impersonator.Account {
 	w.Expect(err).NotTo(HaveOccurred())
 	count := func() { w.requests++ }
 	counted := interceptor.NewClient(c, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if review, ok := o.(*authorizationv1.SubjectAccessReview); ok {
+				w.reviewed = append(w.reviewed, review.Spec.ResourceAttributes.Resource+"/"+review.Spec.ResourceAttributes.Name)
+			}
+			return c.Create(ctx, o, opts...)
+		},
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			count()
 			return c.Get(ctx, key, o, opts...)
@@ -103,6 +112,20 @@ func TestThreat20_ImpersonatesWhoWasLetIn(t *testing.T) {
 		w.Expect(apierrors.IsForbidden(err)).To(BeTrue(), "%s: %v", name, err)
 	}
 	w.Expect(w.mayList(token)).To(BeFalse(), "the proxy itself has no rights")
+}
+
+// A user whose groups change has a role already, which says nothing of the new one.
+func TestAwaitsEachName(t *testing.T) {
+	w := newWorkload(t)
+	a := w.account(t)
+	_, err := a.Token(t.Context(), proxy.Identity{User: "ann", Groups: []string{"dev"}})
+	w.Expect(err).NotTo(HaveOccurred())
+	w.reviewed = nil
+	token, err := a.Token(t.Context(), proxy.Identity{User: "ann", Groups: []string{"dev", "ops"}})
+	w.Expect(err).NotTo(HaveOccurred())
+	w.Expect(w.reviewed).To(ContainElements("users/ann", "groups/dev", "groups/ops"))
+	_, err = w.whoami(token, "ann", "dev", "ops")
+	w.Expect(err).NotTo(HaveOccurred())
 }
 
 // A token that leaks is worth little for long.

@@ -30,7 +30,7 @@ const (
 	maxRoles = 500
 	// idleTime is how long a ClusterRole stays without use.
 	idleTime = 30 * 24 * time.Hour
-	// awaitInterval is how often the API server is asked whether it knows a new right, until
+	// awaitInterval is how often the API server is asked whether it knows a name of a new right, until
 	// awaitTimeout.
 	awaitInterval = 20 * time.Millisecond
 	awaitTimeout  = 5 * time.Second
@@ -85,18 +85,31 @@ func (a *Account) ensureRight(ctx context.Context, as proxy.Identity) error {
 }
 
 // await waits until the API server knows a new right, which it learns a moment after the role
-// was written. Otherwise a user's first request would be denied.
+// was written. Otherwise a user's first request would be denied. Each name is asked for: the role
+// of the same user with other groups may permit some of them.
 func (a *Account) await(ctx context.Context, as proxy.Identity) error {
+	if err := a.awaitName(ctx, "users", as.User); err != nil {
+		return err
+	}
+	for _, group := range as.Groups {
+		if err := a.awaitName(ctx, "groups", group); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *Account) awaitName(ctx context.Context, resource, named string) error {
 	err := wait.PollUntilContextTimeout(ctx, awaitInterval, awaitTimeout, true, func(ctx context.Context) (bool, error) {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User:               serviceaccount.MakeUsername(namespace, name),
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "impersonate", Resource: "users", Name: as.User},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "impersonate", Resource: resource, Name: named},
 		}}
 		err := a.client.Create(ctx, review)
 		return review.Status.Allowed, err
 	})
 	if err != nil {
-		return fmt.Errorf("waiting for the right to impersonate user %q in the workload cluster: %w", as.User, err)
+		return fmt.Errorf("waiting for the right to impersonate %q of %s in the workload cluster: %w", named, resource, err)
 	}
 	return nil
 }
