@@ -38,8 +38,9 @@ const (
 // serverName is in the serving certificate of every API server, by whatever it was set up.
 const serverName = "kubernetes.default.svc"
 
-// identity is which cluster a cluster is.
+// identity changes if a cluster is made anew, or its endpoint gets another type.
 type identity struct {
+	// uid of the Cluster.
 	uid types.UID
 	// isNamed: the endpoint is a name that never changes. The certificates of API servers may
 	// lack an endpoint of another type that has moved since they were issued.

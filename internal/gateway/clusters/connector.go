@@ -125,25 +125,31 @@ func (c *Connector) cluster(ctx context.Context, key types.NamespacedName, is id
 	if known != nil && known.identity == is && known.kubeconfig == kubeconfig {
 		renewed := *known
 		renewed.readAt = c.o.Clock.Now()
-		c.remember(key, &renewed)
-		return &renewed, nil
+		return c.remember(key, &renewed), nil
 	}
 	made, err := c.connectTo(key, is, kubeconfig)
 	if err != nil {
 		return nil, err
 	}
-	c.remember(key, made)
-	return made, nil
+	return c.remember(key, made), nil
 }
 
-func (c *Connector) remember(key types.NamespacedName, made *cluster) {
+// remember returns what is known of the cluster from now on: what another request has made of
+// the same kubeconfig meanwhile stays, so that a cluster has one account.
+func (c *Connector) remember(key types.NamespacedName, made *cluster) *cluster {
 	c.mu.Lock()
 	former := c.known[key]
+	isRenewed := former != nil && former.requests == made.requests
+	if former != nil && !isRenewed && former.identity == made.identity && former.kubeconfig == made.kubeconfig {
+		c.mu.Unlock()
+		return former
+	}
 	c.known[key] = made
 	c.mu.Unlock()
-	if former != nil && former.requests != made.requests {
+	if former != nil && !isRenewed {
 		former.close()
 	}
+	return made
 }
 
 func (c *Connector) forget(key types.NamespacedName) {

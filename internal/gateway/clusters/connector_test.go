@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,6 +46,9 @@ type rig struct {
 	clock     *clocktesting.FakePassiveClock
 	namespace string
 	connector *clusters.Connector
+	secrets   *secrets
+
+	mu sync.Mutex
 	// dialed are the clusters that were dialed.
 	dialed []types.NamespacedName
 	broken bool
@@ -61,17 +65,36 @@ func newRig(t *testing.T) *rig {
 	if server.Host == "" {
 		server.Host = environment.Config.Host
 	}
+	r.secrets = &secrets{Reader: r.client}
 	r.connector = clusters.New(clusters.Options{
-		Cache: r.client, Live: r.client, Clock: r.clock,
+		Cache: r.client, Live: r.secrets, Clock: r.clock,
 		Dial: func(ctx context.Context, cluster types.NamespacedName) (net.Conn, error) {
+			r.mu.Lock()
 			r.dialed = append(r.dialed, cluster)
-			if r.broken {
+			broken := r.broken
+			r.mu.Unlock()
+			if broken {
 				return nil, errors.New("no host has a tunnel")
 			}
 			return (&net.Dialer{}).DialContext(ctx, "tcp", server.Host)
 		},
 	})
 	return r
+}
+
+// secrets are those of the management cluster.
+type secrets struct {
+	client.Reader
+
+	// reading is called when one is read; nil for nothing.
+	reading func()
+}
+
+func (s *secrets) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if s.reading != nil {
+		s.reading()
+	}
+	return s.Reader.Get(ctx, key, o, opts...)
 }
 
 func (r *rig) create(o client.Object) {
@@ -153,7 +176,9 @@ func TestConnect(t *testing.T) {
 			g.Expect(answer).To(And(HavePrefix(want), ContainSubstring(`"username":"ann"`), ContainSubstring(`"ops"`)))
 		}, time.Minute).Should(Succeed())
 	}
+	r.mu.Lock()
 	r.Expect(r.dialed).To(HaveEach(r.key("c")))
+	r.mu.Unlock()
 
 	again, err := r.connect("c")
 	r.Expect(err).NotTo(HaveOccurred())
@@ -162,6 +187,32 @@ func TestConnect(t *testing.T) {
 	again, err = r.connect("c")
 	r.Expect(err).NotTo(HaveOccurred())
 	r.Expect(again.Requests).To(BeIdenticalTo(connection.Requests), "the kubeconfig is the same")
+}
+
+// kubectl begins with several requests at once. They must not create the proxy's rights twice
+// at the same time, of which one attempt would fail.
+func TestFirstRequestsAtOnce(t *testing.T) {
+	r := newRig(t)
+	r.cluster("c")
+	r.kubeconfig("c")
+	const requests = 4
+	var read sync.WaitGroup
+	read.Add(requests)
+	r.secrets.reading = func() {
+		read.Done()
+		read.Wait()
+	}
+	connections, failures := make([]proxy.Connection, requests), make([]error, requests)
+	var all sync.WaitGroup
+	for i := range requests {
+		all.Go(func() { connections[i], failures[i] = r.connect("c") })
+	}
+	all.Wait()
+	for i := range requests {
+		r.Expect(failures[i]).NotTo(HaveOccurred())
+		r.Expect(connections[i]).To(Equal(connections[0]))
+		r.Expect(connections[i].Requests).To(BeIdenticalTo(connections[0].Requests))
+	}
 }
 
 // A cluster of another type has access if spec says so. Its API servers are verified by the
@@ -236,7 +287,9 @@ func TestNoConnection(t *testing.T) {
 	_, err = r.connect("c")
 	r.Expect(err).To(MatchError(proxy.ErrUnreachable), "no kubeconfig yet")
 	r.kubeconfig("c")
+	r.mu.Lock()
 	r.broken = true
+	r.mu.Unlock()
 	_, err = r.connect("c")
 	r.Expect(err).To(And(MatchError(proxy.ErrUnreachable), MatchError(ContainSubstring("no host has a tunnel"))))
 
