@@ -58,8 +58,8 @@ func (s *suspicion) sent(p *pulse) {
 	}
 }
 
-// unanswered records that a dial was given up. Callers have less patience than this
-// tunnel: without the record, it would not be found dead by them.
+// unanswered records a dial that its caller has given up. Callers may give up before the agent
+// is asked: without the record, their dials would never show that the tunnel is dead.
 func (s *suspicion) unanswered(since int64) {
 	if since != 0 && s.dials.since.CompareAndSwap(0, since) {
 		s.arm()

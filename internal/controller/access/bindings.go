@@ -19,7 +19,8 @@ import (
 const (
 	// namePrefix starts the names of the bindings; the ClusterRole's name follows.
 	namePrefix = "elemental-access:"
-	// label is on all of them. A binding without it is somebody else's, whatever its name is.
+	// label is on all bindings of the provider. A binding without it is not the provider's,
+	// whatever its name is.
 	label = "infrastructure.cluster.x-k8s.io/elemental-access"
 	// fieldManager is the field manager of the bindings.
 	fieldManager = client.FieldOwner("elemental-access")
@@ -56,18 +57,18 @@ func wanted(access *infrav1.Access) []binding {
 	return out
 }
 
-// findings are what was found, and done, in a workload cluster. All are names.
+// findings are the names that apply reports of a workload cluster.
 type findings struct {
 	// written are the bindings that were created or changed.
 	written []string
-	// taken are names of bindings that are somebody else's.
+	// taken are the bindings whose names are taken by bindings without the label.
 	taken []string
 	// missing are ClusterRoles that don't exist.
 	missing []string
 }
 
-// apply makes the workload cluster have these bindings of the provider's and no others. What
-// fails for one of them does not keep it from the next, unless the cluster does not answer.
+// apply makes the provider's bindings in the workload cluster equal to these. An error of one
+// binding does not keep apply from the next, unless the cluster does not answer.
 func apply(ctx context.Context, workload client.Client, bindings []binding) (findings, error) {
 	list := &rbacv1.ClusterRoleBindingList{}
 	if err := workload.List(ctx, list, client.HasLabels{label}); err != nil {

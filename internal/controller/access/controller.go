@@ -58,8 +58,8 @@ type Reconciler struct {
 	WatchFilter string
 }
 
-// Reconcile reconciles the access to one cluster. It leaves nothing to clean up: whoever
-// deletes a cluster deletes its bindings with it.
+// Reconcile reconciles the access to one cluster. It needs no finalizer: the bindings go with
+// the workload cluster.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	infra := &infrav1.ElementalCluster{}
 	if err := r.Client.Get(ctx, req.NamespacedName, infra); err != nil {

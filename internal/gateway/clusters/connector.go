@@ -109,8 +109,8 @@ func ignoreNotFound(kind string, err error) error {
 	return nil
 }
 
-// cluster returns how to connect to a cluster. What is known of it is used for a while, and for
-// as long as its kubeconfig does not change.
+// cluster returns how to connect to a cluster. It reads the kubeconfig once in readInterval, and
+// keeps connections and account until the kubeconfig changes.
 func (c *Connector) cluster(ctx context.Context, key types.NamespacedName, is identity) (*cluster, error) {
 	c.mu.Lock()
 	known := c.known[key]
@@ -134,8 +134,9 @@ func (c *Connector) cluster(ctx context.Context, key types.NamespacedName, is id
 	return c.remember(key, made), nil
 }
 
-// remember returns what is known of the cluster from now on: what another request has made of
-// the same kubeconfig meanwhile stays, so that a cluster has one account.
+// remember stores how to connect to a cluster, and returns it. If another request has stored the
+// same kubeconfig first, remember returns that one: two accounts would create the same
+// ServiceAccount, and one of them would fail.
 func (c *Connector) remember(key types.NamespacedName, made *cluster) *cluster {
 	c.mu.Lock()
 	former := c.known[key]

@@ -9,9 +9,9 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// configOf returns a client configuration of a kubeconfig, and its server, host:port. Whoever
-// may write Secrets in the Cluster's namespace may have written it. So only data that is in
-// the kubeconfig itself is taken: it may name files of the manager's Pod, such as its own
+// configOf returns a client configuration of a kubeconfig, and its server, host:port. Any user
+// with the right to write Secrets in the Cluster's namespace may have written the kubeconfig.
+// So only embedded data is taken: it may name files of the manager's Pod, such as the manager's
 // token, and programs to run there.
 func configOf(kubeconfig []byte) (config *rest.Config, server string, err error) {
 	parsed, err := clientcmd.Load(kubeconfig)

@@ -31,7 +31,7 @@ const (
 	clockSkew = 10 * time.Minute
 )
 
-// errLifetime says that a signer does not keep to what was asked for.
+// errLifetime says that a signer ignores the requested lifetime.
 var errLifetime = errors.New("the signer of the cluster issues certificates that are valid for longer than was asked for")
 
 // issuer has a workload cluster issue certificates.
@@ -114,7 +114,7 @@ func (i issuer) remove(ctx context.Context, csr *certificatesv1.CertificateSigni
 	_ = i.admin.Delete(ctx, csr)
 }
 
-// check reads a certificate, which must be what was asked for, whoever has signed it.
+// check reads a certificate and compares it with the request: any signer may have issued it.
 func check(chain []byte, key crypto.PublicKey, as proxy.Identity, latest time.Time) (issued, error) {
 	block, _ := pem.Decode(chain)
 	if block == nil {

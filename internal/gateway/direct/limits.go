@@ -32,7 +32,7 @@ func newLimits(now clock.PassiveClock) *limits {
 	return &limits{clock: now, users: map[string]*rate.Limiter{}}
 }
 
-// begin counts a request. Who gets true must call done once.
+// begin counts a request unless a limit is reached. If ok is true, the caller must call done once.
 func (l *limits) begin(name string) (done func(), ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

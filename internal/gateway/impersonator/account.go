@@ -49,7 +49,8 @@ func New(c client.Client, now clock.PassiveClock) *Account {
 }
 
 // Token returns a bearer token that may impersonate the identity. It asks the workload cluster
-// only if something is missing or was not checked lately. An error leaves what was done.
+// only if something is missing or was not checked lately. After an error, what it has created
+// stays, and the next call continues.
 func (a *Account) Token(ctx context.Context, as proxy.Identity) (string, error) {
 	select {
 	case a.turn <- struct{}{}:

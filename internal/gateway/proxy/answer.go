@@ -101,7 +101,7 @@ func (r *recorder) Write(content []byte) (int, error) {
 func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(r.ResponseWriter).Hijack()
 	if err == nil && r.code == 0 {
-		// Whoever takes the connection writes the answer to it.
+		// httputil.ReverseProxy writes the answer of an upgrade to the connection.
 		r.code = http.StatusSwitchingProtocols
 	}
 	return conn, buffered, err

@@ -17,8 +17,8 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/gateway/review"
 )
 
-// Gate decides who is let in to a workload cluster, and who that is there. All that the
-// gateway does for users begins with it.
+// Gate authenticates and authorizes the caller of a request for a workload cluster, and derives
+// the caller's Identity there. Each request of a user passes it first.
 type Gate struct {
 	// Authenticator knows the users of the management cluster. It may remove credentials
 	// from the request. Its error is review.ErrUnavailable if it could not ask.

@@ -13,7 +13,7 @@ import (
 
 const (
 	// serviceAccountPrefix starts the names that ServiceAccounts of the management cluster
-	// have in workload clusters: one of the same name there is somebody else.
+	// have in workload clusters, whose own ServiceAccounts may have the same names.
 	serviceAccountPrefix = "management:"
 	// maxNameBytes bounds the name of a user or group, maxGroups a user's groups.
 	maxNameBytes = 512

@@ -23,8 +23,8 @@ func newOpenRequests() *openRequests {
 	return &openRequests{ofUser: map[string]int{}, ofCluster: map[types.NamespacedName]int{}}
 }
 
-// begin counts a request, and returns false if its user or cluster has too many. Who gets
-// true must call end once.
+// begin counts a request, and returns false if its user or cluster has too many. After true the
+// caller must call end once.
 func (o *openRequests) begin(name string, cluster types.NamespacedName) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -168,7 +168,7 @@ func keepInside(header http.Header, host string, cluster types.NamespacedName) {
 		return
 	}
 	at := prefix + cluster.Namespace + "/" + cluster.Name
-	// What is encoded stays encoded: names of proxied Services have slashes.
+	// The path keeps its encoding: names of proxied Services have encoded slashes.
 	inside := url.URL{Path: at + u.Path, RawPath: at + u.EscapedPath(), RawQuery: u.RawQuery, Fragment: u.Fragment}
 	header.Set("Location", inside.String())
 }

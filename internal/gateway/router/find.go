@@ -42,8 +42,8 @@ func (r *Router) clusterOf(ctx context.Context, name string) (types.NamespacedNa
 			found = append(found, key)
 		}
 	}
-	// Two clusters have the same name only if somebody has searched for a name of a Cluster
-	// with the hash of another.
+	// A long name of a Cluster is replaced by a hash. Two clusters share a hash only if a user
+	// has searched for it, so neither is served.
 	if len(found) != 1 {
 		return types.NamespacedName{}, ErrNoRoute
 	}

@@ -126,8 +126,8 @@ func (r *Router) dialRoute(ctx context.Context, by route) (net.Conn, error) {
 	}
 }
 
-// dial connects through one host. What has changed since the host was chosen is looked at
-// again once the connection is registered: a later change ends it.
+// dial connects through one host. It checks the host again after the connection is registered:
+// changes during the dial end no connection, later changes do.
 func (r *Router) dial(ctx context.Context, by route, chosen candidate) (net.Conn, error) {
 	attempt, cancel := context.WithTimeoutCause(ctx, dialTimeout, tunnel.ErrFiltered)
 	defer cancel()

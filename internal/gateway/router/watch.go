@@ -113,7 +113,8 @@ func (r *Router) clusterChanged(ctx context.Context, namespace, name string) {
 	}
 }
 
-// end closes connections. Whoever copies gets an error and closes the other end.
+// end closes connections. The goroutines that copy their data get an error, and close the
+// callers' connections.
 func end(conns []*conn) {
 	for _, c := range conns {
 		_ = c.Close()

@@ -146,7 +146,7 @@ func (t *Table) Add(host types.NamespacedName, holder Holder, session *tunnel.Se
 		former.Close(ErrReplaced)
 	}
 	t.changed(host)
-	t.metrics.opened.Inc() // whoever sees it sees the rest too
+	t.metrics.opened.Inc() // last: once it has grown, the tunnel is usable and reported
 	session.OnEnd(func(err error) { t.end(host, session, err) })
 	return nil
 }
