@@ -117,7 +117,7 @@ func (m Manifest) Check(l Limits) error {
 // checkNested returns an error if a path is a folder of another one.
 func checkNested(paths map[string]string) error {
 	for _, p := range slices.Sorted(maps.Keys(paths)) {
-		for folder := path.Dir(p); len(folder) > 1; folder = path.Dir(folder) {
+		for folder := path.Dir(p); folder != "." && folder != "/"; folder = path.Dir(folder) {
 			if other, ok := paths[folder]; ok {
 				return fmt.Errorf("%q can't be at %s, because %q is a file at %s: rename one of them", paths[p], p, other, folder)
 			}

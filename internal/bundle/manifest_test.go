@@ -89,6 +89,7 @@ func TestCheck(t *testing.T) {
 		"same path":               {path(1, "/usr/local/bin/kubeadm"), "both belong at /usr/local/bin/kubeadm"},
 		"name below a file":       {name("bin/kubelet/config"), "because \"bin/kubelet\" is a file"},
 		"path below a file":       {path(1, "/usr/local/bin/kubeadm/kubectl"), "because \"bin/kubeadm\" is a file"},
+		"name below a short file": {func(m *bundle.Manifest, _ *bundle.Limits) { m.Files[3].Name, m.Files[4].Name = "f", "f/a" }, "because \"f\" is a file"},
 		"name below the manifest": {name("bundle.json/x"), "because \"the manifest\" is a file"},
 		"name of the manifest":    {name("bundle.json"), "the manifest's name"},
 		"blank name":              {name(""), "no part of a name"},

@@ -30,7 +30,7 @@ func Write(ctx context.Context, w io.Writer, m Manifest, l Limits, open func(Fil
 		return fmt.Errorf("the manifest has %d bytes, and the limit is %d: put fewer files into the bundle", len(data), l.ManifestBytes)
 	}
 	// More than one goroutine may cut the data into other blocks each time.
-	compressor, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedBestCompression),
+	compressor, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedBetterCompression),
 		zstd.WithWindowSize(window), zstd.WithEncoderCRC(true))
 	if err != nil {
 		return fmt.Errorf("setting up the compression: %w", err)
