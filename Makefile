@@ -44,9 +44,9 @@ help: ## Show this help.
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build the manager and the agent into bin/.
+build: ## Build the manager, the agent and the program that builds bundles into bin/.
 	@echo "==> Building $(BUILD_VERSION)"
-	$(GO_BUILD) -o $(BIN)/ ./cmd/manager ./cmd/elemental-agent
+	$(GO_BUILD) -o $(BIN)/ ./cmd/manager ./cmd/elemental-agent ./cmd/bundle
 
 .PHONY: agents
 agents: ## Build the agents that the manager serves into out/agents/.
