@@ -5,9 +5,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/bundle"
 )
 
 const root = "../../.."
@@ -55,6 +58,25 @@ func TestManagerFlagsAreDocumented(t *testing.T) {
 		if !others.MatchString(flag[1]) {
 			g.Expect(text).To(ContainSubstring("`--" + flag[1] + "`"))
 		}
+	}
+}
+
+func TestBundleCommandsAreDocumented(t *testing.T) {
+	g := NewWithT(t)
+	text := read(t, "docs/bundles.md")
+	commands := regexp.MustCompile(`(?m)^  ([a-z]+)  `).FindAllStringSubmatch(help(t, "./cmd/bundle"), -1)
+	g.Expect(len(commands)).To(BeNumerically(">", 1))
+	for _, command := range commands {
+		g.Expect(text).To(ContainSubstring("bundle " + command[1] + " "))
+	}
+}
+
+func TestDestinationsOfBundlesAreDocumented(t *testing.T) {
+	g := NewWithT(t)
+	text := read(t, "docs/bundles.md")
+	for _, kind := range []bundle.Kind{bundle.KindProgram, bundle.KindUnit, bundle.KindFile} {
+		folders := "`" + strings.Join(bundle.Destinations(kind), "`, `") + "`"
+		g.Expect(text).To(ContainSubstring("| " + string(kind) + " | " + folders + " |"))
 	}
 }
 
