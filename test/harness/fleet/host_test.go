@@ -134,8 +134,7 @@ func TestSilence(t *testing.T) {
 
 	h.SetNetwork(false)
 	cut := time.Now()
-	r.Eventually(func() string { return h.Status().State }, soon, often).Should(Equal("Disconnected"))
-	r.Expect(h.Status().Error).To(ContainSubstring("network is "))
+	r.Eventually(h.Status, soon, often).Should(And(HaveField("State", "Disconnected"), HaveField("Error", ContainSubstring("network is "))))
 	r.Eventually(state, soon, often).Should(Equal(infrav1.ConnectionDisconnected))
 	r.Expect(time.Since(cut)).To(BeNumerically(">", grace+answer/4), "nobody told the manager")
 	r.Expect(s.log()[2:]).To(Equal([]string{"network false"}))

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -152,7 +153,8 @@ func (r *rig) testSessions(ann *rest.Config) {
 	logs, err := c.CoreV1().Pods("default").GetLogs("p", &corev1.PodLogOptions{Follow: true}).Stream(r.t.Context())
 	r.Expect(err).NotTo(HaveOccurred())
 	line := make([]byte, 6)
-	r.Expect(logs.Read(line)).To(Equal(6))
+	_, err = io.ReadFull(logs, line)
+	r.Expect(err).NotTo(HaveOccurred())
 	r.Expect(string(line)).To(Equal("hello\n"))
 	r.Expect(logs.Close()).To(Succeed())
 

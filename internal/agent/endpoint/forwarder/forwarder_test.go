@@ -120,12 +120,11 @@ func TestWithoutDocument(t *testing.T) {
 func TestPortOfAnotherProgram(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	other, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	other, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", forwarder.Config{Port: r.port}.Address())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = other.Close() }()
-	r.port = portOf(t, other)
 	comm, err := os.ReadFile("/proc/self/comm")
 	if err != nil {
 		t.Fatal(err)
@@ -203,8 +202,13 @@ func copyFile(t *testing.T, from, to string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A child that another test starts meanwhile would inherit the open file, and a file
-	// that is open for writing cannot be executed.
+	writeProgram(t, to, text)
+}
+
+// writeProgram writes a file that can be executed at once. A child that another test starts meanwhile
+// would inherit the open file, and a file that is open for writing cannot be executed.
+func writeProgram(t *testing.T, to string, text []byte) {
+	t.Helper()
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(to, text, 0o700); err != nil {
@@ -217,14 +221,7 @@ func copyFile(t *testing.T, from, to string) {
 func TestDialOfTheAgent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	refusing := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	refusing := fmt.Sprintf("127.0.0.1:%d", freePort(t))
 	r.mustEnsure(refusing)
 	config := forwarder.Config{Port: r.port}
 	if conn, err := r.Dial(t.Context(), config); err == nil {

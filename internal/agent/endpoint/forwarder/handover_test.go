@@ -2,7 +2,6 @@ package forwarder_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 )
@@ -134,9 +133,7 @@ func TestNewerProgramThatFails(t *testing.T) {
 	c, _ := r.connect()
 	good := r.Command
 	r.Command = []string{filepath.Join(r.Dir, "newer"), command}
-	if err := os.WriteFile(r.Command[0], []byte("#!/bin/sh\nexit 1\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	writeProgram(t, r.Command[0], []byte("#!/bin/sh\nexit 1\n"))
 	if err := r.ensure(backend); err == nil {
 		t.Error("no error")
 	}

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/forwarder"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/embedded/ports"
 )
 
 // command is the argument that makes the test binary the forwarder's process.
@@ -68,24 +69,16 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// freePort returns a port at which nobody listens.
+// freePort returns a port at which only those listen that are told it, until the test ends.
 func freePort(t *testing.T) int32 {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	var reserved ports.Set
+	t.Cleanup(reserved.Release)
+	port, err := reserved.Reserve()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = listener.Close() }()
-	return portOf(t, listener)
-}
-
-func portOf(t *testing.T, listener net.Listener) int32 {
-	t.Helper()
-	address, ok := listener.Addr().(*net.TCPAddr)
-	if !ok {
-		t.Fatal("not TCP")
-	}
-	return int32(address.Port)
+	return int32(port)
 }
 
 // ensure writes the document and has the manager act on it.

@@ -149,7 +149,9 @@ func TestQuorum(t *testing.T) {
 	r.Expect(c.ready(hosts[0], hosts[0].Address)).To(Equal(0), "a host without power does not answer")
 	c.endpoint = netip.AddrPortFrom(hosts[1].Address, 6443)
 	r.Expect(leader(hosts[2])).To(Equal(hosts[1].Hostname))
-	_, err := c.etcd(t.Context(), hosts[0])
+	dead, cancel := context.WithTimeout(t.Context(), failTimeout)
+	defer cancel()
+	_, err := c.etcd(dead, hosts[0])
 	r.Expect(err).To(HaveOccurred(), "a dead member cannot be reached")
 
 	r.Halt(hosts[1])
@@ -261,7 +263,9 @@ func TestPowerCutEndsForwarding(t *testing.T) {
 	_, err = member.Members(t.Context())
 	r.Expect(err).NotTo(HaveOccurred())
 	r.Halt(hosts[0])
-	_, err = member.Members(t.Context())
+	dead, cancel := context.WithTimeout(t.Context(), failTimeout)
+	defer cancel()
+	_, err = member.Members(dead)
 	r.Expect(err).To(HaveOccurred())
 	r.Expect(c.ready(hosts[1], anyAddress())).To(Equal(200), "the member still works")
 }

@@ -55,8 +55,9 @@ const (
 	soon  = 2 * time.Minute
 	often = 10 * time.Millisecond
 	token = "abcdef.0123456789abcdef"
-	// etcdTimeout bounds connecting to etcd and each call.
-	etcdTimeout = 2 * time.Second
+	// callTimeout bounds requests that are answered at once, also on a busy machine. failTimeout is for calls of etcd that
+	// fail, which its client repeats for as long.
+	callTimeout, failTimeout = 30 * time.Second, 2 * time.Second
 )
 
 // rig runs simulated clusters on hosts without a fleet.
@@ -236,7 +237,7 @@ func (c *cluster) config() *rest.Config {
 	c.Expect(err).NotTo(HaveOccurred())
 	config, err := clientcmd.RESTConfigFromKubeConfig(text)
 	c.Expect(err).NotTo(HaveOccurred())
-	config.Timeout = 5 * time.Second
+	config.Timeout = callTimeout
 	return config
 }
 
@@ -275,7 +276,7 @@ func (c *cluster) etcd(ctx context.Context, m fleet.Machine) (*etcd.Client, erro
 	c.Expect(err).NotTo(HaveOccurred())
 	name := "etcd-" + m.Hostname
 	member, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{name}, DialTimeout: etcdTimeout, Logger: zap.NewNop(),
+		Endpoints: []string{name}, DialTimeout: callTimeout, Logger: zap.NewNop(),
 		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			conn, err := dialer.DialContextWithAddr(ctx, address)
 			return forwarded{conn}, err
@@ -283,13 +284,13 @@ func (c *cluster) etcd(ctx context.Context, m fleet.Machine) (*etcd.Client, erro
 		TLS: &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
 	})
 	c.Expect(err).NotTo(HaveOccurred())
-	ctx, cancel := context.WithTimeout(ctx, etcdTimeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	status, err := member.Status(ctx, name)
 	if err != nil {
 		return nil, errors.Join(err, member.Close())
 	}
-	return &etcd.Client{EtcdClient: member, Endpoint: name, LeaderID: status.Leader, CallTimeout: etcdTimeout}, nil
+	return &etcd.Client{EtcdClient: member, Endpoint: name, LeaderID: status.Leader, CallTimeout: callTimeout}, nil
 }
 
 // forwarded is a connection through an API server. The wrapped connection ignores deadlines and
@@ -318,7 +319,7 @@ func (c *cluster) get(m fleet.Machine, from netip.Addr, path string, certificate
 		DisableKeepAlives: true,
 	}
 	defer transport.CloseIdleConnections()
-	response, err := (&http.Client{Transport: transport, Timeout: 5 * time.Second}).Get("https://" + netip.AddrPortFrom(m.Address, 6443).String() + path)
+	response, err := (&http.Client{Transport: transport, Timeout: callTimeout}).Get("https://" + netip.AddrPortFrom(m.Address, 6443).String() + path)
 	if err != nil {
 		return 0
 	}

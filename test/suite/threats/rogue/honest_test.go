@@ -92,7 +92,7 @@ func (w *world) work(h *honest) *honest {
 
 func (h *honest) poll(ctx context.Context) {
 	defer h.client.Close()
-	revision, served := "", make(chan struct{})
+	revision, tunnelled, served := "", false, make(chan struct{})
 	close(served)
 	defer func() { <-served }()
 	for ctx.Err() == nil {
@@ -104,8 +104,8 @@ func (h *honest) poll(ctx context.Context) {
 		if op := plan.Operation; op != nil && op.Type == protocol.OperationBootstrap {
 			_ = h.client.Report(ctx, protocol.Report{Operations: []protocol.OperationReport{{Type: op.Type, ID: op.ID, State: protocol.StateSucceeded}}})
 		}
-		if plan.Desired.Tunnel && h.apiServer != "" && h.opened.Load() == 0 {
-			served = make(chan struct{})
+		if plan.Desired.Tunnel && h.apiServer != "" && !tunnelled {
+			tunnelled, served = true, make(chan struct{})
 			go func() {
 				defer close(served)
 				h.keepTunnel(ctx)
@@ -117,11 +117,11 @@ func (h *honest) poll(ctx context.Context) {
 // keepTunnel opens a tunnel, and another one whenever it ends.
 func (h *honest) keepTunnel(ctx context.Context) {
 	for ctx.Err() == nil {
-		h.opened.Add(1)
 		conn, err := h.client.Tunnel(ctx, "boot")
 		if err != nil {
 			continue
 		}
+		h.opened.Add(1)
 		_ = tunnel.Serve(ctx, conn, func(ctx context.Context, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", h.apiServer)
 		})

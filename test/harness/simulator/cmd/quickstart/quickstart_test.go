@@ -153,15 +153,23 @@ func TestFirstBuildIsGivenUp(t *testing.T) {
 	q.Expect(os.WriteFile(filepath.Join(hangs, "go"), []byte(script), 0o755)).To(Succeed())
 	t.Setenv("PATH", hangs+":"+os.Getenv("PATH"))
 	t.Setenv("ELEMENTAL_CACHE", t.TempDir())
-	began := time.Now()
+	var began time.Time
+	atOnce := func() {
+		t.Helper()
+		// It is as long until a simulation is killed, whose builds might go on.
+		q.Expect(time.Since(began)).To(BeNumerically("<", time.Minute))
+		q.nothingIsLeft()
+	}
 	q.Expect(q.upUntil("building etcd", func(up *exec.Cmd) {
+		began = time.Now()
 		q.Expect(up.Process.Signal(syscall.SIGINT)).To(Succeed())
 	})).To(MatchError("exit status 130"))
-	q.nothingIsLeft()
-	q.Expect(q.upUntil("building etcd", func(*exec.Cmd) { q.run("down") })).To(MatchError("exit status 1"))
-	q.nothingIsLeft()
-	// It is as long until a simulation is killed, whose builds might go on.
-	q.Expect(time.Since(began)).To(BeNumerically("<", time.Minute))
+	atOnce()
+	q.Expect(q.upUntil("building etcd", func(*exec.Cmd) {
+		began = time.Now()
+		q.run("down")
+	})).To(MatchError("exit status 1"))
+	atOnce()
 	unfinished, err := filepath.Glob(filepath.Join(os.Getenv("ELEMENTAL_CACHE"), "tools", "store", "*"))
 	q.Expect(err).NotTo(HaveOccurred())
 	q.Expect(unfinished).To(BeEmpty())
