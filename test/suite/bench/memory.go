@@ -23,7 +23,7 @@ const (
 const baseline = 5 * time.Second
 
 // soon is a timeout for conditions that should already be met.
-const soon = 10 * time.Second
+const soon = time.Minute
 
 // aloneShare is the share of Options.Rest (1/aloneShare) between the last connection and the measurement, for hosts and
 // for bare connections. It is at least two minutes, after which the Go runtime always collects garbage.

@@ -112,6 +112,13 @@ current-context: gateway
 // run runs kubectl as the user, with input, and returns its output without the end of line.
 func (u *user) run(ctx context.Context, variables []string, input string, args ...string) string {
 	GinkgoHelper()
+	out, err := u.try(ctx, variables, input, args...)
+	Expect(err).NotTo(HaveOccurred())
+	return out
+}
+
+// try is run for what may fail.
+func (u *user) try(ctx context.Context, variables []string, input string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	cmd := u.command(ctx, variables, args...)
@@ -119,8 +126,10 @@ func (u *user) run(ctx context.Context, variables []string, input string, args .
 	var diagnostics bytes.Buffer
 	cmd.Stderr = &diagnostics
 	out, err := cmd.Output()
-	Expect(err).NotTo(HaveOccurred(), "kubectl %s: %s", strings.Join(args, " "), diagnostics.String())
-	return strings.TrimSpace(string(out))
+	if err != nil {
+		return "", fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, diagnostics.String())
+	}
+	return strings.TrimSpace(string(out)), nil
 }
 
 func (u *user) command(ctx context.Context, variables []string, args ...string) *exec.Cmd {

@@ -45,13 +45,18 @@ var _ = Describe("Users of a cluster that nothing can dial into", Ordered, Conti
 			w.expectRunning(ctx, 2)
 		})
 		ann = w.user(ctx)
+		// API servers learn of new rights after a moment, those that the gateway makes included. The
+		// sessions below begin once and must last.
+		step("users: let in", func() {
+			Eventually(func() (string, error) { return ann.whoami(ctx) }).WithTimeout(time.Minute).Should(Equal(userName))
+		})
 		step("users: Pod running", func() { w.runSessionPod(ctx) })
 		watch = ann.start(ctx, nil, "--namespace", "kube-node-lease", "get", "leases", "--watch")
 		logs = ann.start(ctx, nil, "logs", "--follow", "session", "--container", "clock")
 	}, NodeTimeout(25*time.Minute))
 
 	It("are themselves", func(ctx context.Context) {
-		Expect(ann.run(ctx, nil, "", "auth", "whoami", "--output", "jsonpath={.status.userInfo.username}")).To(Equal(userName))
+		Expect(ann.whoami(ctx)).To(Equal(userName))
 	}, SpecTimeout(30*time.Minute))
 
 	It("exec, attach, copy and forward ports by WebSocket", func(ctx context.Context) {
@@ -115,6 +120,11 @@ func (w workload) user(ctx context.Context) *user {
 	token := kubectl(ctx, "--namespace", namespace, "create", "token", userAccount, "--duration", "2h")
 	Expect(os.WriteFile(u.kubeconfig, gateway.kubeconfig(w.key(), token), 0o600)).To(Succeed())
 	return u
+}
+
+// whoami returns whom the workload cluster takes the user for.
+func (u *user) whoami(ctx context.Context) (string, error) {
+	return u.try(ctx, nil, "", "auth", "whoami", "--output", "jsonpath={.status.userInfo.username}")
 }
 
 // expectSessions has all kinds of sessions, with variables that choose their protocol.
