@@ -69,8 +69,9 @@ func TestLatencyDelays(t *testing.T) {
 	const latency = 300 * time.Millisecond
 	began := time.Now()
 	r.host(faults(1, fleet.Faults{Latency: latency}))
-	// A handshake, an enrolment and a plan: three times something arrives.
-	r.Expect(time.Since(began)).To(BeNumerically(">", 3*latency))
+	// A handshake, an enrolment and a plan: three times something arrives. On a busy machine, one of them may be there before
+	// the host reads, which is not delayed.
+	r.Expect(time.Since(began)).To(BeNumerically(">", 2*latency))
 }
 
 // A host whose network lets nobody through says so, and connects once it does.

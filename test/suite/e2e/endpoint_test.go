@@ -60,6 +60,8 @@ var _ = Describe("An endpoint that is a host's address", Ordered, ContinueOnFail
 		moves := w.moves(ctx)
 		caller := w.call(ctx, time.Second)
 		died := time.Now()
+		// A dead host is never released, which later specs would wait for.
+		DeferCleanup(func(ctx context.Context) error { return former.box.Start(ctx) })
 		Expect(former.box.Kill(ctx)).To(Succeed())
 		step("endpoint: host dead, endpoint moved, reachable again", func() { w.expectFailover(ctx, former, died) })
 		Expect(w.moves(ctx)).To(Equal(moves + 1))
