@@ -27,6 +27,9 @@ const (
 	// checkInterval is how often the rights are checked in the workload cluster, where an
 	// administrator may have removed them.
 	checkInterval = 10 * time.Minute
+	// callTimeout bounds a call of Token, with the wait for other callers: a workload cluster
+	// that answers slowly must not collect requests.
+	callTimeout = 30 * time.Second
 )
 
 // Account is the proxy's ServiceAccount in one workload cluster. It is safe for concurrent use.
@@ -52,11 +55,13 @@ func New(c client.Client, now clock.PassiveClock) *Account {
 // only if something is missing or was not checked lately. After an error, what it has created
 // stays, and the next call continues.
 func (a *Account) Token(ctx context.Context, as proxy.Identity) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	select {
 	case a.turn <- struct{}{}:
 		defer func() { <-a.turn }()
 	case <-ctx.Done():
-		return "", fmt.Errorf("waiting for others who change the cluster's roles: %w", context.Cause(ctx))
+		return "", fmt.Errorf("waiting for other requests that change the workload cluster's roles: %w", context.Cause(ctx))
 	}
 	if err := a.ensureAccount(ctx); err != nil {
 		return "", err

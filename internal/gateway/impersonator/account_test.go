@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/gomega"
@@ -232,6 +235,33 @@ func TestThreat20_RolesAreBounded(t *testing.T) {
 	_, err = a.Token(t.Context(), proxy.Identity{User: "bob"})
 	w.Expect(err).NotTo(HaveOccurred())
 	w.Expect(w.roles()).To(HaveLen(1))
+}
+
+// silent is a workload cluster whose API server does not answer.
+type silent struct{ client.Client }
+
+func (silent) Get(ctx context.Context, _ client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A cluster that does not answer keeps no caller for long, however many wait.
+func TestWaitIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, a := NewWithT(t), impersonator.New(silent{}, clocktesting.NewFakePassiveClock(time.Now()))
+		began := time.Now()
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() {
+				_, err := a.Token(context.Background(), proxy.Identity{User: "ann"})
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("got error %v", err)
+				}
+			})
+		}
+		all.Wait()
+		g.Expect(time.Since(began)).To(Equal(30 * time.Second))
+	})
 }
 
 // Whoever gives up does not wait for others.
