@@ -118,7 +118,8 @@ func New(o Options) *Agent {
 	}
 	a.poller = &poller{
 		store: o.Store, manager: o.Manager, enroller: a.enroller, bootID: o.BootID, readoptAfter: o.ReadoptAfter,
-		reconnected: a.reconnected, connection: a.tunneller.setPolling, answered: a.confirmUpdate, acceptPlan: a.acceptPlan, reportEndpoint: a.reportEndpoint, showStatus: o.Status,
+		reconnected: a.reconnected, connection: a.tunneller.setPolling, answered: a.confirmUpdate, acceptPlan: a.acceptPlan, reportEndpoint: a.reportEndpoint,
+		observe: a.observeSoftware, showStatus: o.Status,
 		clock: o.Clock, random: o.Rand, log: o.Log, networkChanged: newSignal(),
 	}
 	return a

@@ -37,6 +37,9 @@ type machine struct {
 	goesDown func()
 	// examined, if set, is called when the inventory is taken.
 	examined func()
+	// kubelet is what a search for the programs of Kubernetes finds; searches counts them.
+	kubelet  protocol.Program
+	searches int
 	// renamed, if set, is called between two polls, when a plan with a host name has come.
 	renamed func()
 }
@@ -60,6 +63,13 @@ func (m *machine) Inventory(context.Context) (protocol.Inventory, error) {
 		examined()
 	}
 	return protocol.Inventory{MachineID: "m"}, nil
+}
+
+func (m *machine) Kubernetes(context.Context) (protocol.Kubernetes, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.searches++
+	return protocol.Kubernetes{Kubelet: m.kubelet}, nil
 }
 
 func (m *machine) Addresses(context.Context) ([]protocol.Address, error) {

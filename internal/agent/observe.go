@@ -19,7 +19,7 @@ type observer struct {
 	facts    *facts
 	log      *slog.Logger
 
-	inventories, addresses, cleanliness lookups
+	inventories, kubernetes, addresses, cleanliness lookups
 }
 
 // lookups orders concurrent look-ups of one fact. A slow look-up must not replace the
@@ -45,6 +45,7 @@ func (l *lookups) record(lookup int64) bool {
 func (o *observer) observeAll(ctx context.Context) {
 	o.observeTrust()
 	o.observeInventory(ctx)
+	o.observeKubernetes(ctx)
 	o.observeAddresses(ctx)
 	o.observeCleanliness(ctx)
 }
@@ -60,9 +61,28 @@ func (o *observer) observeInventory(ctx context.Context) {
 	inventory.NICs = inventory.NICs[:min(len(inventory.NICs), protocol.MaxDevices)]
 	o.facts.update(func(f *observation) {
 		if o.inventories.record(lookup) {
+			inventory.Kubernetes = f.inventory.Kubernetes
 			f.inventory = inventory
 		}
 	})
+}
+
+// observeKubernetes reports whether the programs of Kubernetes changed.
+func (o *observer) observeKubernetes(ctx context.Context) (changed bool) {
+	lookup := o.kubernetes.begin()
+	found, err := o.platform.Kubernetes(ctx)
+	if err != nil {
+		o.log.Error("Could not look for the programs of Kubernetes", "error", err)
+		return false
+	}
+	o.facts.update(func(f *observation) {
+		if !o.kubernetes.record(lookup) {
+			return
+		}
+		changed = f.inventory.Kubernetes == nil || *f.inventory.Kubernetes != found
+		f.inventory.Kubernetes = &found
+	})
+	return changed
 }
 
 func (o *observer) observeTrust() {

@@ -47,6 +47,13 @@ func (h *slowHost) Inventory(context.Context) (protocol.Inventory, error) {
 	return protocol.Inventory{MachineID: "present"}, nil
 }
 
+func (h *slowHost) Kubernetes(context.Context) (protocol.Kubernetes, error) {
+	if h.isFirst() {
+		return protocol.Kubernetes{Kubelet: protocol.Program{Path: "former"}}, nil
+	}
+	return protocol.Kubernetes{Kubelet: protocol.Program{Path: "present"}}, nil
+}
+
 // A look-up that takes long, as of an enrolment, may end after one that began after the end
 // of an operation.
 func TestSlowLookUpReplacesNoLaterOne(t *testing.T) {
@@ -58,6 +65,10 @@ func TestSlowLookUpReplacesNoLaterOne(t *testing.T) {
 		"addresses": {
 			func(o *observer, ctx context.Context) { o.observeAddresses(ctx) },
 			func(o observation) bool { return o.addresses[0].Address == "192.0.2.2" },
+		},
+		"kubernetes": {
+			func(o *observer, ctx context.Context) { o.observeKubernetes(ctx) },
+			func(o observation) bool { return o.inventory.Kubernetes.Kubelet.Path == "present" },
 		},
 		"inventory": {(*observer).observeInventory, func(o observation) bool { return o.inventory.MachineID == "present" }},
 	} {

@@ -75,6 +75,15 @@ func (a *Agent) confirmUpdate() error {
 	return nil
 }
 
+// observeSoftware looks for programs that a person has installed or removed. It is called
+// after each answer. An operation that runs may be installing programs, and afterOperation
+// follows it.
+func (a *Agent) observeSoftware(ctx context.Context) {
+	if !a.operations.isDue() && a.observer.observeKubernetes(ctx) {
+		a.reporter.wake.raise()
+	}
+}
+
 // afterOperation observes the host again, as the operation has changed it.
 func (a *Agent) afterOperation(ctx context.Context) {
 	a.observer.observeAll(ctx)

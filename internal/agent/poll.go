@@ -30,8 +30,8 @@ type poller struct {
 	bootID       string
 	readoptAfter time.Duration
 	// reconnected is called after the first answer over a connection, answered after every
-	// answer, acceptPlan with each new plan, and reportEndpoint if the manager asks for a
-	// report.
+	// answer, acceptPlan with each new plan, reportEndpoint if the manager asks for a
+	// report, and observe when all that is done.
 	reconnected func()
 	// connection is called when the manager has answered over a new connection, and when
 	// that is lost.
@@ -39,6 +39,7 @@ type poller struct {
 	answered       func() error
 	acceptPlan     func(context.Context, protocol.Plan) error
 	reportEndpoint func()
+	observe        func(context.Context)
 	showStatus     func(connection.Status)
 	clock          retry.Clock
 	random         func() float64
@@ -176,6 +177,7 @@ func (p *poller) handleAnswer(ctx context.Context, plan *protocol.Plan) error {
 	}
 	p.setStatus(connection.Connected, nil)
 	p.enroller.forgetToken()
+	p.observe(ctx)
 	return p.manager.RotateIfDue(ctx)
 }
 

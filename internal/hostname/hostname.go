@@ -85,6 +85,9 @@ func execute(pattern string, data Data) (string, error) {
 	if tmpl.Tree != nil && loops(tmpl.Root) {
 		return "", errors.New("parsing the pattern: it may not use range or template")
 	}
+	if data.Inventory.Kubernetes == nil {
+		data.Inventory.Kubernetes = &protocol.Kubernetes{}
+	}
 	var out boundedWriter
 	if err := tmpl.Execute(&out, data); err != nil {
 		return "", fmt.Errorf("executing the pattern: %w", err)

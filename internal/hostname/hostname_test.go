@@ -27,6 +27,7 @@ func TestRender(t *testing.T) {
 		"condition":           {pattern: "{{ if .Inventory.SMBIOS.UUID }}x{{ else }}{{ .HostID }}{{ end }}", want: "h7k2"},
 		"shortened":           {pattern: "{{ .Inventory.SMBIOS.Manufacturer }}", want: strings.Repeat("x", 63)},
 		"cut at a dash":       {pattern: strings.Repeat("y", 62) + "-{{ .HostID }}", want: strings.Repeat("y", 62)},
+		"not reported":        {pattern: "{{ .HostID }}-{{ .Inventory.Kubernetes.Kubelet.Version }}", want: "h7k2"},
 		"nothing left":        {pattern: "{{ .Inventory.SMBIOS.UUID }}!", err: "empty name"},
 		"index out of range":  {pattern: "{{ (index .Inventory.NICs 7).MAC }}", err: "executing the pattern"},
 		"too long":            {pattern: "{{ printf \"%09999d\" 1 }}", err: "longer than 4096 bytes"},
@@ -51,6 +52,7 @@ func TestValidate(t *testing.T) {
 	}{
 		"blank":            {pattern: ""},
 		"serial":           {pattern: "a-{{ .Inventory.SMBIOS.SerialNumber }}"},
+		"programs":         {pattern: "a-{{ .Inventory.Kubernetes.Kubelet.Version }}"},
 		"only the unknown": {pattern: "{{ .Inventory.MachineID }}"},
 		"list index":       {pattern: "{{ (index .Inventory.NICs 0).MAC }}"},
 		"doubling":         {pattern: `{{ "\\" ` + strings.Repeat("|js", 60) + " }}", err: "longer than 4096 bytes"},

@@ -13,6 +13,8 @@ type Inventory struct {
 	Disks       []Disk `json:"disks,omitempty"`
 	NICs        []NIC  `json:"nics,omitempty"`
 	OS          OS     `json:"os,omitzero"`
+	// Kubernetes is nil if the agent is too old to report it.
+	Kubernetes *Kubernetes `json:"kubernetes,omitempty"`
 }
 
 // SMBIOS holds the DMI strings of the machine. Manufacturers often leave them empty
@@ -58,6 +60,58 @@ type OS struct {
 	PrettyName    string `json:"prettyName,omitempty"`
 	KernelVersion string `json:"kernelVersion,omitempty"`
 }
+
+// Kubernetes names the programs that kubeadm and its nodes need. The zero value means
+// that the host has none of them.
+type Kubernetes struct {
+	Kubelet          Program          `json:"kubelet,omitzero"`
+	Kubeadm          Program          `json:"kubeadm,omitzero"`
+	Kubectl          Program          `json:"kubectl,omitzero"`
+	ContainerRuntime ContainerRuntime `json:"containerRuntime,omitzero"`
+	Runc             Program          `json:"runc,omitzero"`
+	// CNIPlugins has the folder of the plugins, with the version and origin of one of them.
+	CNIPlugins Program `json:"cniPlugins,omitzero"`
+}
+
+// Program is an installed program.
+type Program struct {
+	Path string `json:"path"`
+	// Version as the program prints it; blank if it prints none.
+	Version string `json:"version,omitempty"`
+	// Origin is blank if the package databases did not answer.
+	Origin Origin `json:"origin,omitempty"`
+}
+
+// ContainerRuntime is the container runtime that a kubelet would use.
+type ContainerRuntime struct {
+	Name RuntimeName `json:"name"`
+	// Path, Version and Origin are those of a Program.
+	Path    string `json:"path"`
+	Version string `json:"version,omitempty"`
+	Origin  Origin `json:"origin,omitempty"`
+	// Socket is the path of the socket that the runtime is configured to serve.
+	Socket string `json:"socket,omitempty"`
+}
+
+// Origin says who has installed a program.
+type Origin string
+
+// Origins.
+const (
+	// OriginPackage: a package of the operating system owns the file.
+	OriginPackage Origin = "Package"
+	// OriginOther: no package owns the file.
+	OriginOther Origin = "Other"
+)
+
+// RuntimeName is the name of a container runtime.
+type RuntimeName string
+
+// Container runtimes.
+const (
+	RuntimeContainerd RuntimeName = "Containerd"
+	RuntimeCRIO       RuntimeName = "CRIO"
+)
 
 // AddressType is one of the address types of Cluster API's MachineAddress.
 type AddressType string

@@ -22,6 +22,9 @@ type Inspector interface {
 	// Inventory returns the hardware and the operating system. Unknown facts are
 	// blank.
 	Inventory(ctx context.Context) (protocol.Inventory, error)
+	// Kubernetes returns the programs of Kubernetes, which the inventory does not have.
+	// Unknown facts are blank. While nothing changes on the host, it starts no program.
+	Kubernetes(ctx context.Context) (protocol.Kubernetes, error)
 	// Cleanliness returns the leftovers of former nodes.
 	Cleanliness(ctx context.Context) (protocol.Cleanliness, error)
 }

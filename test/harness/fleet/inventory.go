@@ -61,6 +61,24 @@ func inventory(seed uint64, name string, address netip.Addr) protocol.Inventory 
 	return inventory
 }
 
+// kubernetes returns invented programs of Kubernetes, as packages install them.
+func kubernetes() protocol.Kubernetes {
+	program := func(path, version string) protocol.Program {
+		return protocol.Program{Path: path, Version: version, Origin: protocol.OriginPackage}
+	}
+	return protocol.Kubernetes{
+		Kubelet: program("/usr/bin/kubelet", "v1.36.3"),
+		Kubeadm: program("/usr/bin/kubeadm", "v1.36.3"),
+		Kubectl: program("/usr/bin/kubectl", "v1.36.3"),
+		ContainerRuntime: protocol.ContainerRuntime{
+			Name: protocol.RuntimeContainerd, Path: "/usr/bin/containerd", Version: "v2.1.4", Origin: protocol.OriginPackage,
+			Socket: "/run/containerd/containerd.sock",
+		},
+		Runc:       program("/usr/sbin/runc", "1.3.0"),
+		CNIPlugins: program("/opt/cni/bin", "v1.7.1"),
+	}
+}
+
 // mac returns a locally administered MAC address derived from the IP address.
 func mac(address netip.Addr) net.HardwareAddr {
 	ip := address.As4()

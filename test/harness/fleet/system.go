@@ -29,6 +29,9 @@ func (s *system) Inventory(context.Context) (protocol.Inventory, error) {
 	return inventory(h.fleet.settings.Seed, h.Name, h.Address), nil
 }
 
+// Kubernetes returns programs that bootstrap data can use and that nobody replaces.
+func (*system) Kubernetes(context.Context) (protocol.Kubernetes, error) { return kubernetes(), nil }
+
 func (s *system) Addresses(context.Context) ([]protocol.Address, error) {
 	m := s.boot.host.machine()
 	return []protocol.Address{

@@ -9,16 +9,37 @@ import (
 	"strings"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/osrelease"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/software"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
 // sectorBytes is the unit of sizes in /sys/block, for disks of any sector size.
 const sectorBytes = 512
 
-// inventory reads the hardware and the operating system.
+// searchPath is the PATH of the agent's scripts if the agent has none.
+const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// inventory reads the hardware and the software.
 type inventory struct {
-	root    root
-	network network
+	root     root
+	network  network
+	software *software.Finder
+}
+
+func newInventory(o Options, nics network) inventory {
+	path := os.Getenv("PATH")
+	if path == "" {
+		path = searchPath
+	}
+	return inventory{
+		root: root(o.Root), network: nics,
+		software: software.New(software.Options{Root: o.Root, Path: path, Commands: o.Commands, Clock: o.Clock}),
+	}
+}
+
+// Kubernetes returns the programs of Kubernetes. Unknown facts are blank.
+func (i inventory) Kubernetes(ctx context.Context) (protocol.Kubernetes, error) {
+	return i.software.Find(ctx)
 }
 
 // Inventory returns the hardware and the operating system. Unknown facts are

@@ -1,6 +1,7 @@
 package linux_test
 
 import (
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -72,6 +73,24 @@ func TestInventoryWithUnknownFacts(t *testing.T) {
 	_, l := newBox(t, nil)
 	if _, err := l.Inventory(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestKubernetes(t *testing.T) {
+	b, l := newBox(t, nil)
+	if found, err := l.Kubernetes(t.Context()); err != nil || found != (protocol.Kubernetes{}) {
+		t.Errorf("found %+v, %v on a bare host", found, err)
+	}
+	// No child that is started meanwhile inherits the open file.
+	syscall.ForkLock.RLock()
+	b.write("/usr/bin/kubelet", "#!/bin/sh\n[ \"$*\" = --version ] && [ -z \"$HOME\" ] && echo Kubernetes v1.36.3\n")
+	syscall.ForkLock.RUnlock()
+	b.write("/etc/systemd/system/kubelet.service", "[Service]\nExecStart=/usr/bin/kubelet\n")
+	b.write("/var/lib/dpkg/status", "")
+	b.answers["env LC_ALL=C dpkg-query --search /usr/bin/kubelet"] = "kubelet: /usr/bin/kubelet\n"
+	want := protocol.Kubernetes{Kubelet: protocol.Program{Path: "/usr/bin/kubelet", Version: "v1.36.3", Origin: protocol.OriginPackage}}
+	if found, err := l.Kubernetes(t.Context()); err != nil || found != want {
+		t.Errorf("found %+v, %v", found, err)
 	}
 }
 

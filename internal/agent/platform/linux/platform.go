@@ -84,7 +84,7 @@ func New(o Options) *Platform {
 	nics := network{root: root, interfaces: o.Interfaces, hostname: name}
 	stopper := nodeStopper{root: root, systemd: systemd{run}, processes: processes, endpoint: o.Endpoint}
 	return &Platform{
-		inventory:      inventory{root: root, network: nics},
+		inventory:      newInventory(o, nics),
 		network:        nics,
 		inspector:      inspector{root: root, processes: processes, packetFilter: filter, interfaces: o.Interfaces, endpoint: o.Endpoint},
 		hostname:       name,

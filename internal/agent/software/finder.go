@@ -1,0 +1,168 @@
+package software
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oscommand"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+const (
+	// findTimeout bounds all programs that one Find runs.
+	findTimeout = 30 * time.Second
+	// versionTimeout is short, so that a kubelet that hangs does not look like one of a node.
+	versionTimeout = 5 * time.Second
+	// packageTimeout is for a package database on a slow disk.
+	packageTimeout = 10 * time.Second
+	// retryAfter is how long a blank version or origin is believed.
+	retryAfter = time.Hour
+)
+
+// Probe runs a program and returns what it prints, as oscommand.Probe does.
+type Probe func(ctx context.Context, path string, args ...string) (stdout, stderr string, err error)
+
+// Options configure a Finder.
+type Options struct {
+	// Root is the folder of the host's files, usually "/".
+	Root string
+	// Path lists the folders of programs, as PATH does.
+	Path string
+	// Commands asks the package databases.
+	Commands oscommand.Runner
+	// Probe runs the programs that were found; nil means oscommand.Probe.
+	Probe Probe
+	Clock retry.Clock
+}
+
+// Finder finds the programs of Kubernetes. Use New. It is safe for concurrent use.
+type Finder struct {
+	files    files
+	packages packages
+	probe    Probe
+	clock    retry.Clock
+
+	mu sync.Mutex
+	// known are the results by path.
+	known map[string]result
+}
+
+// result is what was found out about a file.
+type result struct {
+	file    identity
+	version string
+	origin  protocol.Origin
+	// until is when the result is no longer believed; zero means as long as the file is the
+	// same.
+	until time.Time
+}
+
+// New returns a Finder that knows nothing yet.
+func New(o Options) *Finder {
+	if o.Probe == nil {
+		o.Probe = func(ctx context.Context, path string, args ...string) (stdout, stderr string, err error) {
+			return oscommand.Probe(ctx, o.Clock, path, args...)
+		}
+	}
+	files := files{root: o.Root, path: o.Path}
+	return &Finder{
+		files: files, packages: packages{files: files, commands: o.Commands}, probe: o.Probe, clock: o.Clock, known: map[string]result{},
+	}
+}
+
+// Find returns the programs that the host has. A version or an origin that cannot be found
+// out is blank. An error means that ctx ended.
+func (f *Finder) Find(ctx context.Context) (protocol.Kubernetes, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	limited, cancel := context.WithTimeout(ctx, findTimeout)
+	defer cancel()
+	found := protocol.Kubernetes{
+		Kubelet:          f.program(limited, kubelet()),
+		Kubeadm:          f.program(limited, kubeadm()),
+		Kubectl:          f.program(limited, kubectl()),
+		ContainerRuntime: f.containerRuntime(limited),
+		Runc:             f.program(limited, runc()),
+		CNIPlugins:       f.cniPlugins(limited),
+	}
+	return found, context.Cause(ctx)
+}
+
+// program returns a program, or the zero value if the host does not have it.
+func (f *Finder) program(ctx context.Context, p program) protocol.Program {
+	path := f.files.program(p)
+	if path == "" {
+		return protocol.Program{}
+	}
+	found := f.examine(ctx, path, p)
+	return protocol.Program{Path: path, Version: found.version, Origin: found.origin}
+}
+
+// examine returns what is known of the file, or finds it out.
+func (f *Finder) examine(ctx context.Context, path string, p program) result {
+	file, err := f.files.identify(path)
+	if err != nil {
+		return result{}
+	}
+	now := f.clock.Now()
+	if known, ok := f.known[path]; ok && known.file == file && (known.until.IsZero() || now.Before(known.until)) {
+		return known
+	}
+	found := result{file: file, version: f.version(ctx, path, p), origin: f.origin(ctx, path)}
+	if ctx.Err() != nil {
+		return found // a file that was not examined is examined the next time
+	}
+	if found.version == "" || found.origin == "" {
+		found.until = now.Add(retryAfter)
+	}
+	f.known[path] = found
+	return found
+}
+
+func (f *Finder) version(ctx context.Context, path string, p program) string {
+	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
+	defer cancel()
+	stdout, stderr, _ := f.probe(ctx, f.files.onDisk(path), p.args...)
+	return p.versionIn(stdout + "\n" + stderr)
+}
+
+func (f *Finder) origin(ctx context.Context, path string) protocol.Origin {
+	ctx, cancel := context.WithTimeout(ctx, packageTimeout)
+	defer cancel()
+	return f.packages.origin(ctx, path)
+}
+
+// containerRuntime returns the runtime that a kubelet would use: one whose unit is enabled
+// before one that is only installed.
+func (f *Finder) containerRuntime(ctx context.Context) protocol.ContainerRuntime {
+	for _, mustBeEnabled := range []bool{true, false} {
+		for _, r := range runtimes() {
+			if mustBeEnabled && !f.files.isEnabled(r.program.unit) {
+				continue
+			}
+			if found := f.program(ctx, r.program); found.Path != "" {
+				return protocol.ContainerRuntime{
+					Name: r.name, Path: found.Path, Version: found.Version, Origin: found.Origin, Socket: f.files.socket(r),
+				}
+			}
+		}
+	}
+	return protocol.ContainerRuntime{}
+}
+
+// cniPlugins returns the folder of the CNI plugins. The plugin loopback stands for all: each
+// container runtime needs it.
+func (f *Finder) cniPlugins(ctx context.Context) protocol.Program {
+	for _, dir := range []string{"/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"} {
+		plugin := loopback()
+		path := dir + "/" + plugin.name
+		if !f.files.isExecutable(path) {
+			continue
+		}
+		found := f.examine(ctx, path, plugin)
+		return protocol.Program{Path: dir, Version: found.version, Origin: found.origin}
+	}
+	return protocol.Program{}
+}
