@@ -40,6 +40,9 @@ const (
 	// MachineExistsCondition (ElementalHost): the Machine that has claimed the host
 	// exists. It is absent while no Machine has claimed the host.
 	MachineExistsCondition = "MachineExists"
+	// PreparedCondition (ElementalHost): the host has the programs of Kubernetes that
+	// kubeadm needs. It influences nothing.
+	PreparedCondition = "Prepared"
 	// ClockSynchronizedCondition (ElementalHost): the host's clock differs from the
 	// manager's by less than a minute.
 	ClockSynchronizedCondition = "ClockSynchronized"
@@ -134,6 +137,8 @@ const (
 	InUseReason           = "InUse"
 	LeftoversReason       = "LeftoversFound"
 	NotReportedReason     = "NotReported"
+	PreparedReason        = "Prepared"
+	NotPreparedReason     = "NotPrepared"
 	AvailableReason       = "Available"
 	ReservedReason        = "ReservedForCluster"
 	ClaimedReason         = "Claimed"

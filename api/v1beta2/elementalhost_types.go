@@ -179,7 +179,7 @@ const (
 
 // ElementalHostStatus is what the host reported, with the conditions derived from it.
 type ElementalHostStatus struct {
-	// inventory is the hardware and the operating system that the host reported.
+	// inventory is the hardware and the software that the host reported.
 	// +optional
 	Inventory *HostInventory `json:"inventory,omitempty"`
 
@@ -239,7 +239,8 @@ type ElementalHostStatus struct {
 	Failures *HostFailures `json:"failures,omitempty"`
 
 	// conditions of the host: Ready, Connected, Approved, Available, Clean,
-	// Bootstrapped, ClockSynchronized, AgentCurrent, MachineExists, KeyAccepted, Paused.
+	// Bootstrapped, Prepared, ClockSynchronized, AgentCurrent, MachineExists, KeyAccepted,
+	// Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -259,6 +260,7 @@ type ElementalHostStatus struct {
 // +kubebuilder:printcolumn:name="Connected",type="string",JSONPath=".status.conditions[?(@.type=='Connected')].status"
 // +kubebuilder:printcolumn:name="Address",type="string",JSONPath=".status.addresses[?(@.type=='InternalIP')].address"
 // +kubebuilder:printcolumn:name="OS",type="string",priority=1,JSONPath=".status.inventory.os.prettyName"
+// +kubebuilder:printcolumn:name="Kubernetes",type="string",priority=1,JSONPath=".status.inventory.kubernetes.kubelet.version"
 // +kubebuilder:printcolumn:name="Key",type="string",priority=1,JSONPath=".spec.identity.keyFingerprint"
 // +kubebuilder:printcolumn:name="Message",type="string",priority=1,JSONPath=".status.conditions[?(@.type=='Ready')].message"
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp"

@@ -31,6 +31,10 @@ type HostInventory struct {
 	// os is the operating system.
 	// +optional
 	OS HostOS `json:"os,omitempty,omitzero"`
+	// kubernetes are the programs that kubeadm and its nodes need, as far as the host has
+	// them. It is absent if the agent does not report them.
+	// +optional
+	Kubernetes *HostKubernetes `json:"kubernetes,omitempty"`
 }
 
 // HostSMBIOS contains the SMBIOS (DMI) strings. Vendors may leave them blank or fill in
@@ -116,4 +120,93 @@ type HostOS struct {
 	// kernelVersion is the version of the running kernel.
 	// +optional
 	KernelVersion string `json:"kernelVersion,omitempty"`
+}
+
+// HostKubernetes are the programs that kubeadm and its nodes need. A program that the host
+// does not have is absent.
+type HostKubernetes struct {
+	// kubelet that the host's unit kubelet.service starts.
+	// +optional
+	Kubelet HostProgram `json:"kubelet,omitempty,omitzero"`
+	// kubeadm sets up nodes and upgrades them.
+	// +optional
+	Kubeadm HostProgram `json:"kubeadm,omitempty,omitzero"`
+	// kubectl is not needed by nodes.
+	// +optional
+	Kubectl HostProgram `json:"kubectl,omitempty,omitzero"`
+	// containerRuntime that a kubelet would use. Of several, one whose unit is enabled
+	// comes first.
+	// +optional
+	ContainerRuntime HostContainerRuntime `json:"containerRuntime,omitempty,omitzero"`
+	// runc starts containers for the container runtime.
+	// +optional
+	Runc HostProgram `json:"runc,omitempty,omitzero"`
+	// cniPlugins has the folder of the CNI plugins as its path, with the version and the
+	// origin of the plugin loopback.
+	// +optional
+	CNIPlugins HostProgram `json:"cniPlugins,omitempty,omitzero"`
+}
+
+// ProgramOrigin says who has installed a program.
+// +kubebuilder:validation:Enum=Package;Other
+type ProgramOrigin string
+
+// Origins of programs.
+const (
+	// OriginPackage: a package of the operating system owns the file.
+	OriginPackage ProgramOrigin = "Package"
+	// OriginOther: no package owns the file.
+	OriginOther ProgramOrigin = "Other"
+)
+
+// HostProgram is an installed program.
+type HostProgram struct {
+	// path of the program.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	Path string `json:"path,omitempty"`
+	// version as the program prints it. It is blank if the program prints none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Version string `json:"version,omitempty"`
+	// origin says who has installed the program: Package if a package of the operating
+	// system owns the file, Other if no package does. It is blank if that is unknown.
+	// +optional
+	Origin ProgramOrigin `json:"origin,omitempty"`
+}
+
+// ContainerRuntimeName is the name of a container runtime.
+// +kubebuilder:validation:Enum=Containerd;CRIO
+type ContainerRuntimeName string
+
+// Container runtimes.
+const (
+	RuntimeContainerd ContainerRuntimeName = "Containerd"
+	RuntimeCRIO       ContainerRuntimeName = "CRIO"
+)
+
+// HostContainerRuntime is an installed container runtime.
+type HostContainerRuntime struct {
+	// name of the container runtime: Containerd or CRIO.
+	// +required
+	Name ContainerRuntimeName `json:"name,omitempty"`
+	// path of the program.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	Path string `json:"path,omitempty"`
+	// version as the program prints it. It is blank if the program prints none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Version string `json:"version,omitempty"`
+	// origin says who has installed the program: Package if a package of the operating
+	// system owns the file, Other if no package does. It is blank if that is unknown.
+	// +optional
+	Origin ProgramOrigin `json:"origin,omitempty"`
+	// socket is the path of the socket that the container runtime is configured to serve.
+	// It says nothing about whether the runtime runs.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Socket string `json:"socket,omitempty"`
 }

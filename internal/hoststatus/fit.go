@@ -23,8 +23,9 @@ const (
 const minCapabilities = 16
 
 // Fit cuts facts in the host's status until the status, with the conditions that follow from
-// the facts, is within its limit: first lists, then texts. It returns the size of the status
-// in bytes, and whether it cut anything. It does not change the conditions.
+// the facts, is within its limit: first the programs of Kubernetes as a whole, then lists,
+// then texts. It returns the size of the status in bytes, and whether it cut anything. It does
+// not change the conditions.
 func Fit(host *infrav1.ElementalHost, now metav1.Time) (size int, cut bool) {
 	limit := MaxPendingStatus
 	if host.Spec.Approval == infrav1.ApprovalApproved {
@@ -32,6 +33,13 @@ func Fit(host *infrav1.ElementalHost, now metav1.Time) (size int, cut bool) {
 	}
 	if size = encodedSize(host, now); size <= limit {
 		return size, false
+	}
+	// Nobody needs them to approve a host, and a part of them would be wrong.
+	if i := host.Status.Inventory; i != nil && i.Kubernetes != nil {
+		i.Kubernetes = nil
+		if size = encodedSize(host, now); size <= limit {
+			return size, true
+		}
 	}
 	for _, entries := range []int{32, 16, 8, 4, 2, 1} {
 		cutLists(&host.Status, entries)
@@ -92,7 +100,8 @@ func cutLists(s *infrav1.ElementalHostStatus, n int) {
 func atMost[T any](list []T, n int) []T { return list[:min(n, len(list))] }
 
 // texts returns the texts in which a host can store what it likes. Names of disks and
-// interfaces are among them; addresses and IDs of operations are checked elsewhere.
+// interfaces are among them; addresses and IDs of operations are checked elsewhere, and Fit
+// removes the programs of Kubernetes before it cuts texts.
 func texts(s *infrav1.ElementalHostStatus) []*string {
 	var all []*string
 	add := func(t ...*string) { all = append(all, t...) }

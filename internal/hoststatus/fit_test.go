@@ -19,6 +19,7 @@ func server(devices, addresses int, text string) func(*infrav1.ElementalHost) {
 		i := &infrav1.HostInventory{
 			MachineID: text, Architecture: "amd64", SMBIOS: infrav1.HostSMBIOS{Manufacturer: text, ProductName: text, SerialNumber: text, UUID: text},
 			CPU: infrav1.HostCPU{Model: text, Cores: 8}, OS: infrav1.HostOS{ID: text, VersionID: text, PrettyName: text, KernelVersion: text},
+			Kubernetes: programs("/usr/bin/"+text, text),
 		}
 		for d := range devices {
 			i.Disks = append(i.Disks, infrav1.HostDisk{Name: fmt.Sprintf("sd%d%s", d, text), SizeBytes: 1 << 40, Model: text, Serial: text})
@@ -33,6 +34,17 @@ func server(devices, addresses int, text string) func(*infrav1.ElementalHost) {
 		h.Status.Agent = &infrav1.HostAgent{
 			Version: text, BootID: text, Capabilities: []string{"Bootstrap", "Reset", "Rotate", "Reboot", "Upgrade", "Erase", "Update", "Endpoint", "Files"},
 		}
+	}
+}
+
+// programs are all programs of Kubernetes.
+func programs(path, version string) *infrav1.HostKubernetes {
+	program := infrav1.HostProgram{Path: path, Version: version, Origin: infrav1.OriginPackage}
+	return &infrav1.HostKubernetes{
+		Kubelet: program, Kubeadm: program, Kubectl: program, Runc: program, CNIPlugins: program,
+		ContainerRuntime: infrav1.HostContainerRuntime{
+			Name: infrav1.RuntimeContainerd, Path: path, Version: version, Origin: infrav1.OriginPackage, Socket: path,
+		},
 	}
 }
 
@@ -96,6 +108,12 @@ func TestHonestHostsFit(t *testing.T) {
 	size, cut = hoststatus.Fit(small, now)
 	t.Logf("a pending one with 2 disks and 2 interfaces takes %d bytes", size)
 	g.Expect(cut).To(BeFalse())
+	g.Expect(small.Status.Inventory.Kubernetes).To(Equal(programs("/usr/bin/0123456789abcdef", "0123456789abcdef")))
+	medium := host(server(3, 1, "0123456789abcdef"), pending)
+	_, cut = hoststatus.Fit(medium, now)
+	g.Expect(cut).To(BeTrue())
+	g.Expect(medium.Status.Inventory.Disks).To(HaveLen(3), "programs give way to hardware")
+	g.Expect(medium.Status.Inventory.Kubernetes).To(BeNil())
 	many := host(server(24, 2, "0123456789abcdef"), pending)
 	_, cut = hoststatus.Fit(many, now)
 	g.Expect(cut).To(BeTrue())

@@ -38,6 +38,7 @@ func Update(host *infrav1.ElementalHost, now metav1.Time) {
 	set(infrav1.CleanCondition, clean(host))
 	set(infrav1.BootstrappedCondition, bootstrapped(host))
 	set(infrav1.AvailableCondition, Available(host))
+	set(infrav1.PreparedCondition, prepared(host))
 	// Without a verdict the condition is absent.
 	setKnown := func(conditionType string, v Verdict) {
 		if v == (Verdict{}) {

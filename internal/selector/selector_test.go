@@ -83,6 +83,8 @@ func TestExpressions(t *testing.T) {
 		`matches(host.inventory.smbios.productName, "^Edge$")`:                                     {no, no, unreported, no},
 		`host.inventory.cpu.cores / 0 == 1`:                                                        {no, no, unreported, no},
 		`[host].exists(h, h.inventory.cpu.cores == 8)`:                                             {yes, no, unreported, yes},
+		`has(host.inventory.kubernetes)`:                                                           {no, no, unreported, no},
+		`host.inventory.kubernetes.kubelet.version == ""`:                                          {yes, yes, unreported, yes},
 	} {
 		t.Run(text, func(t *testing.T) {
 			g := NewWithT(t)

@@ -43,6 +43,7 @@ func inventoryOf(in protocol.Inventory) *infrav1.HostInventory {
 			PrettyName:    Text(in.OS.PrettyName),
 			KernelVersion: Text(in.OS.KernelVersion),
 		},
+		Kubernetes: kubernetesOf(in.Kubernetes),
 	}
 	for _, d := range in.Disks {
 		if name := Text(d.Name); name != "" && len(out.Disks) < protocol.MaxDevices {

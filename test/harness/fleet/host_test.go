@@ -8,6 +8,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
@@ -24,6 +25,7 @@ func TestEnrols(t *testing.T) {
 	o := r.object(h)
 	r.Expect(o.Status.Inventory.CPU.Cores).To(BeNumerically(">", 0))
 	r.Expect(o.Status.Addresses[0].Address).To(Equal(h.Address.String()))
+	r.Expect(meta.IsStatusConditionTrue(o.Status.Conditions, infrav1.PreparedCondition)).To(BeTrue())
 	r.Expect(h.Status().PlanAt).To(BeTemporally("~", time.Now(), time.Minute))
 	entries, err := os.ReadDir(r.settings.Folder)
 	r.Expect(err).NotTo(HaveOccurred())

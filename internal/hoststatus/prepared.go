@@ -1,0 +1,54 @@
+package hoststatus
+
+import (
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+)
+
+// prepared returns whether the host has the programs of Kubernetes that kubeadm needs. The
+// message has one line for each finding. Nothing depends on it: bootstrap data may install
+// what is missing.
+func prepared(host *infrav1.ElementalHost) Verdict {
+	inventory := host.Status.Inventory
+	if inventory == nil || inventory.Kubernetes == nil {
+		return unknown(infrav1.NotReportedReason, "The agent has not reported which programs of Kubernetes the host has; "+
+			"if the host is connected and approved, upgrade its agent")
+	}
+	if found := findings(inventory.Kubernetes); len(found) > 0 {
+		return Verdict{metav1.ConditionFalse, infrav1.NotPreparedReason, strings.Join(found, "\n")}
+	}
+	return yes(infrav1.PreparedReason)
+}
+
+// findings returns what keeps kubeadm from working on the host.
+func findings(k *infrav1.HostKubernetes) []string {
+	var found []string
+	kubelet, problem := minorOf("kubelet", k.Kubelet)
+	found = append(found, problem...)
+	kubeadm, problem := minorOf("kubeadm", k.Kubeadm)
+	found = append(found, problem...)
+	if k.ContainerRuntime.Path == "" {
+		found = append(found, "A container runtime is missing: install containerd or CRI-O")
+	}
+	if kubelet != "" && kubeadm != "" && kubelet != kubeadm {
+		found = append(found, fmt.Sprintf("kubelet is %s and kubeadm is %s: install both of the same minor version", k.Kubelet.Version, k.Kubeadm.Version))
+	}
+	return found
+}
+
+// minorOf returns the minor version of a program, such as 1.36, or what is wrong with it.
+func minorOf(name string, program infrav1.HostProgram) (minor string, problem []string) {
+	if program.Path == "" {
+		return "", []string{name + " is missing: install it"}
+	}
+	parsed, err := version.ParseGeneric(program.Version)
+	if err != nil {
+		return "", []string{fmt.Sprintf("%s (%s) prints no version: check whether it runs, or install it again", name, program.Path)}
+	}
+	return fmt.Sprintf("%d.%d", parsed.Major(), parsed.Minor()), nil
+}
