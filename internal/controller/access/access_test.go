@@ -256,6 +256,24 @@ func TestConditionOfOthers(t *testing.T) {
 	f.Expect(meta.FindStatusCondition(f.infra.Status.Conditions, infrav1.AccessReadyCondition)).To(BeNil())
 }
 
+// Nor does the Event of what was put back get lost.
+func TestRestorationIsReported(t *testing.T) {
+	f := newFixture(t, infrav1.AccessBinding{ClusterRole: "late", Groups: []string{"ops"}})
+	f.reconcile()
+	f.ExpectCondition(f.infra, infrav1.AccessReadyCondition, yes, infrav1.ClusterRoleMissingReason)
+	f.Events()
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "late"}}
+	f.Create(role)
+	t.Cleanup(func() { _ = env.Client(t).Delete(context.Background(), role) })
+	f.Delete(f.binding("late"))
+	f.workload.during = func() { f.setTunnels(yes, "Newer") }
+	f.Expect(f.reconcile().RequeueAfter).To(BeNumerically("<", time.Second))
+	f.Expect(f.Events()).To(ConsistOf(HavePrefix("Warning BindingRestored ")))
+	f.workload.during = nil
+	f.reconcile()
+	f.Expect(f.Events()).To(ConsistOf(HavePrefix("Normal BindingsApplied ")))
+}
+
 func TestAccessSurvivesCrashes(t *testing.T) {
 	for n, moment := range controllertest.Crashes(1) {
 		t.Run(fmt.Sprintf("%s %d", moment, n), func(t *testing.T) {

@@ -80,6 +80,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	out, err := r.bind(ctx, infra, cluster)
+	was := meta.FindStatusCondition(before.Conditions, infrav1.AccessReadyCondition)
+	// Now, because the next reconcile finds nothing to put back, whatever becomes of this one.
+	r.recordRestored(infra, out.written, was)
 	if err != nil {
 		return reconcile.RequeueConflict(ctrl.Result{}, err)
 	}
@@ -90,7 +93,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	_, err = reconcile.PatchStatus(ctx, r.Client, infra, func(c *infrav1.ElementalCluster) *infrav1.ElementalClusterStatus { return &c.Status }, before)
 	if err == nil {
-		r.recordEvents(infra, out, meta.FindStatusCondition(before.Conditions, infrav1.AccessReadyCondition))
+		r.recordEvents(infra, out.condition, was)
 	}
 	return reconcile.RequeueConflict(ctrl.Result{RequeueAfter: out.requeueAfter}, err)
 }
@@ -138,7 +141,7 @@ func (r *Reconciler) bind(ctx context.Context, infra *infrav1.ElementalCluster, 
 	defer cancel()
 	found, err := r.look(looking, client.ObjectKeyFromObject(cluster), wanted(infra.Spec.Access))
 	if apierrors.IsConflict(err) {
-		return outcome{}, err
+		return outcome{written: found.written}, err
 	}
 	out := outcome{condition: conditionOf(found, err), written: found.written, requeueAfter: wait.Jitter(minInterval, jitter)}
 	if infra.Spec.Access == nil && err == nil {

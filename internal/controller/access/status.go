@@ -39,15 +39,18 @@ func notReady(reason, message string) *metav1.Condition {
 	return &metav1.Condition{Type: infrav1.AccessReadyCondition, Status: metav1.ConditionFalse, Reason: reason, Message: message}
 }
 
-// recordEvents records an Event when the condition gets another reason, and one when
-// bindings were put back.
-func (r *Reconciler) recordEvents(infra *infrav1.ElementalCluster, out outcome, before *metav1.Condition) {
-	// They were right for the same spec before.
-	if len(out.written) > 0 && before != nil && before.Status == metav1.ConditionTrue && before.ObservedGeneration == infra.Generation {
+// recordRestored records an Event when bindings were put back: written ones that were right for
+// the same spec before.
+func (r *Reconciler) recordRestored(infra *infrav1.ElementalCluster, written []string, before *metav1.Condition) {
+	if len(written) > 0 && before != nil && before.Status == metav1.ConditionTrue && before.ObservedGeneration == infra.Generation {
 		r.Recorder.Eventf(infra, nil, corev1.EventTypeWarning, infrav1.BindingRestoredReason, "Restore",
-			"Put back what somebody had changed in the workload cluster: %s", failover.JoinFirst(out.written, ", "))
+			"Put back what somebody had changed in the workload cluster: %s", failover.JoinFirst(written, ", "))
 	}
-	after := out.condition
+}
+
+// recordEvents records an Event when the condition gets another reason. after is nil if the
+// condition is removed.
+func (r *Reconciler) recordEvents(infra *infrav1.ElementalCluster, after, before *metav1.Condition) {
 	switch {
 	case after == nil:
 		if before != nil && before.Reason != infrav1.WaitingForControlPlaneReason {
