@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"strings"
+	"time"
 )
 
 const (
@@ -15,7 +18,7 @@ const (
 func (r *rogue) storageAttempts() []attempt {
 	return []attempt{
 		{"forge Events with small reports", r.flip},
-		{"fill its status", func(ctx context.Context, t *tally) error { return r.fill(ctx, t, r.main) }},
+		{"fill its status", r.fillOwn},
 		{"fill the status of a pending host", func(ctx context.Context, t *tally) error {
 			c, err := r.newCaller(source(5))
 			if err != nil {
@@ -30,6 +33,24 @@ func (r *rogue) storageAttempts() []attempt {
 			t.enrolled(c.call(ctx, request{operation: "enrol", token: r.ManualToken, body: body}))
 			return r.fill(ctx, t, c)
 		}},
+	}
+}
+
+// fillOwn waits until the main host may write again, as the Events have used up its budget, and fills its status.
+func (r *rogue) fillOwn(ctx context.Context, t *tally) error {
+	waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	for {
+		body, err := r.heavy(64)
+		if err != nil {
+			return err
+		}
+		if t.add(r.main.report(waiting, body)).status == http.StatusNoContent {
+			return r.fill(ctx, t, r.main)
+		}
+		if !pause(waiting, time.Second) {
+			return errors.New("no large report was accepted")
+		}
 	}
 }
 
