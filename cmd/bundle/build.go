@@ -17,30 +17,31 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/bundle"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/bundle/build"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/subcommand"
 )
 
 // buildFlags are the flags of the build command.
 type buildFlags struct{ version, arch, from, output string }
 
-func buildCommand() command {
-	return command{
-		name: "build", summary: "Build a bundle from a folder",
-		details: "Takes the files of these folders in FOLDER, and refuses any other:\n\n" +
+func buildCommand() subcommand.Command {
+	return subcommand.Command{
+		Name: "build", Summary: "Build a bundle from a folder",
+		Details: "Takes the files of these folders in FOLDER, and refuses any other:\n\n" +
 			"  bin/     programs for /usr/local/bin: kubeadm, kubectl, kubelet, and what else hosts need\n" +
 			"  cni/     programs for /opt/cni/bin\n" +
 			"  units/   systemd units and their drop-ins for /etc/systemd/system\n" +
 			"  files/   a tree as on the host, such as files/etc/containerd/config.toml\n" +
 			"  images/  tar archives of images\n\n" +
 			"The same files make the same bundle. What a release pins is printed at the end.",
-		setUp: func(flags *pflag.FlagSet) func(context.Context, streams, []string) error {
+		SetUp: func(flags *pflag.FlagSet) func(context.Context, subcommand.Streams, []string) error {
 			f := &buildFlags{}
 			flags.StringVar(&f.version, "version", "", "the version of Kubernetes, such as v1.36.3 (required)")
 			flags.StringVar(&f.arch, "arch", runtime.GOARCH, "the architecture of the hosts: "+strings.Join(bundle.Architectures(), " or "))
 			flags.StringVar(&f.from, "from", "", "the folder with the files (required)")
 			flags.StringVar(&f.output, "output", "", "the bundle to write (required)")
-			return func(ctx context.Context, s streams, args []string) error {
+			return func(ctx context.Context, s subcommand.Streams, args []string) error {
 				if err := f.check(args); err != nil {
-					return &usageError{err}
+					return subcommand.Usage(err)
 				}
 				return f.build(ctx, s)
 			}
@@ -62,23 +63,23 @@ func (f *buildFlags) check(args []string) error {
 	return nil
 }
 
-func (f *buildFlags) build(ctx context.Context, s streams) error {
+func (f *buildFlags) build(ctx context.Context, s subcommand.Streams) error {
 	b, err := build.Scan(ctx, build.Options{From: f.from, Version: f.version, Architecture: f.arch, Limits: bundle.DefaultLimits()})
 	if err != nil {
 		return err
 	}
 	err = b.CheckVersions(ctx)
 	if errors.Is(err, build.ErrOtherMachine) {
-		_, err = fmt.Fprintf(s.err, "Note: versions were not checked: %v\n", err)
+		_, err = fmt.Fprintf(s.Err, "Note: versions were not checked: %v\n", err)
 	}
 	if err != nil {
 		return err
 	}
-	digest, size, err := f.write(ctx, b, s.err)
+	digest, size, err := f.write(ctx, b, s.Err)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(s.out, "version: %s\nbundles:\n  - architecture: %s\n    sha256: %s\n    size: %d\n", f.version, f.arch, digest, size)
+	_, err = fmt.Fprintf(s.Out, "version: %s\nbundles:\n  - architecture: %s\n    sha256: %s\n    size: %d\n", f.version, f.arch, digest, size)
 	return err
 }
 

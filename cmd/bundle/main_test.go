@@ -16,12 +16,13 @@ import (
 	"testing"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/bundle"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/subcommand"
 )
 
 func run(t *testing.T, args ...string) (status int, out, errs string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	status = dispatch(t.Context(), args, &stdout, &stderr)
+	status = program().Run(t.Context(), args, &stdout, &stderr)
 	return status, stdout.String(), stderr.String()
 }
 
@@ -71,18 +72,18 @@ func TestStatuses(t *testing.T) {
 		"help":                 {args: []string{"--help"}, out: "Commands:"},
 		"help of build":        {args: []string{"build", "--help"}, out: "--version"},
 		"help of show":         {args: []string{"show", "-h"}, out: "bundle show FILE [flags]"},
-		"nothing":              {status: exitUsage, err: "Usage:"},
-		"unknown command":      {args: []string{"fly"}, status: exitUsage, err: `no command "fly"`},
-		"unknown flag":         {args: []string{"show", "--fly"}, status: exitUsage, err: "--fly"},
-		"extra argument":       {args: []string{"build", "x"}, status: exitUsage, err: `"x"`},
-		"no version":           {args: []string{"build", "--from", "x", "--output", "y"}, status: exitUsage, err: "--version is missing"},
-		"no folder":            {args: []string{"build", "--version", "v1.36.3", "--output", "y"}, status: exitUsage, err: "--from is missing"},
-		"no output":            {args: []string{"build", "--version", "v1.36.3", "--from", "x"}, status: exitUsage, err: "--output is missing"},
-		"no such folder":       {args: []string{"build", "--version", "v1.36.3", "--from", "/does/not/exist", "--output", "y"}, status: exitFailure, err: "no such file"},
-		"show without file":    {args: []string{"show"}, status: exitUsage, err: "one bundle"},
-		"show no such file":    {args: []string{"show", "/does/not/exist"}, status: exitFailure, err: "no such file"},
-		"show something":       {args: []string{"show", text}, status: exitFailure, err: text + ": reading the bundle"},
-		"show in another form": {args: []string{"show", text, "-o", "xml"}, status: exitUsage, err: "use text or json"},
+		"nothing":              {status: subcommand.ExitUsage, err: "Usage:"},
+		"unknown command":      {args: []string{"fly"}, status: subcommand.ExitUsage, err: `no command "fly"`},
+		"unknown flag":         {args: []string{"show", "--fly"}, status: subcommand.ExitUsage, err: "--fly"},
+		"extra argument":       {args: []string{"build", "x"}, status: subcommand.ExitUsage, err: `"x"`},
+		"no version":           {args: []string{"build", "--from", "x", "--output", "y"}, status: subcommand.ExitUsage, err: "--version is missing"},
+		"no folder":            {args: []string{"build", "--version", "v1.36.3", "--output", "y"}, status: subcommand.ExitUsage, err: "--from is missing"},
+		"no output":            {args: []string{"build", "--version", "v1.36.3", "--from", "x"}, status: subcommand.ExitUsage, err: "--output is missing"},
+		"no such folder":       {args: []string{"build", "--version", "v1.36.3", "--from", "/does/not/exist", "--output", "y"}, status: subcommand.ExitFailure, err: "no such file"},
+		"show without file":    {args: []string{"show"}, status: subcommand.ExitUsage, err: "one bundle"},
+		"show no such file":    {args: []string{"show", "/does/not/exist"}, status: subcommand.ExitFailure, err: "no such file"},
+		"show something":       {args: []string{"show", text}, status: subcommand.ExitFailure, err: text + ": reading the bundle"},
+		"show in another form": {args: []string{"show", text, "-o", "xml"}, status: subcommand.ExitUsage, err: "use text or json"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -156,7 +157,7 @@ func TestShow(t *testing.T) {
 	if err := os.Truncate(path, int64(len(data)-1)); err != nil {
 		t.Fatal(err)
 	}
-	if status, out, errs = run(t, "show", path); status != exitFailure || out != "" || !strings.Contains(errs, path) {
+	if status, out, errs = run(t, "show", path); status != subcommand.ExitFailure || out != "" || !strings.Contains(errs, path) {
 		t.Errorf("a truncated bundle: status %d, printed %q, complained %q", status, out, errs)
 	}
 }
@@ -170,7 +171,7 @@ func TestBuildFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := []string{"build", "--version", "v1.36.4", "--from", from, "--output", path}
-	if status, out, errs := run(t, args...); status != exitFailure || out != "" || !strings.Contains(errs, "correct --version") {
+	if status, out, errs := run(t, args...); status != subcommand.ExitFailure || out != "" || !strings.Contains(errs, "correct --version") {
 		t.Errorf("another version: status %d, printed %q, complained %q", status, out, errs)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -178,7 +179,7 @@ func TestBuildFails(t *testing.T) {
 	// The first progress interrupts the build.
 	interrupt := writerFunc(func() { cancel() })
 	args[2] = "v1.36.3"
-	if status := dispatch(ctx, args, &out, interrupt); status != exitFailure || out.Len() > 0 {
+	if status := program().Run(ctx, args, &out, interrupt); status != subcommand.ExitFailure || out.Len() > 0 {
 		t.Errorf("interrupted: status %d, printed %q", status, out.String())
 	}
 	if data, err := os.ReadFile(path); err != nil || string(data) != "older" {
@@ -188,7 +189,7 @@ func TestBuildFails(t *testing.T) {
 		t.Errorf("the folder has %v", got)
 	}
 	args[len(args)-1] = filepath.Join(folder, "none", "bundle")
-	if status, _, errs := run(t, args...); status != exitFailure || !strings.Contains(errs, "writing the bundle") {
+	if status, _, errs := run(t, args...); status != subcommand.ExitFailure || !strings.Contains(errs, "writing the bundle") {
 		t.Errorf("no folder for the output: status %d, complained %q", status, errs)
 	}
 }

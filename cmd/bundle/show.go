@@ -14,22 +14,23 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/bundle"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/subcommand"
 )
 
-func showCommand() command {
-	return command{
-		name: "show", arguments: "FILE", summary: "Verify a bundle and print what is in it",
-		details: "Reads the whole bundle, verifies it as hosts do, and prints its SHA-256 and its files.",
-		setUp: func(flags *pflag.FlagSet) func(context.Context, streams, []string) error {
+func showCommand() subcommand.Command {
+	return subcommand.Command{
+		Name: "show", Arguments: "FILE", Summary: "Verify a bundle and print what is in it",
+		Details: "Reads the whole bundle, verifies it as hosts do, and prints its SHA-256 and its files.",
+		SetUp: func(flags *pflag.FlagSet) func(context.Context, subcommand.Streams, []string) error {
 			output := flags.StringP("output", "o", "text", "text, or json for the bundle's manifest as it is")
-			return func(ctx context.Context, s streams, args []string) error {
+			return func(ctx context.Context, s subcommand.Streams, args []string) error {
 				if len(args) != 1 {
-					return &usageError{errors.New("show takes the path of one bundle")}
+					return subcommand.Usage(errors.New("show takes the path of one bundle"))
 				}
 				if *output != "text" && *output != "json" {
-					return &usageError{fmt.Errorf("--output %q is unknown: use text or json", *output)}
+					return subcommand.Usage(fmt.Errorf("--output %q is unknown: use text or json", *output))
 				}
-				return show(ctx, s.out, args[0], *output == "json")
+				return show(ctx, s.Out, args[0], *output == "json")
 			}
 		},
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/bootstrap"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/subcommand"
 )
 
 // applyFlags are the flags of the apply command.
@@ -23,21 +24,21 @@ type applyFlags struct {
 	dryRun                               bool
 }
 
-func applyCommand() command {
-	return command{
-		name: "apply", arguments: "FILE", summary: "Execute bootstrap data on this host, without any manager",
-		details: "Executes cloud-config as a bootstrap would. The whole document is checked first; with\n" +
+func applyCommand() subcommand.Command {
+	return subcommand.Command{
+		Name: "apply", Arguments: "FILE", Summary: "Execute bootstrap data on this host, without any manager",
+		Details: "Executes cloud-config as a bootstrap would. The whole document is checked first; with\n" +
 			"--dry-run nothing else is done, and what would be done is printed.",
-		setUp: func(flags *pflag.FlagSet) func(context.Context, streams, []string) error {
+		SetUp: func(flags *pflag.FlagSet) func(context.Context, subcommand.Streams, []string) error {
 			f := &applyFlags{}
 			flags.StringVar(&f.format, "format", protocol.FormatCloudConfig, "the format of the file")
 			flags.StringVar(&f.stateDir, "state-dir", state.DefaultDir, "where to keep the progress and what was replaced")
 			flags.StringVar(&f.instance, "instance-id", "", "the value of ds.meta_data.instance_id (default: of the present time)")
 			flags.StringVar(&f.hostname, "hostname", "", "the value of ds.meta_data.local_hostname (default: this host's name)")
 			flags.BoolVar(&f.dryRun, "dry-run", false, "only print what would be done")
-			return func(ctx context.Context, s streams, args []string) error {
+			return func(ctx context.Context, s subcommand.Streams, args []string) error {
 				if len(args) != 1 {
-					return &usageError{errors.New("apply takes the path of one file")}
+					return subcommand.Usage(errors.New("apply takes the path of one file"))
 				}
 				return f.apply(ctx, s, args[0])
 			}
@@ -45,7 +46,7 @@ func applyCommand() command {
 	}
 }
 
-func (f *applyFlags) apply(ctx context.Context, s streams, path string) (err error) {
+func (f *applyFlags) apply(ctx context.Context, s subcommand.Streams, path string) (err error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("reading the bootstrap data: %w", err)
@@ -93,7 +94,7 @@ func (f *applyFlags) apply(ctx context.Context, s streams, path string) (err err
 }
 
 // describe prints what would be done.
-func (f *applyFlags) describe(s streams, data []byte) error {
+func (f *applyFlags) describe(s subcommand.Streams, data []byte) error {
 	vars, err := bootstrap.Variables("/", f.instance, f.hostname)
 	if err != nil {
 		return err
@@ -103,9 +104,9 @@ func (f *applyFlags) describe(s streams, data []byte) error {
 		return fmt.Errorf("checking the bootstrap data: %w", err)
 	}
 	for _, warning := range warnings {
-		if _, err := fmt.Fprintln(s.err, "Warning:", warning); err != nil {
+		if _, err := fmt.Fprintln(s.Err, "Warning:", warning); err != nil {
 			return err
 		}
 	}
-	return bootstrapdata.Describe(s.out, config)
+	return bootstrapdata.Describe(s.Out, config)
 }

@@ -23,14 +23,15 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/tpm"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/subcommand"
 )
 
 func configFlag(flags *pflag.FlagSet) *string {
 	return flags.String("config", config.DefaultPath, "the agent's configuration")
 }
 
-func logger(s streams, level slog.Level) *slog.Logger {
-	return slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: level}))
+func logger(s subcommand.Streams, level slog.Level) *slog.Logger {
+	return slog.New(slog.NewTextHandler(s.Err, &slog.HandlerOptions{Level: level}))
 }
 
 // localAgent is the agent of this machine with its configuration and its state.
@@ -55,7 +56,7 @@ type assembleOptions struct {
 func assemble(path string, o assembleOptions, log *slog.Logger) (_ *localAgent, err error) {
 	settings, system, err := loadSettings(path)
 	if err != nil {
-		return nil, &usageError{err}
+		return nil, subcommand.Usage(err)
 	}
 	if os.Geteuid() != 0 {
 		return nil, errors.New("the agent changes the whole system and has to be run as root")
@@ -134,16 +135,16 @@ func newExecutor(files state.Files, dir string) (*bootstrap.LocalExecutor, error
 	}, nil
 }
 
-func runCommand() command {
-	return command{
-		name: "run", summary: "Enrol if need be, then do what the manager wants; the service runs this",
-		details: "Runs until it is told to stop. Scripts of a bootstrap that are running then go on, and the\nnext start picks them up again.",
-		setUp: func(flags *pflag.FlagSet) func(context.Context, streams, []string) error {
+func runCommand() subcommand.Command {
+	return subcommand.Command{
+		Name: "run", Summary: "Enrol if need be, then do what the manager wants; the service runs this",
+		Details: "Runs until it is told to stop. Scripts of a bootstrap that are running then go on, and the\nnext start picks them up again.",
+		SetUp: func(flags *pflag.FlagSet) func(context.Context, subcommand.Streams, []string) error {
 			path := configFlag(flags)
 			verbose := flags.Bool("verbose", false, "log more")
 			selfUpdate := flags.Bool("self-update", false, "become the release that the manager pins; for a service that starts the agent\n"+
 				"again when it ends, and runs the guard first as the unit that comes with it does")
-			return func(ctx context.Context, s streams, args []string) (err error) {
+			return func(ctx context.Context, s subcommand.Streams, args []string) (err error) {
 				if err := noArguments(args); err != nil {
 					return err
 				}
@@ -170,16 +171,16 @@ func runCommand() command {
 	}
 }
 
-func enrolCommand() command {
-	return command{
-		name: "enrol", summary: "Enrol this host once and print its name",
-		details: "Makes the host's key if it has none and asks the manager for a place in the fleet. Enrolling\nagain changes nothing. \"run\" does this by itself.\n\n" +
+func enrolCommand() subcommand.Command {
+	return subcommand.Command{
+		Name: "enrol", Summary: "Enrol this host once and print its name",
+		Details: "Makes the host's key if it has none and asks the manager for a place in the fleet. Enrolling\nagain changes nothing. \"run\" does this by itself.\n\n" +
 			"With --new-key the host gets another key first, for one whose key was lost with its TPM or\n" +
 			"locked. An administrator then has to approve it again.",
-		setUp: func(flags *pflag.FlagSet) func(context.Context, streams, []string) error {
+		SetUp: func(flags *pflag.FlagSet) func(context.Context, subcommand.Streams, []string) error {
 			path := configFlag(flags)
 			newKey := flags.Bool("new-key", false, "replace the host's key; the old one is lost")
-			return func(ctx context.Context, s streams, args []string) (err error) {
+			return func(ctx context.Context, s subcommand.Streams, args []string) (err error) {
 				if err := noArguments(args); err != nil {
 					return err
 				}
@@ -193,11 +194,11 @@ func enrolCommand() command {
 				}
 				local.agent.ForgetToken()
 				identity := local.store.Identity()
-				if _, err := fmt.Fprintln(s.out, identity.Namespace+"/"+identity.Name); err != nil {
+				if _, err := fmt.Fprintln(s.Out, identity.Namespace+"/"+identity.Name); err != nil {
 					return err
 				}
 				if !identity.Approved {
-					_, err = fmt.Fprintln(s.err, "An administrator has to approve this host before it is used.")
+					_, err = fmt.Fprintln(s.Err, "An administrator has to approve this host before it is used.")
 				}
 				return err
 			}

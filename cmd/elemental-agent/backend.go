@@ -13,6 +13,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform/linux"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/subcommand"
 )
 
 // loadSettings reads the configuration and finds out what the operating system is
@@ -47,7 +48,7 @@ func backend(settings *config.Config, system elemental.System) (*elemental.Syste
 func inRecovery(ctx context.Context, path string, log *slog.Logger) (here bool, err error) {
 	settings, system, err := loadSettings(path)
 	if err != nil {
-		return false, &usageError{err}
+		return false, subcommand.Usage(err)
 	}
 	if system == nil || system.Mode() != elemental.ModeRecovery {
 		return false, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/config"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform/elemental"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/subcommand"
 )
 
 // booted is a system booted into a mode, with the elemental program in PATH.
@@ -75,7 +76,7 @@ os:
 	path := configuration(t, root)
 	calls := filepath.Join(system.Root, "calls")
 	var out, errs bytes.Buffer
-	s := streams{&out, &errs}
+	s := subcommand.Streams{Out: &out, Err: &errs}
 	if err := install(t.Context(), s, path, system, false, false); err == nil || !strings.Contains(err.Error(), "--yes") {
 		t.Errorf("without --yes: %v", err)
 	}

@@ -12,19 +12,20 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/config"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform/elemental"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/subcommand"
 )
 
-func installCommand() command {
-	return command{
-		name: "install", summary: "Install Elemental OS from live media, with this agent set up",
-		details: "Installs what the configuration says under os.install by the elemental program, and hands the\n" +
+func installCommand() subcommand.Command {
+	return subcommand.Command{
+		Name: "install", Summary: "Install Elemental OS from live media, with this agent set up",
+		Details: "Installs what the configuration says under os.install by the elemental program, and hands the\n" +
 			"configuration to the installed system, which enrols when it first boots. Works on live media\n" +
 			"only. All that is on the disk is lost.",
-		setUp: func(flags *pflag.FlagSet) func(context.Context, streams, []string) error {
+		SetUp: func(flags *pflag.FlagSet) func(context.Context, subcommand.Streams, []string) error {
 			path := configFlag(flags)
 			yes := flags.Bool("yes", false, "really do it")
 			dry := flags.Bool("dry-run", false, "print what would be done")
-			return func(ctx context.Context, s streams, args []string) error {
+			return func(ctx context.Context, s subcommand.Streams, args []string) error {
 				if err := noArguments(args); err != nil {
 					return err
 				}
@@ -34,13 +35,13 @@ func installCommand() command {
 	}
 }
 
-func install(ctx context.Context, s streams, path string, system elemental.System, yes, dry bool) error {
+func install(ctx context.Context, s subcommand.Streams, path string, system elemental.System, yes, dry bool) error {
 	settings, err := config.Load(path)
 	if err != nil {
-		return &usageError{err}
+		return subcommand.Usage(err)
 	}
 	if settings.Backend == config.BackendLinux {
-		return &usageError{errors.New("backend: only Elemental OS is installed by the agent")}
+		return subcommand.Usage(errors.New("backend: only Elemental OS is installed by the agent"))
 	}
 	what := settings.OS.Install
 	installer := &elemental.Installer{System: system, Log: logger(s, slog.LevelInfo)}
@@ -51,15 +52,15 @@ func install(ctx context.Context, s streams, path string, system elemental.Syste
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(s.out, "This erases %s.\n", plan.Erases); err != nil {
+	if _, err := fmt.Fprintf(s.Out, "This erases %s.\n", plan.Erases); err != nil {
 		return err
 	}
 	if dry {
-		_, err := fmt.Fprintf(s.out, "Would run: elemental %s\nwith %s\n", strings.Join(plan.Command, " "), strings.Join(plan.Environment, "\n     "))
+		_, err := fmt.Fprintf(s.Out, "Would run: elemental %s\nwith %s\n", strings.Join(plan.Command, " "), strings.Join(plan.Environment, "\n     "))
 		return err
 	}
 	if !yes {
-		return &usageError{errors.New("add --yes to go ahead, or --dry-run to see more")}
+		return subcommand.Usage(errors.New("add --yes to go ahead, or --dry-run to see more"))
 	}
 	content, err := os.ReadFile(path)
 	if err != nil {

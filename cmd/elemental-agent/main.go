@@ -2,25 +2,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
-
-	"github.com/spf13/pflag"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/script"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/forwarder"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform/linux"
-)
-
-// Exit statuses.
-const (
-	exitFailure = 1
-	exitUsage   = 2
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/subcommand"
 )
 
 // Commands that are processes of the agent, not for people.
@@ -44,105 +35,23 @@ func main() {
 	os.Exit(status)
 }
 
-// streams are where a command writes.
-type streams struct{ out, err io.Writer }
-
-// command is a sub-command.
-type command struct {
-	name, arguments, summary, details string
-	// setUp adds the command's flags and returns what runs it.
-	setUp func(*pflag.FlagSet) func(context.Context, streams, []string) error
-	// hidden is a command that is not for people.
-	hidden bool
-}
-
-func commands() []command {
-	return []command{
-		runCommand(), enrolCommand(), statusCommand(), resetCommand(), applyCommand(), versionCommand(), guardCommand(), installCommand(),
-	}
-}
-
-// usageError is a command line or a configuration that makes no sense.
-type usageError struct{ err error }
-
-func (e *usageError) Error() string { return e.err.Error() }
-
-func (e *usageError) Unwrap() error { return e.err }
-
+// dispatch runs the command that the arguments name, and returns the exit status.
 func dispatch(ctx context.Context, args []string, out, errs io.Writer) int {
-	if len(args) == 0 {
-		usage(errs)
-		return exitUsage
-	}
-	switch args[0] {
-	case "help", "--help", "-h":
-		usage(out)
-		return 0
-	case "--version":
+	if len(args) > 0 && args[0] == "--version" {
 		args = []string{"version"}
 	}
-	for _, c := range commands() {
-		if c.name == args[0] {
-			return c.execute(ctx, args[1:], streams{out, errs})
-		}
-	}
-	complain(errs, fmt.Errorf("there is no command %q; see elemental-agent --help", args[0]))
-	return exitUsage
+	return subcommand.Program{
+		Name: "elemental-agent", Summary: "elemental-agent makes this host available to Cluster API.",
+		Commands: []subcommand.Command{
+			runCommand(), enrolCommand(), statusCommand(), resetCommand(), applyCommand(), versionCommand(), guardCommand(), installCommand(),
+		},
+	}.Run(ctx, args, out, errs)
 }
-
-func (c command) execute(ctx context.Context, args []string, s streams) int {
-	flags := pflag.NewFlagSet(c.name, pflag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	run := c.setUp(flags)
-	err := flags.Parse(args)
-	if errors.Is(err, pflag.ErrHelp) {
-		c.help(s.out, flags)
-		return 0
-	}
-	if err != nil {
-		err = &usageError{fmt.Errorf("%w; see elemental-agent %s --help", err, c.name)}
-	} else {
-		err = run(ctx, s, flags.Args())
-	}
-	if err == nil {
-		return 0
-	}
-	complain(s.err, err)
-	if _, ok := errors.AsType[*usageError](err); ok {
-		return exitUsage
-	}
-	return exitFailure
-}
-
-func (c command) help(w io.Writer, flags *pflag.FlagSet) {
-	line := strings.TrimSpace(fmt.Sprintf("elemental-agent %s %s", c.name, c.arguments))
-	_, _ = fmt.Fprintf(w, "%s\n\n%s\n\nUsage:\n  %s [flags]\n\nFlags:\n%s", c.summary, c.details, line, flags.FlagUsages())
-}
-
-func usage(w io.Writer) {
-	var list strings.Builder
-	for _, c := range commands() {
-		if !c.hidden {
-			fmt.Fprintf(&list, "  %-9s%s\n", c.name, c.summary)
-		}
-	}
-	_, _ = fmt.Fprintf(w, `elemental-agent makes this host available to Cluster API.
-
-Usage:
-  elemental-agent COMMAND [flags]
-
-Commands:
-%s
-"elemental-agent COMMAND --help" says more about a command.
-`, list.String())
-}
-
-func complain(w io.Writer, err error) { _, _ = fmt.Fprintln(w, "elemental-agent:", err) }
 
 // noArguments refuses arguments that would be ignored.
 func noArguments(args []string) error {
 	if len(args) > 0 {
-		return &usageError{fmt.Errorf("unexpected argument %q", args[0])}
+		return subcommand.Usage(fmt.Errorf("unexpected argument %q", args[0]))
 	}
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/subcommand"
 )
 
 // maxBinary is the size that an edge host is asked for at most.
@@ -34,18 +36,18 @@ func TestStatuses(t *testing.T) {
 		"help of run":      {args: []string{"run", "--help"}, out: "--config"},
 		"version":          {args: []string{"version"}, out: "elemental-agent v"},
 		"version flag":     {args: []string{"--version"}, out: "elemental-agent v"},
-		"nothing":          {status: exitUsage, err: "Usage:"},
-		"unknown command":  {args: []string{"fly"}, status: exitUsage, err: `no command "fly"`},
-		"unknown flag":     {args: []string{"run", "--fly"}, status: exitUsage, err: "--fly"},
-		"extra argument":   {args: []string{"version", "x"}, status: exitUsage, err: `"x"`},
-		"no configuration": {args: []string{"run", "--config", "/does/not/exist"}, status: exitUsage, err: "there is no configuration"},
+		"nothing":          {status: subcommand.ExitUsage, err: "Usage:"},
+		"unknown command":  {args: []string{"fly"}, status: subcommand.ExitUsage, err: `no command "fly"`},
+		"unknown flag":     {args: []string{"run", "--fly"}, status: subcommand.ExitUsage, err: "--fly"},
+		"extra argument":   {args: []string{"version", "x"}, status: subcommand.ExitUsage, err: `"x"`},
+		"no configuration": {args: []string{"run", "--config", "/does/not/exist"}, status: subcommand.ExitUsage, err: "there is no configuration"},
 		"bad configuration": {
-			args: []string{"enrol", "--config", broken}, status: exitUsage, err: "servres",
+			args: []string{"enrol", "--config", broken}, status: subcommand.ExitUsage, err: "servres",
 		},
-		"reset without --yes": {args: []string{"reset"}, status: exitUsage, err: "--yes"},
-		"apply without file":  {args: []string{"apply"}, status: exitUsage, err: "one file"},
-		"apply missing file":  {args: []string{"apply", "/does/not/exist"}, status: exitFailure, err: "no such file"},
-		"bad output":          {args: []string{"status", "--output", "xml"}, status: exitUsage, err: "xml"},
+		"reset without --yes": {args: []string{"reset"}, status: subcommand.ExitUsage, err: "--yes"},
+		"apply without file":  {args: []string{"apply"}, status: subcommand.ExitUsage, err: "one file"},
+		"apply missing file":  {args: []string{"apply", "/does/not/exist"}, status: subcommand.ExitFailure, err: "no such file"},
+		"bad output":          {args: []string{"status", "--output", "xml"}, status: subcommand.ExitUsage, err: "xml"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, out, errs := run(t, test.args...)

@@ -11,25 +11,26 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/subcommand"
 )
 
-func resetCommand() command {
-	return command{
-		name: "reset", summary: "Make this host what it was before it became a node",
-		details: "Stops Kubernetes, reboots the host and removes what the node left behind. The host stays\n" +
+func resetCommand() subcommand.Command {
+	return subcommand.Command{
+		Name: "reset", Summary: "Make this host what it was before it became a node",
+		Details: "Stops Kubernetes, reboots the host and removes what the node left behind. The host stays\n" +
 			"enrolled. The agent's service has to be stopped meanwhile and enabled, because it goes on\n" +
 			"after the reboot. Deleting the Machine in the management cluster does the same and is the\n" +
 			"usual way.",
-		setUp: func(flags *pflag.FlagSet) func(context.Context, streams, []string) error {
+		SetUp: func(flags *pflag.FlagSet) func(context.Context, subcommand.Streams, []string) error {
 			path := configFlag(flags)
 			yes := flags.Bool("yes", false, "really do it: all data of the node is lost")
 			force := flags.Bool("force", false, "also when the manager uses this host")
-			return func(ctx context.Context, s streams, args []string) error {
+			return func(ctx context.Context, s subcommand.Streams, args []string) error {
 				if err := noArguments(args); err != nil {
 					return err
 				}
 				if !*yes {
-					return &usageError{errors.New("a reset destroys all data of the node on this host; add --yes to go ahead")}
+					return subcommand.Usage(errors.New("a reset destroys all data of the node on this host; add --yes to go ahead"))
 				}
 				return resetHost(ctx, s, *path, *force)
 			}
@@ -37,7 +38,7 @@ func resetCommand() command {
 	}
 }
 
-func resetHost(ctx context.Context, s streams, path string, force bool) (err error) {
+func resetHost(ctx context.Context, s subcommand.Streams, path string, force bool) (err error) {
 	local, err := assemble(path, assembleOptions{}, logger(s, slog.LevelInfo))
 	if err != nil {
 		return err
@@ -54,7 +55,7 @@ func resetHost(ctx context.Context, s streams, path string, force bool) (err err
 	}
 	result, err := local.agent.Execute(ctx, op)
 	if ctx.Err() != nil {
-		_, err = fmt.Fprintln(s.out, "The agent's service continues the reset, if necessary after a reboot.")
+		_, err = fmt.Fprintln(s.Out, "The agent's service continues the reset, if necessary after a reboot.")
 		return err
 	}
 	if err != nil {
@@ -63,6 +64,6 @@ func resetHost(ctx context.Context, s streams, path string, force bool) (err err
 	if result.State != protocol.StateSucceeded {
 		return fmt.Errorf("the host is not clean yet: %s; the agent tries again when it runs", result.Message)
 	}
-	_, err = fmt.Fprintln(s.out, "The host is clean.", result.Message)
+	_, err = fmt.Fprintln(s.Out, "The host is clean.", result.Message)
 	return err
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform/linux"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/subcommand"
 )
 
 // status is what the status command shows.
@@ -51,34 +52,34 @@ type protocolOperation struct {
 	unreported bool
 }
 
-func statusCommand() command {
-	return command{
-		name: "status", summary: "Show who this host is and what it did",
-		details: "Shows what the agent remembers and how the connection to the manager is. It can be used\nwhile the agent runs.",
-		setUp: func(flags *pflag.FlagSet) func(context.Context, streams, []string) error {
+func statusCommand() subcommand.Command {
+	return subcommand.Command{
+		Name: "status", Summary: "Show who this host is and what it did",
+		Details: "Shows what the agent remembers and how the connection to the manager is. It can be used\nwhile the agent runs.",
+		SetUp: func(flags *pflag.FlagSet) func(context.Context, subcommand.Streams, []string) error {
 			path := configFlag(flags)
 			output := flags.StringP("output", "o", "text", "text or json")
-			return func(ctx context.Context, s streams, args []string) error {
+			return func(ctx context.Context, s subcommand.Streams, args []string) error {
 				if err := noArguments(args); err != nil {
 					return err
 				}
 				if *output != "text" && *output != "json" {
-					return &usageError{fmt.Errorf("--output is text or json, not %q", *output)}
+					return subcommand.Usage(fmt.Errorf("--output is text or json, not %q", *output))
 				}
 				settings, _, err := loadSettings(*path)
 				if err != nil {
-					return &usageError{err}
+					return subcommand.Usage(err)
 				}
 				shown, err := readStatus(ctx, settings, logger(s, slog.LevelWarn))
 				if err != nil {
 					return err
 				}
 				if *output == "json" {
-					encoder := json.NewEncoder(s.out)
+					encoder := json.NewEncoder(s.Out)
 					encoder.SetIndent("", "  ")
 					return encoder.Encode(shown)
 				}
-				return shown.print(s.out)
+				return shown.print(s.Out)
 			}
 		},
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/update"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/subcommand"
 )
 
 // runningProgram is this program, also after its file was replaced.
@@ -64,19 +65,19 @@ func program() (string, error) {
 }
 
 // guardCommand is for the service: see update.Guard.
-func guardCommand() command {
-	return command{
-		name: "guard", summary: "Put the former agent back if its successor never reached the manager", hidden: true,
-		details: "The service runs the former agent with this command before each start of a new one.",
-		setUp: func(flags *pflag.FlagSet) func(context.Context, streams, []string) error {
+func guardCommand() subcommand.Command {
+	return subcommand.Command{
+		Name: "guard", Summary: "Put the former agent back if its successor never reached the manager", Hidden: true,
+		Details: "The service runs the former agent with this command before each start of a new one.",
+		SetUp: func(flags *pflag.FlagSet) func(context.Context, subcommand.Streams, []string) error {
 			path := configFlag(flags)
-			return func(_ context.Context, s streams, args []string) (err error) {
+			return func(_ context.Context, s subcommand.Streams, args []string) (err error) {
 				if err := noArguments(args); err != nil {
 					return err
 				}
 				settings, _, err := loadSettings(*path)
 				if err != nil {
-					return &usageError{err}
+					return subcommand.Usage(err)
 				}
 				dir, err := state.NewDir(settings.StateDir)
 				if err != nil {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/subcommand"
 )
 
 // version and buildTime (RFC 3339) are set by the linker.
@@ -37,16 +39,16 @@ func built() time.Time {
 	return releasedAfter()
 }
 
-func versionCommand() command {
-	return command{
-		name: "version", summary: "Print the version",
-		details: "Prints the version of this program.",
-		setUp: func(*pflag.FlagSet) func(context.Context, streams, []string) error {
-			return func(_ context.Context, s streams, args []string) error {
+func versionCommand() subcommand.Command {
+	return subcommand.Command{
+		Name: "version", Summary: "Print the version",
+		Details: "Prints the version of this program.",
+		SetUp: func(*pflag.FlagSet) func(context.Context, subcommand.Streams, []string) error {
+			return func(_ context.Context, s subcommand.Streams, args []string) error {
 				if err := noArguments(args); err != nil {
 					return err
 				}
-				_, err := fmt.Fprintf(s.out, "elemental-agent %s %s/%s\n", agentVersion(), runtime.GOOS, runtime.GOARCH)
+				_, err := fmt.Fprintf(s.Out, "elemental-agent %s %s/%s\n", agentVersion(), runtime.GOOS, runtime.GOARCH)
 				return err
 			}
 		},
