@@ -4,8 +4,8 @@
 #
 # Flags go to go test. Tests of the TPM need swtpm. Without it they do not run; with REQUIRE_SWTPM=true they fail.
 # Tests that erase disks use loop devices, which needs root and losetup. Otherwise they use files, and what a kernel
-# does is not tested; with REQUIRE_LOOP_DEVICES=true they fail. One test needs a network namespace, which containers may
-# forbid; with REQUIRE_NETWORK_NAMESPACES=true it fails without.
+# does is not tested; with REQUIRE_LOOP_DEVICES=true they fail. Two tests need network namespaces, which containers
+# may forbid; with REQUIRE_NETWORK_NAMESPACES=true they fail without.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -214,6 +214,7 @@ func TestScanRefuses(t *testing.T) {
 		"setuid":             {add("bin/runc", "", 0o755|fs.ModeSetuid), "remove them by chmod a-st"},
 		"symbolic link":      {func(folder string, _ *build.Options) error { return os.Symlink("kubelet", folder+"/bin/link") }, "put the file itself in its place"},
 		"pipe":               {func(folder string, _ *build.Options) error { return syscall.Mkfifo(folder+"/bin/pipe", 0o600) }, "is no regular file"},
+		"damaged":            {add("cni/vlan", elfHeader(0x3e)[:40], 0o755), "is damaged, so copy it again"},
 		"RISC-V":             {add("cni/vlan", elfHeader(0xf3), 0o755), "is a program for riscv, and the bundle is for"},
 		"the other of the two": {func(folder string, o *build.Options) error {
 			o.Architecture = "arm64"

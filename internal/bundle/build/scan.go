@@ -133,12 +133,19 @@ func open(path string) (*os.File, fs.FileInfo, error) {
 	return file, info, nil
 }
 
-// checkArchitecture returns an error for an ELF program of another architecture. Scripts
-// have none.
+// checkArchitecture returns an error for an ELF program that is damaged or of another
+// architecture. Scripts have no architecture.
 func checkArchitecture(file io.ReaderAt, want string) error {
+	magic := make([]byte, len(elf.ELFMAG))
+	if _, err := file.ReadAt(magic, 0); err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("reading its beginning: %w", err)
+	}
+	if string(magic) != elf.ELFMAG {
+		return nil
+	}
 	parsed, err := elf.NewFile(file)
 	if err != nil {
-		return nil //nolint:nilerr // it is no ELF program
+		return fmt.Errorf("is damaged, so copy it again: %w", err)
 	}
 	var got string
 	switch parsed.Machine {
