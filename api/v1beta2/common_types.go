@@ -34,6 +34,13 @@ const (
 	// deleted, as release policy Hold does. The value is for people.
 	PreventResetAnnotation = "infrastructure.cluster.x-k8s.io/prevent-reset"
 
+	// RetryUpgradeAnnotation on an ElementalMachine repeats an upgrade of Kubernetes that
+	// failed. The provider removes it. The value is for people.
+	RetryUpgradeAnnotation = "infrastructure.cluster.x-k8s.io/retry-upgrade"
+	// InPlaceLabel with the value "true" on a Namespace has Cluster API ask this provider
+	// whether it can change Machines of the namespace in place.
+	InPlaceLabel = "infrastructure.cluster.x-k8s.io/elemental-in-place"
+
 	// MoveEndpointAnnotation on an ElementalCluster moves its control plane endpoint
 	// once, to the control-plane host that the value names, or to any if the value is
 	// blank. The provider removes it when the move has begun.

@@ -24,6 +24,12 @@ const (
 	// BootstrappedCondition (ElementalMachine, ElementalHost): the bootstrap data ran
 	// successfully on the host.
 	BootstrappedCondition = "Bootstrapped"
+	// KubernetesUpToDateCondition (ElementalMachine): the Node has the Machine's version of
+	// Kubernetes. It is absent until the version changes for the first time.
+	KubernetesUpToDateCondition = "KubernetesUpToDate"
+	// BundlesReadyCondition (ElementalKubernetesRelease): the manager serves all bundles of
+	// the release that hosts may get from it.
+	BundlesReadyCondition = "BundlesReady"
 	// ConnectedCondition (ElementalHost): the agent is connected, or was within the
 	// grace period.
 	ConnectedCondition = "Connected"
@@ -139,16 +145,18 @@ const (
 	NotReportedReason     = "NotReported"
 	PreparedReason        = "Prepared"
 	NotPreparedReason     = "NotPrepared"
-	AvailableReason       = "Available"
-	ReservedReason        = "ReservedForCluster"
-	ClaimedReason         = "Claimed"
-	NotClaimedReason      = "NotClaimed"
-	ResettingReason       = "Resetting"
-	ResetFailedReason     = "ResetFailed"
-	WaitingForMachineGone = "WaitingForMachineDeletion"
-	CordonedReason        = "Cordoned"
-	DeletingReason        = "Deleting"
-	UnsupportedReason     = "OperationUnsupported"
+	// PreparedByBundleReason: the bootstrap installs what is missing.
+	PreparedByBundleReason = "PreparedByBundle"
+	AvailableReason        = "Available"
+	ReservedReason         = "ReservedForCluster"
+	ClaimedReason          = "Claimed"
+	NotClaimedReason       = "NotClaimed"
+	ResettingReason        = "Resetting"
+	ResetFailedReason      = "ResetFailed"
+	WaitingForMachineGone  = "WaitingForMachineDeletion"
+	CordonedReason         = "Cordoned"
+	DeletingReason         = "Deleting"
+	UnsupportedReason      = "OperationUnsupported"
 	// DeclaredElsewhereReason: the machine with the host's key is another ElementalHost.
 	DeclaredElsewhereReason = "DeclaredElsewhere"
 	MachineFoundReason      = "MachineFound"
@@ -162,6 +170,9 @@ const (
 	MaintenanceEndedReason  = "MaintenanceEnded"
 	TunnelOpenedReason      = "TunnelOpened"
 	TunnelLostReason        = "TunnelLost"
+	// BundleStagedReason and BundleFailedReason are reasons of Events only.
+	BundleStagedReason      = "BundleStaged"
+	BundleFailedReason      = "BundleFailed"
 	QuarantinedReason       = "Quarantined"
 	QuarantineEndedReason   = "QuarantineEnded"
 	ResetHeldReason         = "ResetHeld"
@@ -171,6 +182,29 @@ const (
 	AgentCurrentReason      = "AgentCurrent"
 	AgentUpdatingReason     = "AgentUpdating"
 	AgentUpdateFailedReason = "AgentUpdateFailed"
+)
+
+// Reasons of KubernetesUpToDate.
+const (
+	KubernetesUpToDateReason          = "UpToDate"
+	UpgradeWaitingForReleaseReason    = "WaitingForRelease"
+	UpgradeWaitingForControlPlane     = "WaitingForControlPlane"
+	UpgradeHostNotConnectedReason     = "HostNotConnected"
+	UpgradeHostInMaintenanceReason    = "HostInMaintenance"
+	UpgradeStagingReason              = "Staging"
+	UpgradingReason                   = "Upgrading"
+	UpgradeFailedReason               = "UpgradeFailed"
+	UpgradeRolledBackReason           = "RolledBack"
+	UpgradeNotPossibleReason          = "NotPossible"
+	UpgradeWaitingForClusterAPIReason = "WaitingForClusterAPI"
+)
+
+// Reasons of ElementalKubernetesRelease.
+const (
+	BundlesServedReason  = "BundlesServed"
+	BundlesMissingReason = "BundlesMissing"
+	// BundlesHashingReason: the manager has not looked at all of its files yet.
+	BundlesHashingReason = "BundlesHashing"
 )
 
 // Reasons of ElementalRemediation.

@@ -33,7 +33,36 @@ type ElementalClusterSpec struct {
 	// type of the endpoint is.
 	// +optional
 	Access *Access `json:"access,omitempty"`
+
+	// inPlace says whether a new version of Kubernetes is installed on the hosts that the
+	// cluster has, instead of replacing its Machines.
+	// +optional
+	InPlace InPlace `json:"inPlace,omitempty,omitzero"`
 }
+
+// InPlace says how Machines are changed without a replacement.
+type InPlace struct {
+	// mode: Off replaces Machines. Preferred upgrades a host in place if its agent can make
+	// the whole change, and replaces the Machine otherwise. Required never answers Cluster API
+	// that a Machine may be replaced for a change: a change that can't be made in place stops
+	// the rollout, and the message names it. Cluster API asks only if its feature gates
+	// RuntimeSDK and InPlaceUpdates are on, the provider's --in-place-updates is true and the
+	// namespace has the label infrastructure.cluster.x-k8s.io/elemental-in-place; otherwise it
+	// replaces Machines whatever the mode is. Defaults to Off.
+	// +optional
+	Mode InPlaceMode `json:"mode,omitempty"`
+}
+
+// InPlaceMode says whether changes are made in place.
+// +kubebuilder:validation:Enum=Off;Preferred;Required
+type InPlaceMode string
+
+// In-place modes.
+const (
+	InPlaceOff       InPlaceMode = "Off"
+	InPlacePreferred InPlaceMode = "Preferred"
+	InPlaceRequired  InPlaceMode = "Required"
+)
 
 // ControlPlaneEndpoint is the address of an API server. Unlike the type of Cluster API,
 // its host may be blank.

@@ -85,6 +85,16 @@ type ElementalHostSpec struct {
 	// +optional
 	OSUpgrade *HostOSUpgrade `json:"osUpgrade,omitempty"`
 
+	// bundle is the bundle of Kubernetes that the host keeps unpacked on its disk. A
+	// bootstrap installs it first, if the host lacks the programs. The provider writes it.
+	// +optional
+	Bundle *HostBundle `json:"bundle,omitempty"`
+
+	// nodeUpgrade requests one upgrade of Kubernetes in place. The provider writes it,
+	// for a host with a Node.
+	// +optional
+	NodeUpgrade *HostNodeUpgrade `json:"nodeUpgrade,omitempty"`
+
 	// hostname that the agent sets before a bootstrap; it becomes the name of the Node.
 	// It can't change while the host is claimed. Defaults to the name of the
 	// ElementalHost.
@@ -224,6 +234,10 @@ type ElementalHostStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=8
 	Operations []HostOperation `json:"operations,omitempty"`
+
+	// bundle is the state of the bundle of Kubernetes on the host.
+	// +optional
+	Bundle *HostBundleStatus `json:"bundle,omitempty"`
 
 	// endpoint is what the host reported about the control plane endpoint of its
 	// cluster. It is absent while no machine has claimed the host.

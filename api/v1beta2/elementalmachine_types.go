@@ -151,7 +151,8 @@ type ElementalMachineStatus struct {
 	// +kubebuilder:validation:MaxLength=256
 	FailureDomain string `json:"failureDomain,omitempty"`
 
-	// conditions of the machine: Ready, HostClaimed, Bootstrapped, Paused.
+	// conditions of the machine: Ready, HostClaimed, Bootstrapped, KubernetesUpToDate,
+	// Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -18,6 +18,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&ElementalMachineTemplate{}, &ElementalMachineTemplateList{},
 		&ElementalHost{}, &ElementalHostList{},
 		&ElementalRegistration{}, &ElementalRegistrationList{},
+		&ElementalKubernetesRelease{}, &ElementalKubernetesReleaseList{},
 		&ElementalRemediation{}, &ElementalRemediationList{},
 		&ElementalRemediationTemplate{}, &ElementalRemediationTemplateList{},
 	)

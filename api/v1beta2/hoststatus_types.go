@@ -173,7 +173,7 @@ type HostCleanliness struct {
 }
 
 // OperationType is the type of an operation.
-// +kubebuilder:validation:Enum=Bootstrap;Reset;Reboot;Upgrade
+// +kubebuilder:validation:Enum=Bootstrap;Reset;Reboot;Upgrade;NodeUpgrade
 type OperationType string
 
 // Operation types.
@@ -182,6 +182,8 @@ const (
 	OperationReset     OperationType = "Reset"
 	OperationReboot    OperationType = "Reboot"
 	OperationUpgrade   OperationType = "Upgrade"
+	// OperationNodeUpgrade upgrades Kubernetes in place.
+	OperationNodeUpgrade OperationType = "NodeUpgrade"
 )
 
 // OperationState is the state of an operation.

@@ -148,13 +148,15 @@ type HostKubernetes struct {
 }
 
 // ProgramOrigin says who has installed a program.
-// +kubebuilder:validation:Enum=Package;Other
+// +kubebuilder:validation:Enum=Package;Bundle;Other
 type ProgramOrigin string
 
 // Origins of programs.
 const (
 	// OriginPackage: a package of the operating system owns the file.
 	OriginPackage ProgramOrigin = "Package"
+	// OriginBundle: the agent has installed the file from a bundle.
+	OriginBundle ProgramOrigin = "Bundle"
 	// OriginOther: no package owns the file.
 	OriginOther ProgramOrigin = "Other"
 )
@@ -170,8 +172,9 @@ type HostProgram struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Version string `json:"version,omitempty"`
-	// origin says who has installed the program: Package if a package of the operating
-	// system owns the file, Other if no package does. It is blank if that is unknown.
+	// origin of the file. Package: a package of the operating system owns it. Bundle: the
+	// agent has installed it from a bundle. Other: somebody else has installed it. It is blank
+	// if the origin is unknown.
 	// +optional
 	Origin ProgramOrigin `json:"origin,omitempty"`
 }
@@ -200,8 +203,9 @@ type HostContainerRuntime struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Version string `json:"version,omitempty"`
-	// origin says who has installed the program: Package if a package of the operating
-	// system owns the file, Other if no package does. It is blank if that is unknown.
+	// origin of the file. Package: a package of the operating system owns it. Bundle: the
+	// agent has installed it from a bundle. Other: somebody else has installed it. It is blank
+	// if the origin is unknown.
 	// +optional
 	Origin ProgramOrigin `json:"origin,omitempty"`
 	// socket is the path of the socket that the container runtime is configured to serve.

@@ -79,7 +79,7 @@ func (f *buildFlags) build(ctx context.Context, s subcommand.Streams) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(s.Out, "version: %s\nbundles:\n  - architecture: %s\n    sha256: %s\n    size: %d\n", f.version, f.arch, digest, size)
+	_, err = fmt.Fprintf(s.Out, "version: %s\nbundles:\n  - architecture: %s\n    sha256: %s\n    sizeBytes: %d\n", f.version, f.arch, digest, size)
 	return err
 }
 

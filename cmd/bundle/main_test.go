@@ -110,7 +110,7 @@ func TestBuild(t *testing.T) {
 	}
 	sum := sha256.Sum256(data)
 	digest := hex.EncodeToString(sum[:])
-	want := fmt.Sprintf("version: v1.36.3\nbundles:\n  - architecture: %s\n    sha256: %s\n    size: %d\n", runtime.GOARCH, digest, len(data))
+	want := fmt.Sprintf("version: v1.36.3\nbundles:\n  - architecture: %s\n    sha256: %s\n    sizeBytes: %d\n", runtime.GOARCH, digest, len(data))
 	if out != want {
 		t.Errorf("printed %q, want %q", out, want)
 	}

@@ -104,7 +104,13 @@ func assemble(path string, o assembleOptions, log *slog.Logger) (_ *localAgent, 
 		Token: settings.Token, RemoveToken: func() error { return config.ForgetToken(path) }, ReadoptAfter: settings.ReadoptAfter,
 		Status: connectionFile(log).write, Version: agentVersion(), BootID: boot, Log: log,
 	}
-	if system != nil {
+	if system == nil {
+		// Elemental OS has its programs in its image, and no room where the state is.
+		addBundles(&options, machine, settings.StateDir, log)
+		if err := addNodeUpgrade(&options, machine, settings.StateDir, log); err != nil {
+			return nil, err
+		}
+	} else {
 		options.Reset = &elemental.ResetRunner{
 			System: *system, Documents: store.Documents(), Bootstraps: executor, Platform: machine,
 			Commands: oscommand.System{}, BootID: boot, Log: log,

@@ -9,6 +9,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/forwarder"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/local"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/installation"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform/linux"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
@@ -31,5 +32,5 @@ func newMachine(documents state.Files, stateDir string, log *slog.Logger) (*linu
 		Clock: retry.System{}, Log: log,
 	})
 	applier := endpoint.New(endpoint.Options{Documents: documents, Local: served, Log: log})
-	return linux.New(linux.Options{Endpoint: applier}), applier, served, nil
+	return linux.New(linux.Options{Endpoint: applier, Installation: installation.Record{Files: documents}}), applier, served, nil
 }

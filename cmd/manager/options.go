@@ -39,6 +39,7 @@ type options struct {
 	kubeVIP        kubeVIPOptions
 	agentAPI       agentAPIOptions
 	gateway        gatewayOptions
+	inPlace        inPlaceOptions
 
 	// shutdown bounds how long the manager takes to stop. No flag sets it.
 	shutdown time.Duration
@@ -78,6 +79,8 @@ type agentAPIOptions struct {
 	pingTimeout     time.Duration
 	binaries        []string
 	downloads       int
+	bundles         []string
+	bundleDownloads int
 }
 
 func newOptions() *options { return &options{logs: logs.NewOptions(), shutdown: shutdownTimeout} }
@@ -130,9 +133,12 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&o.agentAPI.proxies, "agent-api-proxies", nil, "Networks (CIDR) of load balancers whose connections begin with a PROXY protocol header; blank for none. Whoever can connect from there can claim any address.")
 	fs.StringSliceVar(&o.agentAPI.binaries, "agent-binaries", []string{"/agents"}, "Folders with the agents that hosts can update themselves to; read again when they change.")
 	fs.IntVar(&o.agentAPI.downloads, "agent-downloads", server.DefaultAgentDownloads, "Hosts that may fetch an agent at once.")
+	fs.StringSliceVar(&o.agentAPI.bundles, "bundles", []string{"/bundles"}, "Folders with the bundles of Kubernetes that hosts can fetch; read again when they change.")
+	fs.IntVar(&o.agentAPI.bundleDownloads, "bundle-downloads", server.DefaultBundleDownloads, "Hosts that may fetch a bundle at once.")
 	fs.DurationVar(&o.agentAPI.pingInterval, "agent-ping-interval", server.DefaultPingAfter, "How long a connection may be silent before its host is asked for a sign of life. The kernel asks its end of the connection after 45 s; this is for proxies in between.")
 	fs.DurationVar(&o.agentAPI.pingTimeout, "agent-ping-timeout", server.DefaultPingTimeout, "How long a probe may take before the connection counts as dead.")
 	o.gateway.addFlags(fs)
+	o.inPlace.addFlags(fs)
 }
 
 // validate returns an error that names the first invalid flag.
@@ -150,6 +156,7 @@ func (o *options) validate() error {
 		"agent-api-max-handshakes":          o.agentAPI.maxHandshakes,
 		"agent-api-max-unauthenticated":     o.agentAPI.unauthenticated,
 		"agent-downloads":                   o.agentAPI.downloads,
+		"bundle-downloads":                  o.agentAPI.bundleDownloads,
 	} {
 		if n < 1 {
 			return fmt.Errorf("--%s must be at least 1", name)
@@ -178,6 +185,9 @@ func (o *options) validate() error {
 		return err
 	}
 	if err := o.gateway.validate(); err != nil {
+		return err
+	}
+	if err := o.inPlace.validate(o.webhook.port); err != nil {
 		return err
 	}
 	if o.agentAPI.url != "" && !isServerURL(o.agentAPI.url) {

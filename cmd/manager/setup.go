@@ -17,8 +17,11 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
 	"sigs.k8s.io/cluster-api/util/flags"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -35,6 +38,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/remediation"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/template"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/inplace/controlplane"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
@@ -64,7 +68,8 @@ const templateConcurrency = 2
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, clusterv1.AddToScheme, ipamv1.AddToScheme, infrav1.AddToScheme,
+		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, clusterv1.AddToScheme, ipamv1.AddToScheme,
+		bootstrapv1.AddToScheme, controlplanev1.AddToScheme, runtimev1.AddToScheme, infrav1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("building scheme: %w", err)
@@ -145,6 +150,9 @@ func newManager(ctx context.Context, o *options) (ctrl.Manager, error) {
 		return nil, err
 	}
 	if err := setupReconcilers(ctx, mgr, selectors, agents, o); err != nil {
+		return nil, err
+	}
+	if err := setupInPlace(ctx, mgr, selectors, o); err != nil {
 		return nil, err
 	}
 	return mgr, setupWebhooks(mgr, selectors, agents, o)
@@ -240,7 +248,8 @@ func setupWebhooks(mgr ctrl.Manager, selectors *selector.Compiler, requests elem
 	if o.webhook.port == 0 {
 		return nil
 	}
-	if err := elementalwebhook.Setup(mgr, selectors, requests); err != nil {
+	surges := controlplane.Reader{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Selectors: selectors, Namespace: o.namespace}
+	if err := elementalwebhook.Setup(mgr, selectors, surges, requests); err != nil {
 		return fmt.Errorf("setting up webhooks: %w", err)
 	}
 	started := mgr.GetWebhookServer().StartedChecker()

@@ -19,7 +19,7 @@ type turn struct {
 const longest = 25 * time.Minute
 
 // tooLong returns the labels of end-to-end tests that take more than 20 minutes, for which CI has no time.
-func tooLong() []string { return []string{"endpoint", "remediation"} }
+func tooLong() []string { return []string{"endpoint", "remediation", "upgrade"} }
 
 // groups returns all turns. Of each group CI runs one.
 func groups() [][]turn {

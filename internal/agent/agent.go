@@ -34,6 +34,9 @@ type Options struct {
 	// Updater keeps the agent's program at the release that the plan pins; nil turns
 	// that off.
 	Updater Updater
+	// Stager keeps the bundle of Kubernetes that the plan desires on the disk; nil turns
+	// that off.
+	Stager Stager
 	// Applier and Prober serve the control plane endpoint that the plan desires; nil
 	// turns them off.
 	Applier Applier
@@ -83,6 +86,7 @@ type Agent struct {
 	probing    *endpointProbing
 	reporter   *reporter
 	tunneller  *tunneller
+	bundles    *bundleUpkeep
 }
 
 // New returns an Agent, which does nothing until one of its methods is called.
@@ -105,9 +109,13 @@ func New(o Options) *Agent {
 	a.probing = &endpointProbing{
 		prober: o.Prober, endpoint: a.endpoint, facts: facts, reporter: a.reporter, log: o.Log, targetChanged: newSignal(),
 	}
+	a.bundles = &bundleUpkeep{
+		stager: o.Stager, store: o.Store, facts: facts, reporter: a.reporter, isOperationDue: func() bool { return a.operations.isDue() },
+		clock: o.Clock, log: o.Log, wake: newSignal(),
+	}
 	a.operations = &operationLoop{
 		store: o.Store, manager: o.Manager, runners: o.Runners, running: running, reporter: a.reporter,
-		providerID: o.ProviderID, endpoint: a.endpoint, updater: o.Updater, afterOperation: a.afterOperation,
+		providerID: o.ProviderID, endpoint: a.endpoint, bundles: a.bundles, updater: o.Updater, afterOperation: a.afterOperation,
 		version: o.Version, clock: o.Clock, random: o.Rand, log: o.Log, work: work,
 	}
 	a.enroller = &enroller{
@@ -133,6 +141,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.operations.cleanupAll()
 	a.observer.observeAll(ctx)
 	a.endpoint.start()
+	a.bundles.start()
 	a.endpointChanged()
 	stopped := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -145,6 +154,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		"watching addresses":         a.watchAddresses,
 		"probing":                    a.probing.run,
 		"keeping the tunnel":         a.tunneller.run,
+		"staging bundles":            a.bundles.run,
 		"keeping the local endpoint": a.keepLocal,
 	} {
 		activities.Go(func() {
@@ -198,6 +208,8 @@ func (a *Agent) hello() protocol.Hello {
 		{a.o.Applier != nil && a.o.Prober != nil, protocol.CapabilityReportEndpoint},
 		{a.o.Tunnel != nil, protocol.CapabilityTunnel},
 		{a.o.Applier != nil && a.o.Local != nil, protocol.CapabilityLocalEndpoint},
+		{a.o.Stager != nil, protocol.CapabilityBundle},
+		{a.o.Runners[protocol.OperationNodeUpgrade] != nil, protocol.CapabilityNodeUpgrade},
 	} {
 		if c.supported {
 			hello.Capabilities = append(hello.Capabilities, c.capability)

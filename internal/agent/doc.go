@@ -1,7 +1,7 @@
 // Package agent is the run loop of the host agent: it gets the plan, executes it, and
 // reports.
 //
-// Seven activities run concurrently; the three main ones are:
+// Eight activities run concurrently; the three main ones are:
 //
 //   - poller keeps a long poll open, from which the manager knows that the host is
 //     alive, and stores the plan it gets (plan.go).
@@ -10,7 +10,8 @@
 //   - reporter sends facts and results until the manager has acknowledged them.
 //
 // The others watch the host's addresses, keep the endpoint that the host serves itself,
-// and, if the plan desires it, probe the endpoint and keep a tunnel open.
+// and, if the plan desires it, probe the endpoint, keep a tunnel open and keep a bundle of
+// Kubernetes on the disk.
 // All share the state.Store, which is durable, and wake each other with signals that
 // carry no data.
 //

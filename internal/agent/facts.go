@@ -17,6 +17,8 @@ type observation struct {
 	// trustDigest is that of the trust bundle in use.
 	trustDigest string
 	endpoint    endpointFact
+	// bundle is nil until it is known what is staged.
+	bundle *protocol.BundleReport
 }
 
 // facts are the latest observation and the one that the manager has acknowledged. They
@@ -34,7 +36,7 @@ type facts struct {
 
 // parts are the parts of an observation that a report has.
 type parts struct {
-	inventory, addresses, cleanliness, endpoint, hello bool
+	inventory, addresses, cleanliness, endpoint, bundle, hello bool
 }
 
 func (f *facts) current() observation {
@@ -64,6 +66,17 @@ func (f *facts) setReported(o observation, sent parts) {
 	f.reported, f.unanswered = &o, parts{endpoint: f.unanswered.endpoint && !sent.endpoint}
 }
 
+// addBundle adds the state of the bundle to report, unless it is unknown or the manager has
+// acknowledged it. With repeat, it adds an acknowledged one too.
+func (f *facts) addBundle(report *protocol.Report, bundle *protocol.BundleReport, repeat bool) (isSent bool) {
+	isKnown := f.reported != nil && f.reported.bundle != nil && bundle != nil && *f.reported.bundle == *bundle
+	if bundle == nil || isKnown && !repeat {
+		return false
+	}
+	report.Bundle = bundle
+	return true
+}
+
 // addChanges adds to report what the manager may not know, and returns the arguments of
 // setReported. If sent.hello is true, the report must also have a Hello. now is the time of
 // the report. The caller sends the report.
@@ -78,6 +91,7 @@ func (f *facts) addChanges(report *protocol.Report, now time.Time) (next observa
 	sent.hello = sent.hello || f.reported == nil || f.reported.trustDigest != next.trustDigest
 	sent.endpoint = next.endpoint.isReportable() &&
 		(sent.endpoint || f.reported == nil || !reflect.DeepEqual(f.reported.endpoint, next.endpoint))
+	sent.bundle = f.addBundle(report, next.bundle, sent.bundle)
 	if sent.inventory {
 		report.Inventory = &next.inventory
 	}

@@ -31,6 +31,7 @@ type operationLoop struct {
 	afterOperation func(context.Context)
 	reporter       *reporter
 	endpoint       *endpointUpkeep
+	bundles        *bundleUpkeep
 	providerID     ProviderIDSetter
 	updater        Updater
 	version        string
@@ -41,8 +42,9 @@ type operationLoop struct {
 	work signal
 
 	mu sync.Mutex
-	// supersede ends the running bootstrap; nil if none runs.
-	supersede context.CancelCauseFunc
+	// supersede ends the running operation, which a reset supersedes; nil if none runs that
+	// can end.
+	supersede func()
 	// currentProviderID is the one that the Node is known to have.
 	currentProviderID string
 }
@@ -54,6 +56,7 @@ func (l *operationLoop) run(ctx context.Context) error {
 		op, found := l.next(l.store.Plan())
 		if !found {
 			backoff.Reset()
+			l.bundles.wake.raise()
 			if err := l.idle(ctx); err != nil {
 				return err
 			}

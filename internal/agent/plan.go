@@ -36,6 +36,7 @@ func (a *Agent) acceptPlan(ctx context.Context, plan protocol.Plan) error {
 	a.endpointChanged()
 	a.operations.planChanged()
 	a.tunneller.wake.raise()
+	a.bundles.wake.raise()
 	if err := a.o.Manager.AdoptServers(ctx, plan.Desired); err != nil {
 		if state.IsWriteError(err) {
 			return err

@@ -61,8 +61,10 @@ func Unreserve(ctx context.Context, c client.Client, host *infrav1.ElementalHost
 
 // Bind binds a free host, or one that is reserved for the machine's cluster, to the
 // machine in the claim. It sets the phase. The caller must know that the machine may use
-// the reserved host.
-func Bind(ctx context.Context, c client.Client, host *infrav1.ElementalHost, to infrav1.HostClaim) error {
+// the reserved host. bundle is what the host's bootstrap installs if the host lacks programs
+// of Kubernetes; nil for none. It is written with the claim, so that no bootstrap begins
+// without it.
+func Bind(ctx context.Context, c client.Client, host *infrav1.ElementalHost, to infrav1.HostClaim, bundle *infrav1.HostBundle) error {
 	if is := host.Spec.Claim; is != nil {
 		if is.Phase == infrav1.ClaimBound && is.ID == to.ID {
 			return nil
@@ -72,7 +74,9 @@ func Bind(ctx context.Context, c client.Client, host *infrav1.ElementalHost, to 
 		}
 	}
 	to.Phase = infrav1.ClaimBound
-	return write(ctx, c, host, "claiming", func() { host.Spec.Claim = &to })
+	return write(ctx, c, host, "claiming", func() {
+		host.Spec.Claim, host.Spec.Bundle, host.Spec.NodeUpgrade = &to, bundle, nil
+	})
 }
 
 // Hold holds a bound host when its machine is deleted: the host and its workload stay as
@@ -108,6 +112,7 @@ func Release(ctx context.Context, c client.Client, host *infrav1.ElementalHost, 
 	case infrav1.ClaimBound:
 		return write(ctx, c, host, "releasing", func() {
 			host.Spec.Claim.Phase, host.Spec.Claim.Erase = infrav1.ClaimReleasing, erase
+			host.Spec.NodeUpgrade = nil // the Node goes; no later claim may inherit the request
 			if host.Annotations == nil {
 				host.Annotations = map[string]string{}
 			}
@@ -118,8 +123,8 @@ func Release(ctx context.Context, c client.Client, host *infrav1.ElementalHost, 
 	}
 }
 
-// Free removes the claim of a releasing host. The caller must have checked that the host
-// is clean and that its Machine is deleted.
+// Free removes the claim of a releasing host, and the bundle and upgrade of its Node. The
+// caller must have checked that the host is clean and that its Machine is deleted.
 func Free(ctx context.Context, c client.Client, host *infrav1.ElementalHost, id string) error {
 	is := host.Spec.Claim
 	if is == nil {
@@ -129,7 +134,7 @@ func Free(ctx context.Context, c client.Client, host *infrav1.ElementalHost, id 
 		return fmt.Errorf("freeing host %s: %w", host.Name, ErrTaken)
 	}
 	return write(ctx, c, host, "freeing", func() {
-		host.Spec.Claim = nil
+		host.Spec.Claim, host.Spec.Bundle, host.Spec.NodeUpgrade = nil, nil, nil
 		delete(host.Annotations, clusterctlv1.BlockMoveAnnotation)
 	})
 }

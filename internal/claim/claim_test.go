@@ -51,7 +51,7 @@ func unreserve(ctx context.Context, c client.Client, h *infrav1.ElementalHost) e
 }
 
 func bind(ctx context.Context, c client.Client, h *infrav1.ElementalHost) error {
-	return claim.Bind(ctx, c, h, infrav1.HostClaim{ID: "1", ClusterName: "c", MachineName: "m"})
+	return claim.Bind(ctx, c, h, infrav1.HostClaim{ID: "1", ClusterName: "c", MachineName: "m"}, nil)
 }
 
 func release(ctx context.Context, c client.Client, h *infrav1.ElementalHost) error {
@@ -188,4 +188,20 @@ func TestConcurrentTransitionsConflict(t *testing.T) {
 			g.Expect(stored.Spec.Claim).To(Equal(tc.before))
 		})
 	}
+}
+
+// The bundle is written with the claim and removed with it, as is an upgrade.
+func TestBundleFollowsTheClaim(t *testing.T) {
+	g := NewWithT(t)
+	c, h, writes := newClient(g, nil)
+	bundle := &infrav1.HostBundle{Version: "v1.36.3", SHA256: "a", SizeBytes: 1, Sources: []string{"manager"}}
+	g.Expect(claim.Bind(t.Context(), c, h, infrav1.HostClaim{ID: "1", ClusterName: "c", MachineName: "m"}, bundle)).To(Succeed())
+	g.Expect(h.Spec.Bundle).To(Equal(bundle))
+	g.Expect(*writes).To(Equal(1))
+	h.Spec.NodeUpgrade = &infrav1.HostNodeUpgrade{ID: "up"}
+	g.Expect(claim.Release(t.Context(), c, h, "1", "")).To(Succeed())
+	g.Expect(h.Spec.Bundle).To(Equal(bundle), "the plan of a releasing host names none anyway")
+	g.Expect(claim.Free(t.Context(), c, h, "1")).To(Succeed())
+	g.Expect(h.Spec.Bundle).To(BeNil())
+	g.Expect(h.Spec.NodeUpgrade).To(BeNil())
 }

@@ -15,6 +15,10 @@ const reconnectGrace = 15 * time.Second
 // does not answer the manager either.
 const silentHostDelay = 30 * time.Second
 
+// nodeUpgradeDelay is how long the endpoint has to be unreachable while its host upgrades
+// Kubernetes: the API server is replaced meanwhile, with time for a rollback.
+const nodeUpgradeDelay = 15 * time.Minute
+
 // evidence summarizes what control-plane hosts report of the endpoint.
 type evidence struct {
 	// bootstrapped counts bootstrapped control-plane hosts, observers the connected
@@ -161,10 +165,17 @@ func (c Cluster) failoverDelay(isSilent bool) time.Duration {
 		seconds = *h.Failover.AfterSeconds
 	}
 	delay := time.Duration(seconds) * time.Second
-	if m := c.Member(c.endpointHostName()); isSilent && m != nil && !m.isExpectedToBeSilent() {
-		delay = min(delay, silentHostDelay)
+	m := c.Member(c.endpointHostName())
+	switch {
+	case m == nil:
+		return delay
+	case m.isUpgradingNode():
+		return max(delay, nodeUpgradeDelay)
+	case isSilent && !m.isExpectedToBeSilent():
+		return min(delay, silentHostDelay)
+	default:
+		return delay
 	}
-	return delay
 }
 
 // cooldownEnd returns until when the endpoint stays after its last move, so that it

@@ -93,14 +93,21 @@ func (m Member) isDisconnected() bool {
 // isExpectedToBeSilent reports whether the host may be silent by order: it reboots or
 // upgrades as requested, or a person works on it.
 func (m Member) isExpectedToBeSilent() bool {
-	isRunning := func(t infrav1.OperationType, id string) bool {
-		op := m.Host.Operation(t, id)
-		return op != nil && op.State == infrav1.OperationRunning
-	}
 	spec := m.Host.Spec
 	return spec.Maintenance != nil ||
-		spec.Reboot != nil && isRunning(infrav1.OperationReboot, spec.Reboot.ID) ||
-		spec.OSUpgrade != nil && isRunning(infrav1.OperationUpgrade, spec.OSUpgrade.ID)
+		spec.Reboot != nil && m.isRunning(infrav1.OperationReboot, spec.Reboot.ID) ||
+		spec.OSUpgrade != nil && m.isRunning(infrav1.OperationUpgrade, spec.OSUpgrade.ID)
+}
+
+// isUpgradingNode reports whether the host upgrades Kubernetes in place right now.
+func (m Member) isUpgradingNode() bool {
+	up := m.Host.Spec.NodeUpgrade
+	return up != nil && m.isRunning(infrav1.OperationNodeUpgrade, up.ID)
+}
+
+func (m Member) isRunning(t infrav1.OperationType, id string) bool {
+	op := m.Host.Operation(t, id)
+	return op != nil && op.State == infrav1.OperationRunning
 }
 
 // isLeaving reports whether the host leaves the cluster: its Machine is being deleted, or

@@ -38,7 +38,28 @@ func Events(before, after *infrav1.ElementalHost) []Event {
 	if e, ok := tunnelEvent(before, after); ok {
 		events = append(events, e)
 	}
+	if e, ok := bundleEvent(before, after); ok {
+		events = append(events, e)
+	}
 	return events
+}
+
+// bundleEvent returns the Event for a bundle that was staged or could not be.
+func bundleEvent(former, host *infrav1.ElementalHost) (Event, bool) {
+	was, is := former.Status.Bundle, host.Status.Bundle
+	if is == nil || was != nil && was.SHA256 == is.SHA256 && was.State == is.State {
+		return Event{}, false
+	}
+	switch is.State {
+	case infrav1.BundleStaged:
+		return Event{corev1.EventTypeNormal, infrav1.BundleStagedReason, "The bundle of Kubernetes " + is.Version + " is staged"}, true
+	case infrav1.BundleFailed:
+		return Event{corev1.EventTypeWarning, infrav1.BundleFailedReason, "The bundle of Kubernetes " + is.Version + " can't be staged" + after(": ", is.Message)}, true
+	case infrav1.BundleStaging:
+		return Event{}, false
+	default:
+		return Event{}, false
+	}
 }
 
 // tunnelEvent returns the Event for a tunnel that was opened or lost. A tunnel that the plan

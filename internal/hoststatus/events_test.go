@@ -56,6 +56,10 @@ func TestEvents(t *testing.T) {
 		"tunnel lost in maintenance":   {at(maintenance, tunnelIs(infrav1.ConnectionConnected)), at(maintenance, tunnelIs(infrav1.ConnectionDisconnected)), []string{"Normal TunnelLost"}},
 		"tunnel back":                  {at(tunnelIs(infrav1.ConnectionDisconnected)), at(tunnelIs(infrav1.ConnectionConnected)), []string{"Normal TunnelOpened"}},
 		"tunnel not wanted any longer": {at(tunnelIs(infrav1.ConnectionConnected)), at(), nil},
+		"bundle staged":                {at(bundled(infrav1.BundleStaging)), at(bundled(infrav1.BundleStaged)), []string{"Normal BundleStaged"}},
+		"bundle failed":                {at(bundled("")), at(bundled(infrav1.BundleFailed)), []string{"Warning BundleFailed"}},
+		"bundle still failed":          {at(bundled(infrav1.BundleFailed)), at(bundled(infrav1.BundleFailed)), nil},
+		"bundle being staged":          {at(bundled("")), at(bundled(infrav1.BundleStaging)), nil},
 		"rejected":                     {at(), at(func(h *infrav1.ElementalHost) { h.Spec.Approval = infrav1.ApprovalRejected }), []string{"Warning Rejected"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -138,6 +138,9 @@ func texts(s *infrav1.ElementalHostStatus) []*string {
 	for k := range s.Operations {
 		add(&s.Operations[k].Step, &s.Operations[k].Message)
 	}
+	if s.Bundle != nil {
+		add(&s.Bundle.Message)
+	}
 	if e := s.Erasure; e != nil {
 		for k := range e.Disks {
 			add(&e.Disks[k].Name, &e.Disks[k].Serial, &e.Disks[k].Message)

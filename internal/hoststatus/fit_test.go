@@ -66,7 +66,7 @@ func TestThreat44_StatusIsBounded(t *testing.T) {
 		for range 16 {
 			h.Status.Cleanliness.Leftovers = append(h.Status.Cleanliness.Leftovers, worst)
 		}
-		for _, kind := range []infrav1.OperationType{infrav1.OperationBootstrap, infrav1.OperationReset, infrav1.OperationReboot, infrav1.OperationUpgrade} {
+		for _, kind := range []infrav1.OperationType{infrav1.OperationBootstrap, infrav1.OperationReset, infrav1.OperationReboot, infrav1.OperationUpgrade, infrav1.OperationNodeUpgrade} {
 			h.Status.Operations = append(h.Status.Operations, infrav1.HostOperation{
 				Type: kind, ID: id, State: infrav1.OperationFailed, Step: strings.Repeat("s", 128), Message: strings.Repeat("m", 1024),
 			})
@@ -75,6 +75,9 @@ func TestThreat44_StatusIsBounded(t *testing.T) {
 		for range 64 {
 			h.Status.Erasure.Disks = append(h.Status.Erasure.Disks, infrav1.ErasedDisk{Name: worst, Serial: worst, Message: worst, Result: infrav1.ErasureFailed})
 		}
+		claim(bound)(h)
+		h.Spec.Bundle = &infrav1.HostBundle{SHA256: strings.Repeat("a", 64)}
+		h.Status.Bundle = &infrav1.HostBundleStatus{SHA256: h.Spec.Bundle.SHA256, State: infrav1.BundleFailed, Message: strings.Repeat("m", 1024)}
 		h.Status.Agent.Update = &infrav1.AgentUpdate{Version: "v9", State: infrav1.OperationFailed, Message: strings.Repeat("m", 1024)}
 		for range 23 {
 			h.Status.Agent.Capabilities = append(h.Status.Agent.Capabilities, strings.Repeat("c", 63))

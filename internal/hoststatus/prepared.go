@@ -8,21 +8,48 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// prepared returns whether the host has the programs of Kubernetes that kubeadm needs. The
-// message has one line for each finding. Nothing depends on it: bootstrap data may install
-// what is missing.
+// prepared returns whether the host has the programs of Kubernetes that kubeadm needs, or gets
+// them from a bundle. The message has one line for each finding. Nothing depends on it:
+// bootstrap data may install what is missing.
 func prepared(host *infrav1.ElementalHost) Verdict {
 	inventory := host.Status.Inventory
 	if inventory == nil || inventory.Kubernetes == nil {
 		return unknown(infrav1.NotReportedReason, "The agent has not reported which programs of Kubernetes the host has; "+
 			"if the host is connected and approved, upgrade its agent")
 	}
+	if installsBundle(host) {
+		return preparedByBundle(host)
+	}
 	if found := findings(inventory.Kubernetes); len(found) > 0 {
 		return Verdict{metav1.ConditionFalse, infrav1.NotPreparedReason, strings.Join(found, "\n")}
 	}
 	return yes(infrav1.PreparedReason)
+}
+
+// installsBundle reports whether the bootstrap of the host installs its bundle.
+func installsBundle(host *infrav1.ElementalHost) bool {
+	return host.IsBoundOrHeld() && host.Spec.Bundle != nil && host.Supports(infrav1.OperationType(protocol.CapabilityBundle)) &&
+		len(host.MissingPrograms()) > 0
+}
+
+// preparedByBundle returns the verdict on a host whose bootstrap installs its bundle.
+func preparedByBundle(host *infrav1.ElementalHost) Verdict {
+	missing, version := strings.Join(host.MissingPrograms(), " and "), host.Spec.Bundle.Version
+	state := "the host has yet to fetch"
+	if staged := host.StagedBundle(); staged != nil {
+		switch staged.State {
+		case infrav1.BundleStaged:
+			state = "is staged"
+		case infrav1.BundleFailed:
+			return no(infrav1.NotPreparedReason, "%s: missing, and the bundle of Kubernetes %s can't be staged%s", missing, version, after(": ", staged.Message))
+		case infrav1.BundleStaging:
+		}
+	}
+	return Verdict{metav1.ConditionTrue, infrav1.PreparedByBundleReason,
+		fmt.Sprintf("%s: missing; the bootstrap installs the bundle of Kubernetes %s, which %s", missing, version, state)}
 }
 
 // findings returns what keeps kubeadm from working on the host.

@@ -33,6 +33,73 @@ func installed(kubelet, kubeadm string, runtime infrav1.ContainerRuntimeName) fu
 	}
 }
 
+// bundled binds the host and gives it a bundle in a state; blank if the host has reported none.
+func bundled(state infrav1.BundleState, changes ...func(*infrav1.ElementalHost)) func(*infrav1.ElementalHost) {
+	return func(h *infrav1.ElementalHost) {
+		claim(bound)(h)
+		h.Status.Agent = &infrav1.HostAgent{Capabilities: []string{"Bundle"}}
+		h.Spec.Bundle = &infrav1.HostBundle{Version: "v1.36.3", SHA256: "a"}
+		if state != "" {
+			h.Status.Bundle = &infrav1.HostBundleStatus{SHA256: "a", Version: "v1.36.3", State: state, Message: "no room"}
+		}
+		for _, change := range changes {
+			change(h)
+		}
+	}
+}
+
+func TestPreparedByBundle(t *testing.T) {
+	const yes, no = metav1.ConditionTrue, metav1.ConditionFalse
+	const both, installs = "kubelet and kubeadm: missing", "; the bootstrap installs the bundle of Kubernetes v1.36.3, which "
+	bare := installed("", "", "")
+	for name, tc := range map[string]struct {
+		change func(*infrav1.ElementalHost)
+		status metav1.ConditionStatus
+		reason string
+		want   string
+	}{
+		"not reported yet": {bundled("", bare), yes, "PreparedByBundle", both + installs + "the host has yet to fetch"},
+		"staging":          {bundled(infrav1.BundleStaging, bare), yes, "PreparedByBundle", both + installs + "the host has yet to fetch"},
+		"staged":           {bundled(infrav1.BundleStaged, bare), yes, "PreparedByBundle", both + installs + "is staged"},
+		"one is missing":   {bundled(infrav1.BundleStaged, installed("v1.35.0", "", "")), yes, "PreparedByBundle", "kubeadm: missing" + installs + "is staged"},
+		"failed":           {bundled(infrav1.BundleFailed, bare), no, "NotPrepared", both + ", and the bundle of Kubernetes v1.36.3 can't be staged: no room"},
+		"another bundle is staged": {bundled(infrav1.BundleStaged, bare, func(h *infrav1.ElementalHost) { h.Spec.Bundle.SHA256 = "b" }),
+			yes, "PreparedByBundle", both + installs + "the host has yet to fetch"},
+		"installed": {bundled(infrav1.BundleStaged, installed("v1.36.3", "v1.36.3", infrav1.RuntimeContainerd)), yes, "Prepared", ""},
+		"only the runtime is missing": {bundled(infrav1.BundleStaged, installed("v1.36.3", "v1.36.3", "")),
+			no, "NotPrepared", "A container runtime is missing: install containerd or CRI-O"},
+		"the agent can't": {bundled("", installed("v1.36.3", "", infrav1.RuntimeCRIO), func(h *infrav1.ElementalHost) { h.Status.Agent = nil }),
+			no, "NotPrepared", "kubeadm is missing: install it"},
+		"released": {bundled(infrav1.BundleStaged, installed("v1.36.3", "", infrav1.RuntimeCRIO), claim(releasing)), no, "NotPrepared", "kubeadm is missing: install it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			h := host(tc.change)
+			hoststatus.Update(h, now)
+			c := meta.FindStatusCondition(h.Status.Conditions, infrav1.PreparedCondition)
+			g.Expect([]any{c.Status, c.Reason, c.Message}).To(Equal([]any{tc.status, tc.reason, tc.want}))
+		})
+	}
+}
+
+// status.bundle is that of spec.bundle, or absent.
+func TestBundleOfAnotherSpecIsRemoved(t *testing.T) {
+	g := NewWithT(t)
+	for name, tc := range map[string]struct {
+		change func(*infrav1.ElementalHost)
+		kept   bool
+	}{
+		"bound":   {func(*infrav1.ElementalHost) {}, true},
+		"another": {func(h *infrav1.ElementalHost) { h.Spec.Bundle.SHA256 = "b" }, false},
+		"none":    {func(h *infrav1.ElementalHost) { h.Spec.Bundle = nil }, false},
+		"freed":   {func(h *infrav1.ElementalHost) { h.Spec.Claim = nil }, false},
+	} {
+		h := host(bundled(infrav1.BundleStaged, tc.change))
+		hoststatus.Update(h, now)
+		g.Expect(h.Status.Bundle != nil).To(Equal(tc.kept), name)
+	}
+}
+
 func TestPrepared(t *testing.T) {
 	const noKubelet, noKubeadm = "kubelet is missing: install it", "kubeadm is missing: install it"
 	const notReported = "The agent has not reported which programs of Kubernetes the host has; if the host is connected and approved, upgrade its agent"

@@ -20,6 +20,7 @@ func FuzzPlan(f *testing.F) {
 	f.Add(node, `{"spec":{"controlPlaneEndpoint":{"host":"fd00::1"},"controlPlaneEndpointPolicy":{"hostRef":{"name":"h"},"formerEndpoints":[{"host":"10.0.0.1","port":6443,"hostName":"h","rejectedSince":"2026-01-01T00:00:00Z"}]}}}`)
 	f.Add(node, `{"spec":{"controlPlaneEndpoint":{"host":"10.0.0.9","port":6443},"controlPlaneEndpointPolicy":{"type":"VIP","vip":{"address":"10.0.0.9","distribution":"Kubeadm","extraEnv":[{"name":"a","value":"b"}]}}}}`)
 	f.Add(node, `{"spec":{"controlPlaneEndpoint":{"host":"10.0.0.9","port":6443},"controlPlaneEndpointPolicy":{"type":"VIP","vip":{"address":"10.0.0.9","mode":"BGP","distribution":"K3s","bgp":{"localASN":65000,"peers":[{"address":"10.0.0.2","asn":1}]}}}}}`)
+	f.Add(`{"metadata":{"name":"h"},"spec":{"approval":"Approved","bundle":{"version":"v1","sha256":"b","sources":["manager"]},"nodeUpgrade":{"id":"u","role":"Worker","bundle":{"sha256":"b"},"drainTimeoutSeconds":9},"claim":{"id":"c1","phase":"Bound"}},"status":{"agent":{"capabilities":["Bootstrap","Bundle","NodeUpgrade"]},"operations":[{"type":"Bootstrap","id":"c1","state":"Succeeded"}]}}`, `{}`)
 	f.Fuzz(func(t *testing.T, object, of string) {
 		var host infrav1.ElementalHost
 		if json.Unmarshal([]byte(object), &host) != nil {

@@ -39,6 +39,8 @@ func TestNothingBeginsWhilePaused(t *testing.T) {
 		"to upgrade":                  {able("", toUpgrade), ""},
 		"upgrading":                   {able("", toUpgrade, is("Upgrade", running, "u")), upgrade},
 		"upgrading, to reboot":        {able("", toUpgrade, toReboot, is("Upgrade", running, "u")), upgrade},
+		"to upgrade the Node":         {able(bound, toUpgradeNode, is("Bootstrap", succeeded, "id-1")), bootstrap},
+		"upgrading the Node":          {able(bound, toUpgradeNode, is("Bootstrap", succeeded, "id-1"), is("NodeUpgrade", running, "n")), nodeUpgrade},
 		"being reset, then prevented": {able(releasing, is("Reset", running, "id-1"), prevented), reset},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -48,6 +48,7 @@ func For(host *infrav1.ElementalHost, site Site, cluster Cluster) protocol.Plan 
 			p.Desired.Endpoint = desiredEndpoint(host, cluster)
 			p.Desired.Files, _ = desiredFiles(host, cluster)
 			p.Desired.Tunnel = WantsTunnel(host, cluster)
+			p.Desired.Bundle = desiredBundle(host)
 		}
 	}
 	p.Revision = revision(p)
@@ -114,7 +115,7 @@ func wantedOperations(host *infrav1.ElementalHost, cluster Cluster) []protocol.O
 		is := host.Operation(infrav1.OperationBootstrap, claim.ID)
 		switch {
 		case is != nil && is.State == infrav1.OperationSucceeded:
-			return append(requestedOperations(host), bootstrap)
+			return append(append(nodeUpgrade(host), requestedOperations(host)...), bootstrap)
 		case BootstrapPrevented(host), is == nil && !(canGetFiles(host, cluster) && canServeEndpoint(host, cluster)):
 			return requestedOperations(host)
 		default:
@@ -157,8 +158,7 @@ func operationOfClaim(claim *infrav1.HostClaim, kind protocol.OperationType) pro
 func requestedOperations(host *infrav1.ElementalHost) []protocol.Operation {
 	var out []protocol.Operation
 	add := func(op protocol.Operation) {
-		is := host.Operation(infrav1.OperationType(op.Type), op.ID)
-		if is == nil || is.State == infrav1.OperationRunning {
+		if is := host.Operation(infrav1.OperationType(op.Type), op.ID); unfinished(is) {
 			out = append(out, op)
 		}
 	}
@@ -169,6 +169,11 @@ func requestedOperations(host *infrav1.ElementalHost) []protocol.Operation {
 		add(protocol.Operation{Type: protocol.OperationReboot, ID: reboot.ID})
 	}
 	return out
+}
+
+// unfinished reports whether an operation has not begun, then it is nil, or is running.
+func unfinished(op *infrav1.HostOperation) bool {
+	return op == nil || op.State == infrav1.OperationRunning
 }
 
 // isUpdating reports whether the agent replaces itself by the pinned release right now.

@@ -69,6 +69,8 @@ const (
 	upgrade   = protocol.OperationUpgrade
 	reset     = protocol.OperationReset
 	bootstrap = protocol.OperationBootstrap
+
+	nodeUpgrade = protocol.OperationNodeUpgrade
 )
 
 // operation returns the type of the host's operation; blank for none.
@@ -80,7 +82,7 @@ func operation(h *infrav1.ElementalHost) protocol.OperationType {
 }
 
 func able(phase infrav1.ClaimPhase, changes ...func(*infrav1.ElementalHost)) *infrav1.ElementalHost {
-	h := capable(host(infrav1.ApprovalApproved, phase), "Bootstrap", "Reset", "Reboot", "Upgrade", "Erase", "Update")
+	h := capable(host(infrav1.ApprovalApproved, phase), "Bootstrap", "Reset", "Reboot", "Upgrade", "Erase", "Update", "Bundle", "NodeUpgrade")
 	for _, change := range changes {
 		change(h)
 	}

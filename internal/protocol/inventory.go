@@ -100,6 +100,8 @@ type Origin string
 const (
 	// OriginPackage: a package of the operating system owns the file.
 	OriginPackage Origin = "Package"
+	// OriginBundle: the agent has installed the file from a bundle.
+	OriginBundle Origin = "Bundle"
 	// OriginOther: no package owns the file.
 	OriginOther Origin = "Other"
 )

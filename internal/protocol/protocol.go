@@ -34,6 +34,9 @@ const (
 	// PathAgent (GET ?sha256=HEX -> bytes) returns the agent binary that the plan's
 	// Desired.Agent names.
 	PathAgent = "/v1/agent"
+	// PathBundle (GET ?sha256=HEX -> bytes, with ranges) returns the bundle of Kubernetes
+	// that the plan's Desired.Bundle or Operation.NodeUpgrade names.
+	PathBundle = "/v1/bundle"
 	// PathTunnel (GET ?boot=BOOTID, upgrade to TunnelProtocol -> 101) turns an HTTP/1.1
 	// connection of its own into the host's tunnel. Only a host whose plan has
 	// Desired.Tunnel gets one, for the boot that polls; another boot is answered with 409.
@@ -78,6 +81,10 @@ const (
 	MaxDevices = 64
 	// MaxAgentBytes bounds an agent binary.
 	MaxAgentBytes = 64 << 20
+	// MaxBundleBytes bounds a bundle of Kubernetes.
+	MaxBundleBytes = 4 << 30
+	// MaxBundleSources bounds Bundle.Sources.
+	MaxBundleSources = 8
 	// MaxProbeMessageBytes bounds Probe.Message.
 	MaxProbeMessageBytes = 256
 	// MaxFiles bounds Desired.Files, and MaxFileBytes the content of each file.
@@ -114,6 +121,10 @@ const (
 	CapabilityTunnel Capability = "Tunnel"
 	// CapabilityLocalEndpoint: the agent serves Endpoint.Local on the host.
 	CapabilityLocalEndpoint Capability = "LocalEndpoint"
+	// CapabilityBundle: the agent stages Desired.Bundle, and a Bootstrap installs it.
+	CapabilityBundle Capability = "Bundle"
+	// CapabilityNodeUpgrade: the agent upgrades Kubernetes in place.
+	CapabilityNodeUpgrade Capability = "NodeUpgrade"
 )
 
 // Hello describes an agent. It is part of EnrolRequest and Report.
@@ -218,6 +229,10 @@ type Desired struct {
 	Files []File `json:"files,omitzero"`
 	// Tunnel makes the agent keep a tunnel open (PathTunnel).
 	Tunnel bool `json:"tunnel,omitempty"`
+	// Bundle is the bundle of Kubernetes that the agent keeps unpacked on the host. A
+	// Bootstrap installs it if the host lacks the programs of Kubernetes. Nil: the agent
+	// removes what it has unpacked, but nothing that it has installed.
+	Bundle *Bundle `json:"bundle,omitempty"`
 }
 
 // File is a file that the agent maintains. It creates the directory if needed.
@@ -252,6 +267,9 @@ const (
 	// OperationUpgrade upgrades the operating system to Operation.Image, with a
 	// reboot into it.
 	OperationUpgrade OperationType = "Upgrade"
+	// OperationNodeUpgrade upgrades Kubernetes on a Node to the bundle of
+	// Operation.NodeUpgrade.
+	OperationNodeUpgrade OperationType = "NodeUpgrade"
 )
 
 // Operation runs at most once for each Type and ID. The agent stores which it ran.
@@ -265,6 +283,8 @@ type Operation struct {
 	Erase string `json:"erase,omitempty"`
 	// Image, on an Upgrade, is a source of the elemental CLI.
 	Image string `json:"image,omitempty"`
+	// NodeUpgrade, on a NodeUpgrade, is what to do.
+	NodeUpgrade *NodeUpgrade `json:"nodeUpgrade,omitempty"`
 }
 
 // Methods of Operation.Erase.

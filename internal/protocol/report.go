@@ -12,7 +12,31 @@ type Report struct {
 	Operations  []OperationReport `json:"operations,omitempty"`
 	AgentUpdate *AgentUpdate      `json:"agentUpdate,omitempty"`
 	Endpoint    *EndpointReport   `json:"endpoint,omitempty"`
+	Bundle      *BundleReport     `json:"bundle,omitempty"`
 }
+
+// BundleReport is the state of Desired.Bundle on the host. An empty one means that the
+// host has no bundle.
+type BundleReport struct {
+	SHA256  string      `json:"sha256,omitempty"`
+	Version string      `json:"version,omitempty"`
+	State   BundleState `json:"state,omitempty"`
+	// Message is the progress, or explains a failure, in at most MaxMessageBytes.
+	Message string `json:"message,omitempty"`
+}
+
+// BundleState is the state of a bundle on the host.
+type BundleState string
+
+// Bundle states.
+const (
+	// BundleStaging: the host fetches, verifies or unpacks the bundle.
+	BundleStaging BundleState = "Staging"
+	// BundleStaged: the bundle is verified and unpacked.
+	BundleStaged BundleState = "Staged"
+	// BundleFailed: the last attempt failed. The agent tries again.
+	BundleFailed BundleState = "Failed"
+)
 
 // EndpointReport is the host's state of Desired.Endpoint. It is always complete; an
 // empty one means that the host has no endpoint.

@@ -17,12 +17,13 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	"k8s.io/utils/clock"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/enrolment"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/agentfiles"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/servedfiles"
 )
 
 // fetching is the API with agent binaries, one of which a registration requires.
@@ -43,7 +44,7 @@ func newFetching(t *testing.T, size int, change ...func(*server.Options)) *fetch
 	f.binary, f.digest = string(content), digestOf(string(content))
 	f.write("agent", f.binary)
 	f.harness = start(t, append([]func(*server.Options){func(o *server.Options) {
-		o.Agents = agentfiles.New(t.Context(), []string{f.folder}, o.Clock)
+		o.Agents = served(t, o.Clock, f.folder, protocol.MaxAgentBytes)
 	}}, change...)...)
 	f.registration("edge", func(r *infrav1.ElementalRegistration) {
 		r.Spec.Agent = &infrav1.AgentRelease{Version: "v0.2.0", Binaries: []infrav1.AgentBinary{
@@ -51,6 +52,14 @@ func newFetching(t *testing.T, size int, change ...func(*server.Options)) *fetch
 		}}
 	})
 	return f
+}
+
+// served returns a store that has hashed the files of a folder.
+func served(t *testing.T, c clock.Clock, folder string, maxBytes int64) *servedfiles.Store {
+	t.Helper()
+	store := servedfiles.New(servedfiles.Options{Folders: []string{folder}, MaxBytes: maxBytes}, c)
+	store.Scan(t.Context())
+	return store
 }
 
 func digestOf(content string) string {
@@ -87,7 +96,13 @@ type download struct {
 // fetch requests an agent binary. headers are alternating names and values.
 func (a *agent) fetch(ctx context.Context, digest string, headers ...string) download {
 	a.h.tb.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.h.url+protocol.PathAgent+"?sha256="+digest, http.NoBody)
+	return a.fetchFile(ctx, protocol.PathAgent, digest, headers...)
+}
+
+// fetchFile requests a file of a kind by its digest.
+func (a *agent) fetchFile(ctx context.Context, path, digest string, headers ...string) download {
+	a.h.tb.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.h.url+path+"?sha256="+digest, http.NoBody)
 	a.h.must(err)
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
@@ -240,7 +255,7 @@ func TestThreat14_DownloadsAreBounded(t *testing.T) {
 func TestThreat14_SlowReader(t *testing.T) {
 	for _, protocols := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		t.Run(protocols, func(t *testing.T) {
-			f := newFetching(t, large, func(o *server.Options) { o.AgentDownloads, o.AgentStall = 1, 2*time.Second })
+			f := newFetching(t, large, func(o *server.Options) { o.AgentDownloads, o.DownloadStall = 1, 2*time.Second })
 			stalled, next := f.updatable(), f.updatable()
 			speak(stalled, protocols)
 			resp := stalled.fetch(t.Context(), f.digest)

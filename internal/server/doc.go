@@ -17,8 +17,8 @@
 //	facts            converts what hosts report
 //	audit, problem, ratelimit, timer
 //
-// authority and agentfiles provide the CA of the serving certificates and the agents'
-// binaries; the manager starts them separately.
+// authority and servedfiles provide the CA of the serving certificates, the agents' binaries
+// and the bundles; the manager starts them separately.
 //
 // The API server is the only store. What these packages keep in memory may be lost in a
 // restart. Because there is no shared memory, only one process, the leader, serves the API.

@@ -39,7 +39,9 @@ const (
 	DefaultMaxUnauthenticated = 16384
 	DefaultHandshakeTimeout   = 10 * time.Second
 	DefaultAgentDownloads     = 32
-	DefaultAgentStall         = 30 * time.Second
+	// DefaultBundleDownloads: a bundle is some thirty times as large as an agent.
+	DefaultBundleDownloads = 8
+	DefaultDownloadStall   = 30 * time.Second
 )
 
 // Authority issues serving certificates and publishes the CA certificates that hosts trust.
@@ -81,11 +83,14 @@ type Options struct {
 	// ping; PingTimeout is how long the answer may take.
 	PingAfter, PingTimeout time.Duration
 	// Agents opens agent binaries. Without it hosts are not updated.
-	Agents api.AgentFiles
-	// AgentDownloads bounds concurrent downloads of agent binaries. AgentStall is how long
-	// the transfer of 32 KiB may take.
-	AgentDownloads int
-	AgentStall     time.Duration
+	Agents api.Files
+	// Bundles opens bundles of Kubernetes. Without it the manager serves none.
+	Bundles api.Files
+	// AgentDownloads bounds concurrent downloads of agent binaries, BundleDownloads those of
+	// bundles. DownloadStall is how long the transfer of 32 KiB may take.
+	AgentDownloads  int
+	BundleDownloads int
+	DownloadStall   time.Duration
 	// EnrolRate and EnrolBurst limit HTTP requests of one source that need no known key,
 	// and those that fail because their key is not known or refused.
 	EnrolRate  float64
@@ -119,7 +124,8 @@ func (o Options) withDefaults() Options {
 	o.PingAfter = cmp.Or(o.PingAfter, DefaultPingAfter)
 	o.PingTimeout = cmp.Or(o.PingTimeout, DefaultPingTimeout)
 	o.AgentDownloads = cmp.Or(o.AgentDownloads, DefaultAgentDownloads)
-	o.AgentStall = cmp.Or(o.AgentStall, DefaultAgentStall)
+	o.BundleDownloads = cmp.Or(o.BundleDownloads, DefaultBundleDownloads)
+	o.DownloadStall = cmp.Or(o.DownloadStall, DefaultDownloadStall)
 	o.EnrolRate = cmp.Or(o.EnrolRate, DefaultEnrolRate)
 	o.EnrolBurst = cmp.Or(o.EnrolBurst, DefaultEnrolBurst)
 	o.MaxEnrolments = cmp.Or(o.MaxEnrolments, DefaultMaxEnrolments)

@@ -142,8 +142,9 @@ func New(o Options) (*Server, error) {
 		Clock: o.Clock, Timers: s.timers, Hosts: s.hosts, Sessions: s.sessions, Budget: budget, Enroller: s.enroller, Trust: s.trust, Reports: s.status,
 		PlanInputs: inputs, Bootstrap: bootstrapsecret.NewFinder(o.Client, o.APIReader), Tunnels: s.reviewer, Audit: decisions,
 		Limiter: ratelimit.New(o.Clock, o.EnrolRate, o.EnrolBurst), Connections: s.connections,
-		Downloads: api.Downloads{Files: o.Agents, Limit: o.AgentDownloads, Stall: o.AgentStall},
-		Metrics:   o.Metrics, Draining: s.draining,
+		Agents:  api.Downloads{Files: o.Agents, Limit: o.AgentDownloads, Stall: o.DownloadStall},
+		Bundles: api.Downloads{Files: o.Bundles, Limit: o.BundleDownloads, Stall: o.DownloadStall},
+		Metrics: o.Metrics, Draining: s.draining,
 	})
 	if err != nil {
 		return nil, err

@@ -1,6 +1,8 @@
 package webhook_test
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -51,6 +53,36 @@ func testMachineExpression(t *testing.T, env *envtest.Environment) {
 	g.Expect(c.Update(t.Context(), machine)).To(Succeed())
 	machine.Spec.HostSelector.Expression = bad
 	g.Expect(c.Update(t.Context(), machine)).To(MatchError(ContainSubstring("spec." + misspelt)))
+}
+
+// surges refuses machines with the label surge.
+type surges struct{}
+
+func (surges) RefuseSurge(_ context.Context, m *infrav1.ElementalMachine) (string, error) {
+	switch m.Labels["surge"] {
+	case "refused":
+		return "Machine m is upgraded in place", nil
+	case "unknown":
+		return "", errors.New("getting Cluster: timeout")
+	default:
+		return "", nil
+	}
+}
+
+func testRefusedMachine(t *testing.T, env *envtest.Environment) {
+	g := NewWithT(t)
+	c := env.Client(t)
+	machine := newMachine(env.Namespace(t), good)
+	machine.Labels = map[string]string{"surge": "refused"}
+	err := c.Create(t.Context(), machine.DeepCopy())
+	g.Expect(apierrors.IsForbidden(err)).To(BeTrue())
+	g.Expect(err).To(MatchError(ContainSubstring("Machine m is upgraded in place")))
+	machine.Labels["surge"] = "unknown"
+	g.Expect(c.Create(t.Context(), machine.DeepCopy())).To(MatchError(ContainSubstring("looking for a machine that is changed in place")))
+	delete(machine.Labels, "surge")
+	g.Expect(c.Create(t.Context(), machine)).To(Succeed())
+	machine.Labels = map[string]string{"surge": "refused"}
+	g.Expect(c.Update(t.Context(), machine)).To(Succeed(), "a machine that exists is left alone")
 }
 
 func testDeletedMachine(t *testing.T, env *envtest.Environment) {

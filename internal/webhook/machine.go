@@ -2,6 +2,8 @@ package webhook
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -13,13 +15,33 @@ import (
 
 // +kubebuilder:webhook:verbs=create;update,path=/validate-infrastructure-cluster-x-k8s-io-v1beta2-elementalmachine,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=elementalmachines,versions=v1beta2,name=validation.elementalmachine.infrastructure.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
 
-// machineValidator denies invalid expressions.
-type machineValidator struct{ selectors *selector.Compiler }
+// Surges knows machines that must not be created, because the one that they are to replace is
+// changed in place.
+type Surges interface {
+	// RefuseSurge says why the machine must not be created; blank if it may.
+	RefuseSurge(ctx context.Context, machine *infrav1.ElementalMachine) (string, error)
+}
+
+// machineValidator denies invalid expressions, and machines that surges refuses.
+type machineValidator struct {
+	selectors *selector.Compiler
+	surges    Surges
+}
 
 var _ admission.Validator[*infrav1.ElementalMachine] = machineValidator{}
 
-func (v machineValidator) ValidateCreate(_ context.Context, machine *infrav1.ElementalMachine) (admission.Warnings, error) {
-	return nil, v.validate(machine)
+func (v machineValidator) ValidateCreate(ctx context.Context, machine *infrav1.ElementalMachine) (admission.Warnings, error) {
+	if err := v.validate(machine); err != nil || v.surges == nil {
+		return nil, err
+	}
+	refusal, err := v.surges.RefuseSurge(ctx, machine)
+	if err != nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("looking for a machine that is changed in place: %w", err))
+	}
+	if refusal != "" {
+		return nil, apierrors.NewForbidden(infrav1.GroupVersion.WithResource("elementalmachines").GroupResource(), machine.Name, errors.New(refusal))
+	}
+	return nil, nil
 }
 
 // ValidateUpdate checks only a changed expression. If a newer version of the provider

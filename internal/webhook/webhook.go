@@ -12,11 +12,11 @@ import (
 )
 
 // Setup serves all webhooks on the manager's webhook server. Expressions are
-// compiled by selectors; nil compiles each time anew. Changes of hosts are recorded in
-// requests.
-func Setup(mgr ctrl.Manager, selectors *selector.Compiler, requests RequestLog) error {
+// compiled by selectors; nil compiles each time anew. surges may refuse machines; nil refuses
+// none. Changes of hosts are recorded in requests.
+func Setup(mgr ctrl.Manager, selectors *selector.Compiler, surges Surges, requests RequestLog) error {
 	err := ctrl.NewWebhookManagedBy(mgr, &infrav1.ElementalMachine{}).
-		WithValidator(machineValidator{selectors: selectors}).
+		WithValidator(machineValidator{selectors: selectors, surges: surges}).
 		Complete()
 	if err != nil {
 		return fmt.Errorf("setting up the webhook of ElementalMachine: %w", err)

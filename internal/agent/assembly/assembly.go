@@ -14,6 +14,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/bootstrap"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/erase"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/reboot"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/reset"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform"
@@ -35,6 +36,12 @@ type Executor interface {
 type Endpoint interface {
 	bootstrap.Preparer
 	agent.Applier
+}
+
+// Installer installs bundles of Kubernetes on a host and removes them.
+type Installer interface {
+	bootstrap.Installer
+	reset.Installation
 }
 
 // Options are what an agent is put together from.
@@ -61,6 +68,14 @@ type Options struct {
 	// NewUpdater returns what updates the agent; nil turns updates off. currentClient
 	// returns the client in use.
 	NewUpdater func(currentClient func() *client.Client) (agent.Updater, error)
+
+	// NewStager returns what stages bundles, and Installer installs them; both nil turn that
+	// off. currentClient returns the client in use.
+	NewStager func(currentClient func() *client.Client) agent.Stager
+	Installer Installer
+	// NewNodeUpgrade returns what upgrades Kubernetes in place, with what NewStager returned;
+	// nil means that the host can't be upgraded in place.
+	NewNodeUpgrade func(stager agent.Stager) operation.Runner
 
 	// Local and Tunnel are those of agent.Options.
 	Local  agent.LocalEndpoint
@@ -99,10 +114,14 @@ func New(o Options) (*agent.Agent, error) {
 			return nil, err
 		}
 	}
+	var stager agent.Stager
+	if o.NewStager != nil {
+		stager = o.NewStager(manager.Client)
+	}
 	providerID := &node.ProviderIDSetter{Kubeconfigs: kubeconfigs(o.Root), Clock: o.Clock, Dial: o.Dial}
 	return agent.New(agent.Options{
 		Store: o.Store, Manager: manager, Token: o.Token, RemoveToken: o.RemoveToken, Platform: o.Platform, ProviderID: providerID,
-		Runners: o.runners(manager, providerID), CanErase: o.Eraser != nil, Updater: updater, Applier: o.Endpoint,
+		Runners: o.runners(manager, providerID, stager), CanErase: o.Eraser != nil, Updater: updater, Stager: stager, Applier: o.Endpoint,
 		Prober: probe.New(probe.Options{
 			Root: o.Root, LocalAddresses: o.Platform.LocalAddresses, Period: o.ProbePeriod, Clock: o.Clock, Dial: o.Dial,
 		}),
@@ -111,12 +130,13 @@ func New(o Options) (*agent.Agent, error) {
 }
 
 // runners returns the operations that the host can run.
-func (o *Options) runners(manager *connection.Manager, providerID bootstrap.ProviderIDSetter) map[protocol.OperationType]operation.Runner {
+func (o *Options) runners(manager *connection.Manager, providerID bootstrap.ProviderIDSetter, stager agent.Stager) map[protocol.OperationType]operation.Runner {
 	documents := o.Store.Documents()
 	runners := map[protocol.OperationType]operation.Runner{
 		protocol.OperationBootstrap: &bootstrap.Runner{
 			Source:    func() bootstrap.Source { return manager.Client() },
 			Documents: documents, Executor: o.Executor, Platform: o.Platform, ProviderID: providerID, Preparer: o.Endpoint,
+			Stager: stager, Installer: o.Installer,
 			Desired: func() protocol.Desired { return o.Store.Plan().Desired }, Log: o.Log,
 		},
 		protocol.OperationReset: o.resetRunner(documents),
@@ -127,6 +147,9 @@ func (o *Options) runners(manager *connection.Manager, providerID bootstrap.Prov
 	if o.Upgrade != nil {
 		runners[protocol.OperationUpgrade] = o.Upgrade
 	}
+	if o.NewNodeUpgrade != nil {
+		runners[protocol.OperationNodeUpgrade] = o.NewNodeUpgrade(stager)
+	}
 	return runners
 }
 
@@ -136,9 +159,10 @@ func (o *Options) resetRunner(documents state.Files) operation.Runner {
 	runner := o.Reset
 	if runner == nil {
 		runner = &reset.Runner{
-			Documents: documents, Platform: o.Platform, Bootstraps: o.Executor, BootID: o.BootID, Log: o.Log,
+			Documents: documents, Platform: o.Platform, Bootstraps: o.Executor, Installation: o.Installer, BootID: o.BootID, Log: o.Log,
 		}
 	}
+	runner = &nodeupgrade.ResetRunner{Runner: runner, Documents: documents}
 	if o.Eraser == nil {
 		return runner
 	}

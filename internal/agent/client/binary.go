@@ -7,22 +7,28 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/download"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// Limits of a download. The first is for the slowest lines; a server that has
-// fallen silent is given up long before.
 const (
-	downloadTimeout = 2 * time.Hour
-	stallTimeout    = time.Minute
+	// binaryTimeout is for the slowest lines; a server that has fallen silent is given up
+	// long before.
+	binaryTimeout = 2 * time.Hour
+	// bundleTimeout is how long a change of the host's key may have to wait. The next
+	// request for the bundle continues.
+	bundleTimeout = 5 * time.Minute
 )
 
-// errStalled ends a download without progress.
-var errStalled = fmt.Errorf("nothing came for %s", stallTimeout)
+// file is a file that the manager has.
+type file struct {
+	// name is a gerund, for errors.
+	name, path, digest string
+	offset, limit      int64
+	timeout            time.Duration
+}
 
 // AgentBinary downloads the agent's binary with the given SHA-256 digest, in hex, from
 // offset on. It calls save once for each server that it tries: from is the position of
@@ -30,82 +36,44 @@ var errStalled = fmt.Errorf("nothing came for %s", stallTimeout)
 // body is limited to protocol.MaxAgentBytes. AgentBinary does not verify the digest; the
 // caller must.
 func (c *Client) AgentBinary(ctx context.Context, digest string, offset int64, save func(from, size int64, body io.Reader) error) error {
+	return c.download(ctx, file{
+		name: "fetching the agent's binary", path: protocol.PathAgent, digest: digest, offset: offset, limit: protocol.MaxAgentBytes,
+		timeout: binaryTimeout,
+	}, save)
+}
+
+// Bundle is like AgentBinary for a bundle of Kubernetes with the given size. The body ends
+// there. It also ends after some minutes, and the next call continues.
+func (c *Client) Bundle(ctx context.Context, digest string, offset, size int64, save func(from int64, body io.Reader) error) error {
+	return c.download(ctx, file{
+		name: "fetching the bundle", path: protocol.PathBundle, digest: digest, offset: offset, limit: size, timeout: bundleTimeout,
+	}, func(from, said int64, body io.Reader) error {
+		if said >= 0 && said != size {
+			return fmt.Errorf("the manager has a file of %d bytes, and the pinned bundle has %d: correct the pinned size", said, size)
+		}
+		return save(from, body)
+	})
+}
+
+func (c *Client) download(ctx context.Context, f file, save func(from, size int64, body io.Reader) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	request := call{
-		name: "fetching the agent's binary", method: http.MethodGet, path: protocol.PathAgent,
-		query: url.Values{"sha256": {digest}}, timeout: downloadTimeout,
-		accept: []int{http.StatusOK, http.StatusPartialContent, http.StatusRequestedRangeNotSatisfiable},
-	}
-	if offset > 0 {
-		request.header = http.Header{"Range": {fmt.Sprintf("bytes=%d-", offset)}}
+		name: f.name, method: http.MethodGet, path: f.path, query: url.Values{"sha256": {f.digest}}, timeout: f.timeout,
+		header: download.Range(f.offset, ""), accept: download.Statuses(),
 	}
 	err := c.call(ctx, request, func(r *http.Response) error {
-		from, size, err := part(r, offset)
+		from, size, err := download.Part(r, f.offset, f.limit)
 		if err != nil {
 			return err
 		}
-		content := newBody(r.Body, protocol.MaxAgentBytes-from, func() { cancel(errStalled) })
-		defer content.watchdog.Stop()
-		return save(from, size, content)
+		// The manager's other hosts may slow it down, so any byte counts.
+		body := download.NewBody(r.Body, f.limit-from, 1, func() { cancel(download.ErrStalled) })
+		defer body.Stop()
+		return save(from, size, body)
 	})
-	if err != nil && errors.Is(context.Cause(ctx), errStalled) {
-		return fmt.Errorf("fetching the agent's binary: %w", errStalled)
+	if err != nil && errors.Is(context.Cause(ctx), download.ErrStalled) {
+		return fmt.Errorf("%s: %w", f.name, download.ErrStalled)
 	}
 	return err
-}
-
-// part returns the position of an answer's body in the binary, and the binary's size.
-func part(r *http.Response, offset int64) (from, size int64, err error) {
-	size = r.ContentLength
-	switch r.StatusCode {
-	case http.StatusRequestedRangeNotSatisfiable:
-		// The first part does not belong to this binary.
-		return 0, 0, ErrNoSuchPart
-	case http.StatusPartialContent:
-		// RFC 9110 section 14.4: "bytes FIRST-LAST/SIZE".
-		said := r.Header.Get("Content-Range")
-		first, _, _ := strings.Cut(strings.TrimPrefix(said, "bytes "), "-")
-		if begins, err := strconv.ParseInt(first, 10, 64); err != nil || begins != offset {
-			return 0, 0, fmt.Errorf("the server sent the range %q of the agent's binary, not the one from %d on", printable(said), offset)
-		}
-		from = offset
-		if size >= 0 {
-			size += offset
-		}
-	}
-	if size > protocol.MaxAgentBytes {
-		return 0, 0, ErrTooBig
-	}
-	return from, size, nil
-}
-
-// ErrTooBig is a binary of more than protocol.MaxAgentBytes.
-var ErrTooBig = fmt.Errorf("the agent's binary has more than %d bytes", protocol.MaxAgentBytes)
-
-// ErrNoSuchPart means that the server has no content from the offset on.
-var ErrNoSuchPart = errors.New("the agent's binary is shorter than what was fetched of it")
-
-// body limits the size of a body and the time without progress.
-type body struct {
-	reader   io.Reader
-	left     int64
-	watchdog *time.Timer
-}
-
-// newBody returns a body, which calls stalled after stallTimeout without progress.
-func newBody(reader io.Reader, most int64, stalled func()) *body {
-	return &body{reader: reader, left: most, watchdog: time.AfterFunc(stallTimeout, stalled)}
-}
-
-func (b *body) Read(p []byte) (int, error) {
-	n, err := b.reader.Read(p[:min(int64(len(p)), b.left+1)])
-	if int64(n) > b.left {
-		return 0, ErrTooBig
-	}
-	if n > 0 {
-		b.left -= int64(n)
-		b.watchdog.Reset(stallTimeout)
-	}
-	return n, err
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/download"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -31,8 +32,8 @@ func TestAgentBinary(t *testing.T) {
 	}{
 		0:  {content: binary},
 		10: {content: binary[10:]},
-		36: {err: client.ErrNoSuchPart},
-		99: {err: client.ErrNoSuchPart},
+		36: {err: download.ErrNoSuchPart},
+		99: {err: download.ErrNoSuchPart},
 	} {
 		var got []byte
 		err := c.AgentBinary(t.Context(), "d1", offset, func(from, size int64, body io.Reader) (err error) {
@@ -48,6 +49,40 @@ func TestAgentBinary(t *testing.T) {
 	}
 	if err := c.AgentBinary(t.Context(), "d2", 0, nil); err == nil {
 		t.Error("got a binary that is not there")
+	}
+}
+
+// A bundle is fetched like a binary, and its size is known before.
+func TestBundle(t *testing.T) {
+	s, bundle := serving(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != protocol.PathBundle || r.URL.Query().Get("sha256") != "d1" {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(binary))
+	})
+	c := connect(t, func(o *client.Options) { o.Servers, o.TrustBundle = []string{s.URL}, bundle })
+	for _, offset := range []int64{0, 10, 35} {
+		var got []byte
+		err := c.Bundle(t.Context(), "d1", offset, int64(len(binary)), func(from int64, body io.Reader) (err error) {
+			if from != offset {
+				t.Errorf("from %d: begins at %d", offset, from)
+			}
+			got, err = io.ReadAll(body)
+			return err
+		})
+		if err != nil || string(got) != binary[offset:] {
+			t.Errorf("from %d: got %q, %v", offset, got, err)
+		}
+	}
+	for size, want := range map[int64]string{35: "more than the allowed", 37: "a file of 36 bytes, and the pinned bundle has 37"} {
+		err := c.Bundle(t.Context(), "d1", 0, size, func(int64, io.Reader) error {
+			t.Error("took a file of another size")
+			return nil
+		})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("size %d: %v", size, err)
+		}
 	}
 }
 
@@ -96,7 +131,7 @@ func TestThreat26_EndlessBinary(t *testing.T) {
 			took, err = io.Copy(io.Discard, body)
 			return err
 		})
-		if !errors.Is(err, client.ErrTooBig) || took > protocol.MaxAgentBytes || announce && took > 0 {
+		if !errors.Is(err, download.ErrTooBig) || took > protocol.MaxAgentBytes || announce && took > 0 {
 			t.Errorf("%s: took %d bytes, %v", name, took, err)
 		}
 	}

@@ -3,10 +3,12 @@
 package durable
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -31,7 +33,13 @@ func Write(path string, data []byte, attributes func(*os.File) error) error {
 }
 
 // Replace is like Write on any System.
-func Replace(system System, path string, data []byte, attributes func(File) error) (err error) {
+func Replace(system System, path string, data []byte, attributes func(File) error) error {
+	return Copy(system, path, bytes.NewReader(data), attributes)
+}
+
+// Copy is like Replace with content of any size. attributes is called when all of the
+// content was read; its error leaves the file at path as it is.
+func Copy(system System, path string, content io.Reader, attributes func(File) error) (err error) {
 	temporary := Temporary(path)
 	if err := ignoreMissing(system.Remove(temporary)); err != nil {
 		return fmt.Errorf("removing what an interrupted write of %s left: %w", path, err)
@@ -45,7 +53,7 @@ func Replace(system System, path string, data []byte, attributes func(File) erro
 			err = errors.Join(err, ignoreClosed(f.Close()), ignoreMissing(system.Remove(temporary)))
 		}
 	}()
-	if _, err = f.Write(data); err != nil {
+	if _, err = io.Copy(f, content); err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
 	}
 	if err = attributes(f); err != nil {

@@ -29,26 +29,36 @@ func (e *StatusError) Error() string {
 // Get decodes an object into into. path contains the unescaped segments of its
 // URL path.
 func (a Access) Get(ctx context.Context, into any, path ...string) error {
-	return a.request(ctx, http.MethodGet, nil, into, path)
+	return a.List(ctx, nil, into, path...)
+}
+
+// List is Get with a query, such as a selector and a limit.
+func (a Access) List(ctx context.Context, query url.Values, into any, path ...string) error {
+	return a.request(ctx, http.MethodGet, query, nil, into, path)
+}
+
+// Create sends an object, and decodes the answer into into, which may be nil.
+func (a Access) Create(ctx context.Context, object, into any, path ...string) error {
+	return a.request(ctx, http.MethodPost, nil, object, into, path)
 }
 
 // Patch sends a JSON merge patch (RFC 7396) and decodes the result into into,
 // which may be nil. If the patch contains a resourceVersion, the API server
 // answers 409 for an object that changed since.
 func (a Access) Patch(ctx context.Context, patch, into any, path ...string) error {
-	return a.request(ctx, http.MethodPatch, patch, into, path)
+	return a.request(ctx, http.MethodPatch, nil, patch, into, path)
 }
 
 // request uses a new connection each time: kubelets renew their certificates, and
 // requests are rare.
-func (a Access) request(ctx context.Context, method string, patch, into any, path []string) error {
+func (a Access) request(ctx context.Context, method string, query url.Values, object, into any, path []string) error {
 	transport := &http.Transport{DialContext: a.Dial, TLSClientConfig: a.TLS, DisableKeepAlives: true}
 	client := &http.Client{Transport: transport, Timeout: requestTimeout}
 	var body io.Reader = http.NoBody
-	if patch != nil {
-		data, err := json.Marshal(patch)
+	if object != nil {
+		data, err := json.Marshal(object)
 		if err != nil {
-			return fmt.Errorf("encoding the patch: %w", err)
+			return fmt.Errorf("encoding the request: %w", err)
 		}
 		body = bytes.NewReader(data)
 	}
@@ -56,13 +66,18 @@ func (a Access) request(ctx context.Context, method string, patch, into any, pat
 	for i, part := range path {
 		parts[i] = url.PathEscape(part)
 	}
-	request, err := http.NewRequestWithContext(ctx, method, a.Server.JoinPath(parts...).String(), body)
+	target := a.Server.JoinPath(parts...)
+	target.RawQuery = query.Encode()
+	request, err := http.NewRequestWithContext(ctx, method, target.String(), body)
 	if err != nil {
 		return err
 	}
 	request.Header.Set("Accept", "application/json")
-	if patch != nil {
+	switch method {
+	case http.MethodPatch:
 		request.Header.Set("Content-Type", "application/merge-patch+json")
+	case http.MethodPost:
+		request.Header.Set("Content-Type", "application/json")
 	}
 	response, err := client.Do(request)
 	if err != nil {
@@ -73,7 +88,7 @@ func (a Access) request(ctx context.Context, method string, patch, into any, pat
 	if err != nil {
 		return fmt.Errorf("reading the API server's answer: %w", err)
 	}
-	if response.StatusCode != http.StatusOK {
+	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusCreated {
 		return newStatusError(response.StatusCode, data)
 	}
 	if into == nil {

@@ -1,5 +1,5 @@
 // Package kube is a minimal client of a Kubernetes API server: it reads a
-// kubeconfig with a client certificate and makes single JSON requests. Packages
-// node and publish use it, because the agent must not depend on the libraries of
-// Kubernetes. It ignores proxies of the environment.
+// kubeconfig with a client certificate and makes single JSON requests, because the
+// agent must not depend on the libraries of Kubernetes. It ignores proxies of the
+// environment.
 package kube

@@ -12,6 +12,10 @@ import (
 // manager no longer wants the operation, the agent drops it.
 var ErrNothingDone = errors.New("nothing was done")
 
+// ErrSuperseded is the error of Runner.Run that has ended early, between two steps, because
+// the host is to be reset.
+var ErrSuperseded = errors.New("the manager wants this host reset")
+
 // Runner runs operations of one type, one at a time.
 type Runner interface {
 	// Run begins the operation, or resumes it after a restart of the agent. It

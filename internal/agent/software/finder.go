@@ -35,6 +35,9 @@ type Options struct {
 	// Probe runs the programs that were found; nil means oscommand.Probe.
 	Probe Probe
 	Clock retry.Clock
+	// IsBundled reports whether a file came with a bundle that the agent has installed; nil
+	// means that none did.
+	IsBundled func(path string) bool
 }
 
 // Finder finds the programs of Kubernetes. Use New. It is safe for concurrent use.
@@ -43,6 +46,8 @@ type Finder struct {
 	packages packages
 	probe    Probe
 	clock    retry.Clock
+	// isBundled is Options.IsBundled.
+	isBundled func(path string) bool
 
 	mu sync.Mutex
 	// known are the results by path.
@@ -66,9 +71,13 @@ func New(o Options) *Finder {
 			return oscommand.Probe(ctx, o.Clock, path, args...)
 		}
 	}
+	if o.IsBundled == nil {
+		o.IsBundled = func(string) bool { return false }
+	}
 	files := files{root: o.Root, path: o.Path}
 	return &Finder{
-		files: files, packages: packages{files: files, commands: o.Commands}, probe: o.Probe, clock: o.Clock, known: map[string]result{},
+		files: files, packages: packages{files: files, commands: o.Commands}, probe: o.Probe, clock: o.Clock, isBundled: o.IsBundled,
+		known: map[string]result{},
 	}
 }
 
@@ -110,7 +119,7 @@ func (f *Finder) examine(ctx context.Context, path string, p program) result {
 	if known, ok := f.known[path]; ok && known.file == file && (known.until.IsZero() || now.Before(known.until)) {
 		return known
 	}
-	found := result{file: file, version: f.version(ctx, path, p), origin: f.origin(ctx, path)}
+	found := result{file: file, version: f.version(ctx, path, p), origin: f.Origin(ctx, path)}
 	if ctx.Err() != nil {
 		return found // a file that was not examined is examined the next time
 	}
@@ -128,7 +137,11 @@ func (f *Finder) version(ctx context.Context, path string, p program) string {
 	return p.versionIn(stdout + "\n" + stderr)
 }
 
-func (f *Finder) origin(ctx context.Context, path string) protocol.Origin {
+// Origin says who has installed a file. It is blank if that cannot be found out.
+func (f *Finder) Origin(ctx context.Context, path string) protocol.Origin {
+	if f.isBundled(path) {
+		return protocol.OriginBundle
+	}
 	ctx, cancel := context.WithTimeout(ctx, packageTimeout)
 	defer cancel()
 	return f.packages.origin(ctx, path)

@@ -39,6 +39,22 @@ func TestFindsAllPrograms(t *testing.T) {
 	}
 }
 
+// A file of a bundle belongs to no package, whatever a database says about its name.
+func TestProgramsOfABundle(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, "/usr/bin/kubelet", "/usr/bin/kubeadm", "/opt/cni/bin/loopback")
+	b.bundled = []string{"/usr/bin/kubelet", "/opt/cni/bin/loopback"}
+	found := b.find()
+	for path, program := range map[string]protocol.Program{"/usr/bin/kubelet": found.Kubelet, "/opt/cni/bin": found.CNIPlugins} {
+		if program.Path != path || program.Origin != protocol.OriginBundle {
+			t.Errorf("got %+v, want %s from a bundle", program, path)
+		}
+	}
+	if found.Kubeadm.Origin != protocol.OriginOther {
+		t.Errorf("got %+v", found.Kubeadm)
+	}
+}
+
 func TestFindsNothingOnABareHost(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +24,8 @@ type box struct {
 	// packages are the answers of package databases by command line; others fail as for a
 	// file that no package owns.
 	packages map[string]answer
+	// bundled are the files that came with a bundle.
+	bundled []string
 	// ran are the command lines since the last call of take.
 	ran []string
 	now time.Time
@@ -67,6 +70,7 @@ func newBox(t *testing.T, names ...string) *box {
 	}
 	b.finder = software.New(software.Options{
 		Root: b.root, Path: "relative:/usr/local/bin:/usr/sbin:/usr/bin", Commands: b, Probe: b.probe, Clock: b,
+		IsBundled: func(path string) bool { return slices.Contains(b.bundled, path) },
 	})
 	return b
 }

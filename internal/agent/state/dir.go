@@ -104,6 +104,9 @@ func (d *Dir) Write(name string, data []byte) error {
 	return durable.Replace(d.system, path, data, func(f durable.File) error { return f.Chmod(0o600) })
 }
 
+// overwriteStep is how much of a file is overwritten at once, in bytes.
+const overwriteStep = 1 << 20
+
 // removedDir has the documents that are being removed. So a removal that a power cut
 // interrupts leaves no partial document.
 const removedDir = "removed"
@@ -154,7 +157,11 @@ func (d *Dir) overwrite(path string) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(make([]byte, size))
+	// A file may be larger than the memory.
+	zeros := make([]byte, min(size, overwriteStep))
+	for written := int64(0); err == nil && written < size; written += int64(len(zeros)) {
+		_, err = f.Write(zeros[:min(size-written, int64(len(zeros)))])
+	}
 	return errors.Join(err, f.Sync(), f.Close())
 }
 

@@ -1,95 +1,37 @@
 package update
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/download"
 )
 
 // Disk has the file operations of an update. Sync makes a file's content durable,
 // SyncDir the names in a folder. The error for a missing file is fs.ErrNotExist.
 type Disk interface {
+	download.Disk
 	Open(path string) (io.ReadCloser, error)
-	// Create opens a file for writing, and truncates the file at from, where writing
-	// begins. A new file has mode 0600; a missing folder is made.
-	Create(path string, from int64) (File, error)
-	// Size returns the size of a file in bytes.
-	Size(path string) (int64, error)
 	// Rename replaces the file at to by the one at from, atomically.
 	Rename(from, to string) error
-	Remove(path string) error
-	SyncDir(folder string) error
-	// Free returns how many bytes can be written below an existing folder.
-	Free(folder string) (int64, error)
 	// Writable returns an error if files in a folder cannot be replaced.
 	Writable(folder string) error
 }
 
 // File is a file that is being written.
-type File interface {
-	io.WriteCloser
-	Chmod(mode os.FileMode) error
-	Sync() error
-}
+type File = download.File
 
 // System is the Disk of this machine.
-type System struct{}
+type System struct{ download.System }
 
 // Open opens a file for reading.
 func (System) Open(path string) (io.ReadCloser, error) { return os.Open(path) }
 
-// Create opens a file for writing.
-func (System) Create(path string, from int64) (File, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("making a folder for %s: %w", path, err)
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err = f.Truncate(from); err == nil {
-		_, err = f.Seek(from, io.SeekStart)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("going to offset %d of %s: %w", from, path, err), f.Close())
-	}
-	return f, nil
-}
-
-// Size returns the size of a file in bytes.
-func (System) Size(path string) (int64, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return 0, err
-	}
-	return info.Size(), nil
-}
-
 // Rename replaces a file.
 func (System) Rename(from, to string) error { return os.Rename(from, to) }
-
-// Remove removes a file.
-func (System) Remove(path string) error { return os.Remove(path) }
-
-// SyncDir makes the names in a folder durable.
-func (System) SyncDir(folder string) error { return durable.SyncDir(folder) }
-
-// Free does not count the blocks that the file system reserves for root.
-func (System) Free(folder string) (int64, error) {
-	var stat unix.Statfs_t
-	if err := unix.Statfs(folder, &stat); err != nil {
-		return 0, fmt.Errorf("looking for free space below %s: %w", folder, err)
-	}
-	free := stat.Bavail * uint64(max(stat.Bsize, 0))
-	return int64(min(free, math.MaxInt64)), nil
-}
 
 // Writable also returns an error for a file system that is mounted read-only.
 func (System) Writable(folder string) error {

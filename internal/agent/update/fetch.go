@@ -12,7 +12,7 @@ import (
 	"regexp"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/download"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -109,7 +109,7 @@ func (u *Updater) obtain(ctx context.Context, want string) error {
 	if err == nil {
 		err = u.stage(want)
 	}
-	if resumed && (errors.Is(err, errWrongDigest) || errors.Is(err, client.ErrNoSuchPart)) {
+	if resumed && (errors.Is(err, errWrongDigest) || errors.Is(err, download.ErrNoSuchPart)) {
 		if err := remove(u.Disk, u.download()); err != nil {
 			return err
 		}
@@ -117,7 +117,7 @@ func (u *Updater) obtain(ctx context.Context, want string) error {
 			err = u.stage(want)
 		}
 	}
-	if errors.Is(err, errWrongDigest) || errors.Is(err, client.ErrTooBig) {
+	if errors.Is(err, errWrongDigest) || errors.Is(err, download.ErrTooBig) {
 		refused := fmt.Errorf("what the manager sent is refused, nothing of it was executed: %w", err)
 		return &refusal{retry: retryRefused, err: errors.Join(refused, remove(u.Disk, u.download()))}
 	}
@@ -143,26 +143,17 @@ func (u *Updater) fetch(ctx context.Context, want string) (resumed bool, err err
 }
 
 // save writes the body. After a failure the part that was read remains.
-func (u *Updater) save(from, size int64, body io.Reader) (err error) {
+func (u *Updater) save(from, size int64, body io.Reader) error {
 	if size < 0 {
 		size = protocol.MaxAgentBytes
 	}
-	f, err := u.Disk.Create(u.download(), from)
-	if err != nil {
-		return fmt.Errorf("keeping the download: %w", err)
-	}
-	defer func() { err = errors.Join(err, f.Sync(), f.Close()) }()
-	// The download, and two copies in the program's folder.
-	if err := u.checkSpace(u.Folder, size-from); err != nil {
-		return err
-	}
-	if err := u.checkSpace(filepath.Dir(u.Path), 2*size); err != nil {
-		return err
-	}
-	if _, err := io.Copy(f, body); err != nil {
-		return fmt.Errorf("keeping the download: %w", err)
-	}
-	return nil
+	return download.Save(u.Disk, u.download(), from, body, func() error {
+		// The download, and two copies in the program's folder.
+		if err := u.checkSpace(u.Folder, size-from); err != nil {
+			return err
+		}
+		return u.checkSpace(filepath.Dir(u.Path), 2*size)
+	}, func(int64) {})
 }
 
 // checkSpace returns an error if a folder lacks space for bytes.

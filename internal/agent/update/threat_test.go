@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/download"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/update"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
@@ -104,7 +104,7 @@ func TestThreat26_OversizedDownload(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, good)
 	h.serve = func(_ string, _ int64, save func(from, size int64, body io.Reader) error) error {
-		return save(0, -1, io.MultiReader(strings.NewReader(good), failing{client.ErrTooBig}))
+		return save(0, -1, io.MultiReader(strings.NewReader(good), failing{download.ErrTooBig}))
 	}
 	h.refuses(h.mustUpdater(), releaseOf(good), "more than")
 }

@@ -24,7 +24,7 @@ import (
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalmachines,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalmachines/status,verbs=patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalhosts,verbs=get;list;watch;patch
-// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalclusters,verbs=get;list;watch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalclusters;elementalkubernetesreleases,verbs=get;list;watch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=get;list;watch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
@@ -76,6 +76,9 @@ type scope struct {
 	elsewhere []string
 	// hostLost is the message why the chosen host can no longer be used.
 	hostLost string
+	// preparation says what the host lacks for its bootstrap, and where that comes from;
+	// blank if it lacks nothing.
+	preparation string
 	// timedOut is true if the finalizer was removed without a reset, because the
 	// host did not answer in time.
 	timedOut bool
@@ -160,6 +163,9 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, s *scope) (ctrl.Result
 		return result, err
 	}
 	if err := r.blockMoveAgain(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+	if err := prepareHost(ctx, r.Client, s); err != nil {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{}, r.observe(ctx, s)

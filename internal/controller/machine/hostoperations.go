@@ -7,15 +7,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/claim"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/inplace"
 )
 
-// skipRemediationValue marks skip-remediation annotations that this package has set.
-const skipRemediationValue = "elemental-maintenance"
+// Values that mark skip-remediation annotations that this package has set: for maintenance of
+// the host, and for an upgrade of Kubernetes in place.
+const (
+	skipForMaintenance = "elemental-maintenance"
+	skipForUpgrade     = "elemental-upgrade"
+)
 
 // hostFenced reports whether an administrator has fenced the machine's host.
 func hostFenced(s *scope) bool {
@@ -53,30 +59,52 @@ func (r *Reconciler) releaseFencedHost(ctx context.Context, s *scope) error {
 	return claim.Release(ctx, r.Client, live, s.machine.Spec.HostRef.ClaimID, s.machine.Spec.Release.EraseDataDisks)
 }
 
-// skipRemediation sets Cluster API's skip-remediation annotation on the Machine while
-// its host is in maintenance, and removes it afterwards. It leaves annotations alone
-// that another client has set.
+// skipRemediation sets Cluster API's skip-remediation annotation on the Machine while its host
+// is in maintenance or upgrades Kubernetes, and removes it afterwards. It leaves annotations
+// alone that another client has set.
 func (r *Reconciler) skipRemediation(ctx context.Context, s *scope) error {
 	if !s.owner.DeletionTimestamp.IsZero() {
 		return nil
 	}
-	want := isClaimedBy(s.host, s.machine.Spec.HostRef) && s.host.Spec.Maintenance != nil
+	want := skipValue(s)
 	value, found := s.owner.Annotations[clusterv1.MachineSkipRemediationAnnotation]
-	if want == found || (found && value != skipRemediationValue) {
+	if found == (want != "") && (value == want || !found) || found && value != skipForMaintenance && value != skipForUpgrade {
 		return nil
 	}
 	before := s.owner.DeepCopy()
-	if want {
-		if s.owner.Annotations == nil {
-			s.owner.Annotations = map[string]string{}
-		}
-		s.owner.Annotations[clusterv1.MachineSkipRemediationAnnotation] = skipRemediationValue
+	if want != "" {
+		annotations.AddAnnotations(s.owner, map[string]string{clusterv1.MachineSkipRemediationAnnotation: want})
 	} else {
 		delete(s.owner.Annotations, clusterv1.MachineSkipRemediationAnnotation)
 	}
-	ctrl.LoggerFrom(ctx).Info("Marking Machine for maintenance of its host", "Machine", klog.KObj(s.owner), "maintenance", want)
+	ctrl.LoggerFrom(ctx).Info("Marking Machine for the state of its host", "Machine", klog.KObj(s.owner), "skipRemediation", want)
 	if err := r.Client.Patch(ctx, s.owner, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("marking Machine %s for maintenance: %w", s.owner.Name, err)
+		return fmt.Errorf("marking Machine %s for the state of its host: %w", s.owner.Name, err)
 	}
 	return nil
+}
+
+// skipValue returns the value of the skip-remediation annotation that the Machine is to have;
+// blank for none.
+func skipValue(s *scope) string {
+	switch {
+	case !isClaimedBy(s.host, s.machine.Spec.HostRef):
+		return ""
+	case s.host.Spec.Maintenance != nil:
+		return skipForMaintenance
+	case isUpgrading(s):
+		return skipForUpgrade
+	default:
+		return ""
+	}
+}
+
+// isUpgrading reports whether Kubernetes is upgraded in place: from the moment at which Cluster
+// API or this provider marks the Machine until the host has finished. A host whose upgrade
+// failed counts too, because a remediation would wipe what a person or another attempt can
+// repair.
+func isUpgrading(s *scope) bool {
+	up := inplace.Request(s.host)
+	return inplace.IsMarked(s.owner.Annotations) ||
+		up != nil && up.Bundle.Version == s.owner.Spec.Version && !inplace.IsUpToDate(s.owner, s.host)
 }

@@ -140,16 +140,23 @@ func bootstrapped(s *scope) metav1.Condition {
 			"The bootstrap waits until the annotation %s is removed from host %s", clusterv1.PausedAnnotation, s.host.Name))
 	case op == nil || op.State == infrav1.OperationRunning:
 		// The ElementalHost shows the progress; repeating it here would double the writes.
-		return no(infrav1.BootstrappingReason, "Host "+s.host.Name+" is to run the bootstrap data; its progress is in the ElementalHost")
+		return no(infrav1.BootstrappingReason, "Host "+s.host.Name+" is to run the bootstrap data; its progress is in the ElementalHost"+preparation(s))
 	case op.State == infrav1.OperationFailed, op.State == infrav1.OperationUnsupported:
 		at := ""
 		if op.Step != "" {
 			at = " at step " + op.Step
 		}
-		return no(infrav1.BootstrapFailedReason, fmt.Sprintf("The bootstrap failed on host %s%s: %s", s.host.Name, at, op.Message))
+		return no(infrav1.BootstrapFailedReason, fmt.Sprintf("The bootstrap failed on host %s%s: %s%s", s.host.Name, at, op.Message, preparation(s)))
 	default:
 		return no(infrav1.BootstrappingReason, "Host "+s.host.Name+" is bootstrapped; recording it")
 	}
+}
+
+func preparation(s *scope) string {
+	if s.preparation == "" {
+		return ""
+	}
+	return ". " + s.preparation
 }
 
 // ready returns the condition Ready: the first condition that is not true, if any.

@@ -45,12 +45,32 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(
 			util.MachineToInfrastructureMapFunc(infrav1.GroupVersion.WithKind("ElementalMachine"))), builder.WithPredicates(filter)).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(ofCluster), builder.WithPredicates(filter)).
+		Watches(&infrav1.ElementalKubernetesRelease{}, handler.EnqueueRequestsFromMapFunc(unprepared(r.Client, r.WatchFilter))).
 		Watches(&infrav1.ElementalHost{}, r.hostHandler()).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("adding controller: %w", err)
 	}
 	return nil
+}
+
+// unprepared returns a function that returns requests for the machines in the namespace of a
+// release whose host is not bootstrapped yet.
+func unprepared(c client.Reader, watchFilter string) handler.MapFunc {
+	return func(ctx context.Context, of client.Object) []ctrl.Request {
+		machines := &infrav1.ElementalMachineList{}
+		if err := c.List(ctx, machines, client.InNamespace(of.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Listing ElementalMachines")
+			return nil
+		}
+		var requests []ctrl.Request
+		for i := range machines.Items {
+			if m := &machines.Items[i]; m.Spec.HostRef != nil && m.Spec.ProviderID == "" && reconcile.IsWatched(m, watchFilter) {
+				requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(m)})
+			}
+		}
+		return requests
+	}
 }
 
 // deletingIndex finds machines that are being deleted, by their Cluster.

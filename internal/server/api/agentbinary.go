@@ -2,16 +2,8 @@ package api
 
 import (
 	"context"
-	"fmt"
-	"math/rand/v2"
 	"net/http"
-	"os"
-	"sync"
-	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
@@ -19,68 +11,24 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/problem"
 )
 
-const (
-	// An agent that is refused because all slots are in use retries after busyDelay, plus a random
-	// part of busySpread. One whose binary is missing retries later, because an
-	// administrator has to provide it.
-	busyDelay, missingDelay = 5 * time.Second, time.Minute
-	busySpread              = 25 * time.Second
-)
-
-// AgentFiles opens agent binaries.
-type AgentFiles interface {
-	// Open opens the file with a SHA-256, in lower-case hex. It returns an error if no
-	// file has it.
-	Open(sha256 string) (*os.File, error)
-}
-
-// Downloads configures downloads of agent binaries.
-type Downloads struct {
-	// Files may be nil; then hosts are not updated.
-	Files AgentFiles
-	// Limit bounds concurrent downloads.
-	Limit int
-	// Stall is how long the transfer of 32 KiB may take.
-	Stall time.Duration
-}
-
-// downloads bounds concurrent downloads: one for each host, and a number for all.
-type downloads struct {
-	Downloads
-
-	mu    sync.Mutex
-	hosts map[types.NamespacedName]struct{}
-}
-
-func newDownloads(o Downloads) *downloads {
-	return &downloads{Downloads: o, hosts: map[types.NamespacedName]struct{}{}}
-}
-
-// begin reports whether the host may download. If so, end must be called.
-func (d *downloads) begin(host types.NamespacedName) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if _, has := d.hosts[host]; has || len(d.hosts) >= d.Limit {
-		return false
-	}
-	d.hosts[host] = struct{}{}
-	return true
-}
-
-func (d *downloads) end(host types.NamespacedName) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.hosts, host)
-}
-
 // agentBinary sends the agent binary that the host's plan names. For any other digest the
 // answer is the same, whether the file exists or not.
 func (h *Handler) agentBinary(w http.ResponseWriter, r *http.Request, from caller) error {
+	return h.file(w, r, from, h.agents, h.pinsAgent)
+}
+
+// file sends one of the files if named reports that the host's plan names its digest.
+func (h *Handler) file(w http.ResponseWriter, r *http.Request, from caller, files *downloads,
+	named func(ctx context.Context, host *infrav1.ElementalHost, digest string) (bool, error),
+) error {
 	digest, err := parameter(r, "sha256")
 	if err != nil {
 		return err
 	}
-	allowed, err := h.mayDownload(r.Context(), from.host, digest)
+	if files.Files == nil || from.host.Spec.Fence != nil {
+		return problem.NoOperation(http.StatusNotFound)
+	}
+	allowed, err := named(r.Context(), from.host, digest)
 	if err != nil {
 		return err
 	}
@@ -89,33 +37,11 @@ func (h *Handler) agentBinary(w http.ResponseWriter, r *http.Request, from calle
 	}
 	key := client.ObjectKeyFromObject(from.host)
 	from.host = nil
-	if !h.downloads.begin(key) {
-		return problem.Busy(busyDelay + rand.N(busySpread)) //nolint:gosec // no secret
-	}
-	defer h.downloads.end(key)
-	file, err := h.downloads.Files.Open(digest)
-	if err != nil {
-		// The registration's condition AgentBinariesReady shows this to an administrator.
-		return problem.Busy(missingDelay + rand.N(missingDelay)) //nolint:gosec // no secret
-	}
-	defer func() { _ = file.Close() }()
-	info, err := file.Stat()
-	if err != nil {
-		return fmt.Errorf("reading the size of the agent's binary: %w", err)
-	}
-	ctrl.LoggerFrom(r.Context()).Info("Sending an agent", "ElementalHost", klog.KRef(key.Namespace, key.Name),
-		"sha256", digest, "range", r.Header.Get("Range"))
-	w.Header().Set("Content-Type", "application/octet-stream")
-	w.Header().Set("ETag", `"`+digest+`"`)
-	http.ServeContent(newPacedWriter(w, h.downloads.Stall, info.Size()), r, "", time.Time{}, file)
-	return nil
+	return files.send(w, r, key, digest)
 }
 
-// mayDownload reports whether the host's plan names the agent binary with that digest.
-func (h *Handler) mayDownload(ctx context.Context, host *infrav1.ElementalHost, digest string) (bool, error) {
-	if h.downloads.Files == nil || host.Spec.Fence != nil {
-		return false, nil
-	}
+// pinsAgent reports whether the host's plan names the agent binary with that digest.
+func (h *Handler) pinsAgent(ctx context.Context, host *infrav1.ElementalHost, digest string) (bool, error) {
 	site, err := h.planInputs.Site(ctx, host)
 	if err != nil {
 		return false, err

@@ -92,8 +92,9 @@ type Options struct {
 	// need no known key, and those that are refused.
 	Limiter     *ratelimit.Limiter
 	Connections Connections
-	Downloads   Downloads
-	Metrics     prometheus.Registerer
+	// Agents are downloads of agent binaries, Bundles those of bundles of Kubernetes.
+	Agents, Bundles Downloads
+	Metrics         prometheus.Registerer
 	// Draining is closed when the server stops.
 	Draining <-chan struct{}
 }
@@ -114,7 +115,8 @@ type Handler struct {
 	audit       *audit.Log
 	limiter     *ratelimit.Limiter
 	connections Connections
-	downloads   *downloads
+	agents      *downloads
+	bundles     *downloads
 	metrics     *metrics
 	draining    <-chan struct{}
 	routes      map[string]map[string]route
@@ -125,12 +127,13 @@ func New(o Options) (*Handler, error) {
 	h := &Handler{
 		clock: o.Clock, timers: o.Timers, hosts: o.Hosts, sessions: o.Sessions, budget: o.Budget, enroller: o.Enroller, trust: o.Trust, reports: o.Reports,
 		planInputs: o.PlanInputs, bootstraps: o.Bootstrap, tunnels: o.Tunnels, audit: o.Audit, limiter: o.Limiter,
-		connections: o.Connections, downloads: newDownloads(o.Downloads), draining: o.Draining, routes: map[string]map[string]route{},
+		connections: o.Connections, draining: o.Draining, routes: map[string]map[string]route{},
 	}
 	var err error
 	if h.metrics, err = newMetrics(o.Metrics); err != nil {
 		return nil, err
 	}
+	h.agents, h.bundles = newDownloads("agent", o.Agents, h.metrics), newDownloads("bundle", o.Bundles, h.metrics)
 	for _, r := range h.routeTable() {
 		if h.routes[r.path] == nil {
 			h.routes[r.path] = map[string]route{}
@@ -175,6 +178,7 @@ func (h *Handler) routeTable() []route {
 		{http.MethodPost, protocol.PathReport, accessFenced, h.report},
 		{http.MethodPost, protocol.PathRotate, accessHost, h.rotate},
 		{http.MethodGet, protocol.PathAgent, accessHost, h.agentBinary},
+		{http.MethodGet, protocol.PathBundle, accessHost, h.bundle},
 		{http.MethodGet, protocol.PathTunnel, accessHost, h.tunnel},
 		{http.MethodGet, PathOpenAPI, accessKey, h.openAPI},
 	}

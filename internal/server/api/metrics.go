@@ -10,6 +10,7 @@ import (
 type metrics struct {
 	requests      *prometheus.CounterVec
 	reportSeconds prometheus.Histogram
+	downloads     *prometheus.GaugeVec
 }
 
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
@@ -24,8 +25,12 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Help:    "Time until a report was durable.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 14),
 		}),
+		downloads: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "downloads",
+			Help: "Downloads in progress by kind of the file: agent, bundle.",
+		}, []string{"kind"}),
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.reportSeconds} {
+	for _, c := range []prometheus.Collector{m.requests, m.reportSeconds, m.downloads} {
 		if err := registerer.Register(c); err != nil {
 			return nil, fmt.Errorf("registering metrics: %w", err)
 		}

@@ -15,6 +15,9 @@ const (
 	minRate = 8 << 10
 	// downloadSlack is added to the time that minRate allows.
 	downloadSlack = time.Minute
+	// maxDownload bounds one request, so that hosts behind slow links take turns with large
+	// files. The agent resumes its download.
+	maxDownload = time.Hour
 )
 
 // errTooSlow ends a download. The agent resumes it.
@@ -31,7 +34,7 @@ type pacedWriter struct {
 func newPacedWriter(w http.ResponseWriter, stall time.Duration, size int64) *pacedWriter {
 	return &pacedWriter{
 		ResponseWriter: w, control: http.NewResponseController(w), stall: stall,
-		end: time.Now().Add(downloadSlack + time.Duration(size/minRate)*time.Second),
+		end: time.Now().Add(min(maxDownload, downloadSlack+time.Duration(size/minRate)*time.Second)),
 	}
 }
 

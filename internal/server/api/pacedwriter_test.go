@@ -62,3 +62,18 @@ func TestThreat14_PaceOfReaders(t *testing.T) {
 		})
 	}
 }
+
+// However large a file is, a slow reader has to leave its place to others after an hour.
+func TestThreat14_LargeFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		w := newPacedWriter(&slowCaller{ResponseWriter: httptest.NewRecorder(), delay: time.Second}, 10*time.Second, 4<<30)
+		var err error
+		for chunk := make([]byte, chunkBytes); err == nil; {
+			_, err = w.Write(chunk)
+		}
+		if took := time.Since(began); !errors.Is(err, errTooSlow) || took < maxDownload || took > maxDownload+time.Minute {
+			t.Errorf("the download ended after %s: %v", took, err)
+		}
+	})
+}

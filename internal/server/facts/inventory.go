@@ -137,6 +137,9 @@ func SetReported(host *infrav1.ElementalHost, in *protocol.Report, now time.Time
 	if in.Cleanliness != nil {
 		host.Status.Cleanliness = cleanlinessOf(*in.Cleanliness)
 	}
+	if in.Bundle != nil {
+		setBundle(host, *in.Bundle)
+	}
 }
 
 // SetConnection sets the connection state and, if it changed, the time of the change.

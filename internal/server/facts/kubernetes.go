@@ -49,7 +49,7 @@ func containerRuntimeOf(in protocol.ContainerRuntime) infrav1.HostContainerRunti
 
 func originOf(in protocol.Origin) infrav1.ProgramOrigin {
 	switch in {
-	case protocol.OriginPackage, protocol.OriginOther:
+	case protocol.OriginPackage, protocol.OriginBundle, protocol.OriginOther:
 		return infrav1.ProgramOrigin(in)
 	default:
 		return ""

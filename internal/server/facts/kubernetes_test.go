@@ -29,12 +29,12 @@ func TestKubernetesOfAHost(t *testing.T) {
 	g.Expect(report(&protocol.Kubernetes{
 		Kubelet: program("kubelet"), Kubeadm: program("kubeadm"), Kubectl: program("kubectl"), Runc: program("runc"), CNIPlugins: program("cni"),
 		ContainerRuntime: protocol.ContainerRuntime{
-			Name: protocol.RuntimeCRIO, Path: "/usr/bin/crio", Version: "1.34.1", Origin: protocol.OriginOther, Socket: "/run/crio/crio.sock",
+			Name: protocol.RuntimeCRIO, Path: "/usr/bin/crio", Version: "1.34.1", Origin: protocol.OriginBundle, Socket: "/run/crio/crio.sock",
 		},
 	})).To(Equal(&infrav1.HostKubernetes{
 		Kubelet: want("kubelet"), Kubeadm: want("kubeadm"), Kubectl: want("kubectl"), Runc: want("runc"), CNIPlugins: want("cni"),
 		ContainerRuntime: infrav1.HostContainerRuntime{
-			Name: infrav1.RuntimeCRIO, Path: "/usr/bin/crio", Version: "1.34.1", Origin: infrav1.OriginOther, Socket: "/run/crio/crio.sock",
+			Name: infrav1.RuntimeCRIO, Path: "/usr/bin/crio", Version: "1.34.1", Origin: infrav1.OriginBundle, Socket: "/run/crio/crio.sock",
 		},
 	}))
 	SetReported(host, &protocol.Report{}, time.Now())
@@ -47,7 +47,7 @@ func TestThreat30_ProgramsAreBounded(t *testing.T) {
 	for _, path := range []string{"", "kubelet", "/a b", "/a\nkubeadm is missing", "/a\u2028b", " /a", "\x00/a"} {
 		g.Expect(programOf(protocol.Program{Path: path, Version: "v1"})).To(BeZero(), "%q", path)
 	}
-	got := programOf(protocol.Program{Path: "/" + strings.Repeat("<", 300), Version: strings.Repeat("9", 300), Origin: "Bundle"})
+	got := programOf(protocol.Program{Path: "/" + strings.Repeat("<", 300), Version: strings.Repeat("9", 300), Origin: "Somebody"})
 	g.Expect(len(got.Path)).To(BeNumerically("<=", 1+256/6))
 	g.Expect(got.Version).To(HaveLen(64))
 	g.Expect(got.Origin).To(BeEmpty())

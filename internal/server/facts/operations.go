@@ -43,7 +43,8 @@ func OperationsOf(in []protocol.OperationReport) ([]Operation, error) {
 			FinishedAt: timeOf(r.FinishedAt),
 		}
 		switch op.Type {
-		case infrav1.OperationBootstrap, infrav1.OperationReset, infrav1.OperationReboot, infrav1.OperationUpgrade:
+		case infrav1.OperationBootstrap, infrav1.OperationReset, infrav1.OperationReboot, infrav1.OperationUpgrade,
+			infrav1.OperationNodeUpgrade:
 		default:
 			return nil, problem.BadRequest("The report has an operation of an unknown type")
 		}
@@ -139,6 +140,8 @@ func requested(host *infrav1.ElementalHost, op infrav1.HostOperation) bool {
 		return host.Spec.Reboot != nil && host.Spec.Reboot.ID == op.ID
 	case infrav1.OperationUpgrade:
 		return host.Spec.OSUpgrade != nil && host.Spec.OSUpgrade.ID == op.ID
+	case infrav1.OperationNodeUpgrade:
+		return host.Spec.NodeUpgrade != nil && host.Spec.NodeUpgrade.ID == op.ID
 	case infrav1.OperationBootstrap, infrav1.OperationReset:
 	}
 	claim := host.Spec.Claim

@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
@@ -47,6 +48,7 @@ func TestCluster(t *testing.T) {
 	t.Run("Webhooks", func(t *testing.T) { testWebhooks(t, admin) })
 	t.Run("Conversion", func(t *testing.T) { testConversion(t, admin) })
 	t.Run("Trust", func(t *testing.T) { testTrust(t, cluster) })
+	t.Run("NoExtension", func(t *testing.T) { testNoExtension(t, admin) })
 	t.Run("Garbage", func(t *testing.T) { testGarbage(t, admin) })
 	t.Run("Template", func(t *testing.T) { testTemplate(t, admin) })
 	t.Run("SideBySide", func(t *testing.T) { testSideBySide(t, admin) })
@@ -85,7 +87,7 @@ func TestStartFails(t *testing.T) {
 func newClient(g Gomega, config *rest.Config) client.Client {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, clusterv1.AddToScheme, controlplanev1.AddToScheme, infrav1.AddToScheme,
+		clientgoscheme.AddToScheme, clusterv1.AddToScheme, controlplanev1.AddToScheme, runtimev1.AddToScheme, infrav1.AddToScheme,
 	} {
 		g.Expect(add(scheme)).To(Succeed())
 	}

@@ -109,6 +109,11 @@ func (c *Cluster) newManager(p provider, index int, own instance) *Manager {
 		m.Metrics = "http://" + loopbackAddress(own.metrics) + "/metrics"
 		m.Profiles = "http://" + loopbackAddress(own.profiler) + "/debug/pprof"
 	}
+	if p.ours && c.options.InPlaceUpdates {
+		// The last manager serves the webhooks, and with them the hooks.
+		args = append(args, "--in-place-updates=true", "--in-place-updates-ca-file="+c.trust.file(clusterCA),
+			"--in-place-updates-url="+loopbackURL(p.instances[len(p.instances)-1].webhook))
+	}
 	if len(p.instances) > 1 {
 		args = append(args, "--leader-elect=true")
 		// Outside of a Pod the namespace of the lease has no default.

@@ -24,6 +24,9 @@ type Options struct {
 	// OneVersion serves every kind in its storage version only. Cluster API's kinds otherwise have two versions, and every
 	// change of an object calls its manager for a conversion, a considerable load with many clusters.
 	OneVersion bool
+	// InPlaceUpdates starts Cluster API's managers with what updates in place need, the feature gates RuntimeSDK and
+	// InPlaceUpdates, and this provider's managers with their hooks. A Namespace must have the label InPlaceLabel.
+	InPlaceUpdates bool
 	// Args are additional arguments of Cluster API's managers, by name: capi-core, capi-kubeadm-bootstrap,
 	// capi-kubeadm-control-plane.
 	Args map[string][]string

@@ -60,10 +60,15 @@ func (c *Cluster) listProviders(agentPort, gatewayPort int) []provider {
 	}
 	// Migrations rewrite every object, and all objects here have the newest version.
 	const noMigration = "--skip-crd-migration-phases=StorageVersionMigration,CleanupManagedFields"
+	coreGates, controlPlaneGates := "--feature-gates=ClusterTopology=true", "--feature-gates=ClusterTopology=true"
+	if c.options.InPlaceUpdates {
+		coreGates += ",RuntimeSDK=true,InPlaceUpdates=true"
+		controlPlaneGates += ",InPlaceUpdates=true"
+	}
 	return []provider{
-		capi("capi-core", "core", "--feature-gates=ClusterTopology=true", noMigration),
+		capi("capi-core", "core", coreGates, noMigration),
 		capi("capi-kubeadm-bootstrap", filepath.Join("bootstrap", "kubeadm"), noMigration),
-		capi("capi-kubeadm-control-plane", filepath.Join("controlplane", "kubeadm"), "--feature-gates=ClusterTopology=true", noMigration),
+		capi("capi-kubeadm-control-plane", filepath.Join("controlplane", "kubeadm"), controlPlaneGates, noMigration),
 		{
 			name: "manager", program: c.sources.manager, config: filepath.Join(c.sources.checkout, "config", "default"), ours: true,
 			args: append([]string{

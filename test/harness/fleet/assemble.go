@@ -41,7 +41,7 @@ func (b *boot) assemble(l *agentProcess) (*agent.Agent, error) {
 		Interfaces: func() ([]platform.NetworkInterface, error) { return interfaces(h.Address), nil },
 		Local:      served.Endpoint, Log: log,
 	})
-	return assembly.New(assembly.Options{
+	options := assembly.Options{
 		Store: store, Keys: hostkey.Keys{Policy: hostkey.Off, Log: log}, Servers: s.Servers, TrustBundle: s.TrustBundle, Source: "fleet",
 		RotateAfter: config.DefaultRotateAfter,
 		Platform:    system, Executor: &executor{boot: b, mount: l.mount}, Endpoint: system.endpoint,
@@ -54,5 +54,7 @@ func (b *boot) assemble(l *agentProcess) (*agent.Agent, error) {
 			}
 		},
 		Version: version, BootID: b.id, Log: log,
-	})
+	}
+	b.addUpgrades(&options, l, store)
+	return assembly.New(options)
 }

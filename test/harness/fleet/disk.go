@@ -28,6 +28,8 @@ type disk struct {
 	// installed means that bootstrap data was executed, at least in part. stopped means
 	// that the installed software must not start again.
 	installed, stopped bool
+	// kubernetes is the version of the programs of Kubernetes; blank before an upgrade.
+	kubernetes string
 	// planned is the time of the last write of a plan.
 	planned time.Time
 }

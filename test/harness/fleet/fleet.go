@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
 // filesBeside is the number of open files of a process apart from host connections.
@@ -45,6 +47,10 @@ type Settings struct {
 	ProbePeriod time.Duration `json:"probePeriod,omitempty"`
 	// ClockSkew is the maximum deviation of host clocks, in either direction.
 	ClockSkew time.Duration `json:"clockSkew,omitempty"`
+	// DuringUpgrade, if not nil, is called in each upgrade of Kubernetes on a host before
+	// anything has changed there. It may block, until ctx ends. With an error, the upgrade
+	// fails, and is rolled back. An upgrade that was interrupted calls it again.
+	DuringUpgrade func(ctx context.Context, h *Host, to protocol.NodeUpgrade) error `json:"-"`
 	// Faults are the initial faults.
 	Faults Faults `json:"faults,omitzero"`
 	// Seed makes hosts and faults reproducible, apart from the order in which goroutines

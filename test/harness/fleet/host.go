@@ -45,6 +45,7 @@ type Done struct {
 	Cuts       int `json:"cuts"` // off the network
 	Bootstraps int `json:"bootstraps"`
 	Resets     int `json:"resets"`
+	Upgrades   int `json:"upgrades"` // of Kubernetes
 }
 
 // name returns the name of the host with a number, from 0. All names of a fleet have the

@@ -61,15 +61,15 @@ func inventory(seed uint64, name string, address netip.Addr) protocol.Inventory 
 	return inventory
 }
 
-// kubernetes returns invented programs of Kubernetes, as packages install them.
-func kubernetes() protocol.Kubernetes {
+// kubernetes returns invented programs of a version of Kubernetes, as packages install them.
+func kubernetes(installed string) protocol.Kubernetes {
 	program := func(path, version string) protocol.Program {
 		return protocol.Program{Path: path, Version: version, Origin: protocol.OriginPackage}
 	}
 	return protocol.Kubernetes{
-		Kubelet: program("/usr/bin/kubelet", "v1.36.3"),
-		Kubeadm: program("/usr/bin/kubeadm", "v1.36.3"),
-		Kubectl: program("/usr/bin/kubectl", "v1.36.3"),
+		Kubelet: program("/usr/bin/kubelet", installed),
+		Kubeadm: program("/usr/bin/kubeadm", installed),
+		Kubectl: program("/usr/bin/kubectl", installed),
 		ContainerRuntime: protocol.ContainerRuntime{
 			Name: protocol.RuntimeContainerd, Path: "/usr/bin/containerd", Version: "v2.1.4", Origin: protocol.OriginPackage,
 			Socket: "/run/containerd/containerd.sock",

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net"
 	"net/netip"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
 // Software executes bootstrap data and runs the installed software of hosts. Calls for
@@ -32,6 +34,17 @@ type Software interface {
 	// Remove removes the software permanently, as a reset does after the reboot. It may be
 	// repeated.
 	Remove(m Machine) error
+}
+
+// Upgrader is a Software whose nodes can be upgraded in place. The hosts of any other
+// Software can't upgrade Kubernetes, and stage no bundles.
+type Upgrader interface {
+	// CheckUpgrade returns an error if the node on a host can't be upgraded, which is then
+	// the upgrade's failure. It changes nothing, and may be called while Boot runs.
+	CheckUpgrade(ctx context.Context, m Machine, to protocol.NodeUpgrade) error
+	// Upgrade upgrades the node on a host. It is called again after an error, a power cut or
+	// a crash of the agent.
+	Upgrade(ctx context.Context, m Machine, to protocol.NodeUpgrade, progress func(step string)) error
 }
 
 // Machine is a host as its Software sees it. Name identifies the host; Hostname may change

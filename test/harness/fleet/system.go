@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,8 +30,13 @@ func (s *system) Inventory(context.Context) (protocol.Inventory, error) {
 	return inventory(h.fleet.settings.Seed, h.Name, h.Address), nil
 }
 
-// Kubernetes returns programs that bootstrap data can use and that nobody replaces.
-func (*system) Kubernetes(context.Context) (protocol.Kubernetes, error) { return kubernetes(), nil }
+// Kubernetes returns programs that bootstrap data can use. Only an upgrade replaces them.
+func (s *system) Kubernetes(context.Context) (protocol.Kubernetes, error) {
+	d := &s.boot.host.disk
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return kubernetes(cmp.Or(d.kubernetes, "v1.36.3")), nil
+}
 
 func (s *system) Addresses(context.Context) ([]protocol.Address, error) {
 	m := s.boot.host.machine()

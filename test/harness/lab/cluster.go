@@ -14,6 +14,8 @@ import (
 type Cluster struct {
 	// Name and Namespace are the cluster's. Namespace defaults to "default".
 	Name, Namespace string
+	// Version is its version of Kubernetes. Default: that of lab hosts.
+	Version string
 	// ControlPlanes and Workers are how many machines it has.
 	ControlPlanes, Workers int
 	// Flavor selects a template; empty for the default one.
@@ -24,9 +26,12 @@ type Cluster struct {
 
 // GenerateCluster returns the manifests of a cluster, by clusterctl generate cluster.
 func (l *Lab) GenerateCluster(ctx context.Context, c Cluster) (string, error) {
-	version, err := l.KubernetesVersion(ctx)
-	if err != nil {
-		return "", err
+	version := c.Version
+	if version == "" {
+		var err error
+		if version, err = l.KubernetesVersion(ctx); err != nil {
+			return "", err
+		}
 	}
 	args := []string{
 		"generate", "cluster", c.Name, "--infrastructure", elemental().name, "--target-namespace", c.namespace(),

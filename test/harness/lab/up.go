@@ -77,6 +77,8 @@ func variables(address string) map[string]string {
 		"ELEMENTAL_AGENT_API_SERVICE_TYPE":      "NodePort",
 		"ELEMENTAL_AGENT_API_NODE_PORT":         strconv.Itoa(AgentAPIPort),
 		"EXP_KUBEADM_BOOTSTRAP_FORMAT_IGNITION": "true",
+		"EXP_RUNTIME_SDK":                       "true",
+		"EXP_IN_PLACE_UPDATES":                  "true",
 	}
 }
 

@@ -97,7 +97,7 @@ func startCaller(ctx context.Context, every time.Duration, ask func(ctx context.
 // ask requests a path of the API server in the kubeconfig Secret.
 func (w workload) ask(ctx context.Context, path string, timeout time.Duration) (at string, err error) {
 	secret := &corev1.Secret{}
-	if err := management.Get(ctx, client.ObjectKey{Namespace: namespace, Name: w.Name + "-kubeconfig"}, secret); err != nil {
+	if err := management.Get(ctx, client.ObjectKey{Namespace: w.namespace(), Name: w.Name + "-kubeconfig"}, secret); err != nil {
 		return "", fmt.Errorf("%w: %w", errNoKubeconfig, err)
 	}
 	at = server(secret.Data["value"])
@@ -212,14 +212,21 @@ func (c *caller) longestOutage() time.Duration {
 	return longest
 }
 
-// expectShortOutages checks the outages during a number of planned moves.
-func (c *caller) expectShortOutages(moves int64) {
+// totalOutage prints the outages and returns how long they were in total.
+func (c *caller) totalOutage() time.Duration {
 	GinkgoHelper()
-	longest := c.longestOutage()
+	c.longestOutage()
 	var sum time.Duration
 	for _, one := range c.outages() {
 		sum += one.lasted()
 	}
+	return sum
+}
+
+// expectShortOutages checks the outages during a number of planned moves.
+func (c *caller) expectShortOutages(moves int64) {
+	GinkgoHelper()
+	longest, sum := c.longestOutage(), c.totalOutage()
 	fmt.Printf("  %d moves, outages of %.1f s in total\n", moves, sum.Seconds())
 	Expect(moves).To(BeNumerically(">", 0))
 	Expect(longest).To(BeNumerically("<", maxPlannedOutage))

@@ -35,10 +35,20 @@ type workload struct {
 	lab.Cluster
 }
 
-func (w workload) key() client.ObjectKey { return client.ObjectKey{Namespace: namespace, Name: w.Name} }
+// namespace is the cluster's.
+func (w workload) namespace() string {
+	if w.Namespace != "" {
+		return w.Namespace
+	}
+	return namespace
+}
+
+func (w workload) key() client.ObjectKey {
+	return client.ObjectKey{Namespace: w.namespace(), Name: w.Name}
+}
 
 func (w workload) inCluster() []client.ListOption {
-	return []client.ListOption{client.InNamespace(namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: w.Name}}
+	return []client.ListOption{client.InNamespace(w.namespace()), client.MatchingLabels{clusterv1.ClusterNameLabel: w.Name}}
 }
 
 // create applies a cluster as clusterctl generates it.
@@ -68,7 +78,7 @@ func (w workload) expectEndpoint(ctx context.Context) {
 		g.Expect(cluster.Spec.ControlPlaneEndpointPolicy.HostRef).NotTo(BeNil())
 		host := &infrav1.ElementalHost{}
 		name := cluster.Spec.ControlPlaneEndpointPolicy.HostRef.Name
-		g.Expect(management.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, host)).To(Succeed())
+		g.Expect(management.Get(ctx, client.ObjectKey{Namespace: w.namespace(), Name: name}, host)).To(Succeed())
 		g.Expect(host.Status.Addresses).To(ContainElement(HaveField("Address", cluster.Spec.ControlPlaneEndpoint.Host)))
 		g.Expect(cluster.Spec.ControlPlaneEndpoint.Port).To(BeEquivalentTo(6443))
 	}).WithTimeout(time.Minute).Should(Succeed())
@@ -84,7 +94,7 @@ func (w workload) expectRunning(ctx context.Context, machines int) {
 		g.Expect(list.Items).To(HaveLen(machines))
 		for _, m := range list.Items {
 			g.Expect(m.Status.Phase).To(Equal("Running"), "Machine %s", m.Name)
-			g.Expect(m.Spec.ProviderID).To(HavePrefix("elemental://"+namespace+"/"), "Machine %s", m.Name)
+			g.Expect(m.Spec.ProviderID).To(HavePrefix("elemental://"+w.namespace()+"/"), "Machine %s", m.Name)
 		}
 	}).WithTimeout(provisionTimeout).Should(Succeed())
 	Eventually(func(g Gomega) {
@@ -107,8 +117,8 @@ func (w workload) expectNodes(ctx context.Context, count int) {
 		for _, node := range nodes.Items {
 			g.Expect(ready(&node)).To(BeTrue(), "Node %s", node.Name)
 			host := &infrav1.ElementalHost{}
-			g.Expect(management.Get(ctx, client.ObjectKey{Namespace: namespace, Name: node.Name}, host)).To(Succeed())
-			g.Expect(node.Spec.ProviderID).To(Equal("elemental://" + namespace + "/" + host.Name))
+			g.Expect(management.Get(ctx, client.ObjectKey{Namespace: w.namespace(), Name: node.Name}, host)).To(Succeed())
+			g.Expect(node.Spec.ProviderID).To(Equal("elemental://" + w.namespace() + "/" + host.Name))
 			g.Expect(host.Spec.Claim).NotTo(BeNil())
 			g.Expect(host.Spec.Claim.ClusterName).To(Equal(w.Name))
 		}
@@ -128,7 +138,7 @@ func ready(node *corev1.Node) bool {
 // to users.
 func (w workload) client(ctx context.Context) client.Client {
 	GinkgoHelper()
-	content, err := hosts.Clusterctl(ctx, "get", "kubeconfig", w.Name, "--namespace", namespace)
+	content, err := hosts.Clusterctl(ctx, "get", "kubeconfig", w.Name, "--namespace", w.namespace())
 	Expect(err).NotTo(HaveOccurred())
 	path := filepath.Join(GinkgoT().TempDir(), w.Name+".kubeconfig")
 	Expect(os.WriteFile(path, []byte(content), 0o600)).To(Succeed())
@@ -140,7 +150,7 @@ func (w workload) client(ctx context.Context) client.Client {
 func (w workload) expectDescribedClean(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
-		out, err := hosts.Clusterctl(ctx, "describe", "cluster", w.Name, "--namespace", namespace)
+		out, err := hosts.Clusterctl(ctx, "describe", "cluster", w.Name, "--namespace", w.namespace())
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(out).To(ContainSubstring(w.Name))
 		g.Expect(out).NotTo(Or(ContainSubstring("False"), ContainSubstring("Unknown")), out)
@@ -152,7 +162,7 @@ func (w workload) expectDescribedClean(ctx context.Context) {
 func (w workload) scale(ctx context.Context, replicas int32) {
 	GinkgoHelper()
 	md := &clusterv1.MachineDeployment{}
-	Expect(management.Get(ctx, client.ObjectKey{Namespace: namespace, Name: w.Name + "-md-0"}, md)).To(Succeed())
+	Expect(management.Get(ctx, client.ObjectKey{Namespace: w.namespace(), Name: w.Name + "-md-0"}, md)).To(Succeed())
 	before := md.DeepCopy()
 	md.Spec.Replicas = new(replicas)
 	Expect(management.Patch(ctx, md, client.MergeFrom(before))).To(Succeed())

@@ -40,8 +40,15 @@ func CacheDir() (string, error) {
 }
 
 // Folder builds the tools that are not cached and returns a folder with exactly the given tools, for KUBEBUILDER_ASSETS or
-// PATH. Several processes may call it at the same time.
+// PATH. It fails if two tools have one name. Several processes may call it at the same time.
 func (b Builder) Folder(ctx context.Context, tools ...Tool) (string, error) {
+	sets := map[string]string{}
+	for _, t := range tools {
+		if other := sets[t.Name]; other != "" {
+			return "", fmt.Errorf("%s is in the tool sets %s and %s: ask for one of them at a time", t.Name, other, t.Set)
+		}
+		sets[t.Name] = t.Set
+	}
 	var goVersion strings.Builder
 	if _, err := command(b.Modules, &goVersion, "version").Run(ctx); err != nil {
 		return "", fmt.Errorf("asking go for its version: %w", err)

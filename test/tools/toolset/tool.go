@@ -23,6 +23,10 @@ type Tool struct {
 	Tags string
 }
 
+// previous is the tool set of the Kubernetes that upgrades begin with. Its programs have the names of those of the
+// newer version, so only the name of the set selects them.
+const previous = "kubernetes-previous"
+
 // Tools returns every tool, in build order.
 func Tools() []Tool {
 	const (
@@ -36,12 +40,14 @@ func Tools() []Tool {
 	tools := []Tool{
 		{Name: "etcd", Set: "etcd", Package: "go.etcd.io/etcd/server/v3"},
 	}
-	for _, name := range []string{
-		"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubeadm", "kubectl", "kubelet",
-	} {
-		tools = append(tools, Tool{
-			Name: name, Set: "kubernetes", Package: k8s + "/cmd/" + name, Module: k8s, Stamp: "k8s.io/component-base/version",
-		})
+	for _, set := range []string{"kubernetes", previous} {
+		for _, name := range []string{
+			"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubeadm", "kubectl", "kubelet",
+		} {
+			tools = append(tools, Tool{
+				Name: name, Set: set, Package: k8s + "/cmd/" + name, Module: k8s, Stamp: "k8s.io/component-base/version",
+			})
+		}
 	}
 	for _, t := range []struct{ name, pkg string }{
 		{"capi-core", "core"},
@@ -67,23 +73,26 @@ func Tools() []Tool {
 }
 
 // Select returns the tools with the given names, without repetition and in build order. A name is that of a tool, of a tool
-// set, or "all". A tool takes precedence, so "etcd" and "containerd" are one program each.
+// set, or "all", which is all but the previous version of Kubernetes. A tool takes precedence, so "etcd" and "containerd"
+// are one program each.
 func Select(names ...string) ([]Tool, error) {
 	all := Tools()
-	wanted := map[string]bool{}
+	wanted := map[Tool]bool{}
 	for _, name := range names {
-		matches := slices.DeleteFunc(slices.Clone(all), func(t Tool) bool { return t.Name != name })
+		matches := slices.DeleteFunc(slices.Clone(all), func(t Tool) bool { return t.Name != name || t.Set == previous })
 		if len(matches) == 0 {
-			matches = slices.DeleteFunc(slices.Clone(all), func(t Tool) bool { return name != "all" && t.Set != name })
+			matches = slices.DeleteFunc(slices.Clone(all), func(t Tool) bool {
+				return t.Set != name && (name != "all" || t.Set == previous)
+			})
 		}
 		if len(matches) == 0 {
 			return nil, fmt.Errorf("no tool or tool set is named %q; there are %s", name, strings.Join(Names(), ", "))
 		}
 		for _, t := range matches {
-			wanted[t.Name] = true
+			wanted[t] = true
 		}
 	}
-	return slices.DeleteFunc(all, func(t Tool) bool { return !wanted[t.Name] }), nil
+	return slices.DeleteFunc(all, func(t Tool) bool { return !wanted[t] }), nil
 }
 
 // Names returns what Select accepts.

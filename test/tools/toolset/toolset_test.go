@@ -34,7 +34,10 @@ func TestSelect(t *testing.T) {
 		{"twice, in build order", []string{"kube-apiserver", "etcd", "etcd"}, []string{"etcd", "kube-apiserver"}},
 		{"a set", []string{"cluster-api"}, []string{"capi-core", "capi-kubeadm-bootstrap", "capi-kubeadm-control-plane", "clusterctl"}},
 		{"a tool named as its set", []string{"containerd"}, []string{"containerd"}},
-		{"everything", []string{"all"}, names(Tools())},
+		{"everything", []string{"all"}, names(slices.DeleteFunc(Tools(), func(t Tool) bool { return t.Set == previous }))},
+		{"a set whose tools have the names of another", []string{previous}, []string{
+			"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubeadm", "kubectl", "kubelet",
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := Select(tt.ask...)
@@ -42,6 +45,9 @@ func TestSelect(t *testing.T) {
 				t.Errorf("got %v, %v", names(got), err)
 			}
 		})
+	}
+	if got, err := Select(previous); err != nil || got[0].Set != previous {
+		t.Errorf("got %+v, %v", got, err)
 	}
 	if _, err := Select("etcd", "nonsense"); err == nil || !strings.Contains(err.Error(), `"nonsense"`) {
 		t.Errorf("got error %v", err)
@@ -133,6 +139,15 @@ func TestFolder(t *testing.T) {
 	tool.Tags = "other"
 	if other, err := b.Folder(t.Context(), tool); err != nil || other == folder {
 		t.Errorf("a changed input gave the same folder: %v", err)
+	}
+}
+
+// Two versions of a program can't be in one folder. That is found out before anything is built.
+func TestFolderOfTwoVersions(t *testing.T) {
+	b, progress := module(t)
+	_, err := b.Folder(t.Context(), Tool{Name: "program", Set: "set"}, Tool{Name: "program", Set: "previous"})
+	if err == nil || !strings.Contains(err.Error(), "tool sets set and previous") || progress.Len() > 0 {
+		t.Errorf("got %v, %q", err, progress)
 	}
 }
 

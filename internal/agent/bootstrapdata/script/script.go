@@ -78,6 +78,9 @@ func writeProgram(path, body string) error {
 	return durable.WriteFile(path, []byte(body), 0o700)
 }
 
+// IsStarted reports whether the script in dir was started, once and for all.
+func IsStarted(dir string) (bool, error) { return hasStarted(dir) }
+
 // Output returns what the script in dir printed: all of it, or its beginning
 // and its end. It is empty when the script printed nothing yet.
 func Output(dir string) ([]byte, error) {

@@ -1,6 +1,6 @@
 // Package bootstrap runs Bootstrap operations: it fetches the bootstrap data from the
-// manager, checks all of it, executes each part once, and sets the providerID of the
-// Node.
+// manager, checks all of it, installs a bundle on a host without the programs of
+// Kubernetes, executes each part of the data once, and sets the providerID of the Node.
 //
 // Runner is the operation. It leaves the data itself to an Executor; LocalExecutor
 // executes it on this host with packages bootstrapdata and apply. Virtual hosts have

@@ -8,9 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata"
@@ -18,6 +16,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/apply/host"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/apply/journal"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/parser"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/script"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
@@ -117,16 +116,12 @@ func (e *LocalExecutor) Abort(folder string) error {
 	}
 	var failures []error
 	for _, mark := range marks {
-		text, err := os.ReadFile(mark)
+		killed, err := script.Kill(filepath.Dir(mark))
 		if err != nil {
-			return fmt.Errorf("looking for scripts: %w", err)
+			failures = append(failures, err)
 		}
-		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-		if err != nil || !isRunner(pid, filepath.Dir(mark)) {
-			continue // the script has ended, and another process has its ID
-		}
-		if err := syscall.Kill(-pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-			failures = append(failures, fmt.Errorf("ending the script in %s: %w", filepath.Dir(mark), err))
+		if !killed {
+			continue
 		}
 		if err := e.abortUnits(folder); err != nil {
 			failures = append(failures, err)
@@ -150,12 +145,6 @@ func (e *LocalExecutor) abortUnits(folder string) error {
 		return fmt.Errorf("ending units of the bootstrap data: %w", err)
 	}
 	return nil
-}
-
-// isRunner reports whether a process runs the script in dir.
-func isRunner(pid int, dir string) bool {
-	command, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
-	return err == nil && strings.HasSuffix(string(command), "\x00"+dir+"\x00")
 }
 
 // Executed lists the folders of the jobs that were begun, latest first.

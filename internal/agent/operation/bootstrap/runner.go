@@ -18,6 +18,8 @@ import (
 const (
 	stepFetch    = "fetch"
 	stepCheck    = "check"
+	stepStage    = "stage"
+	stepInstall  = "install"
 	stepHostname = "hostname"
 	stepFiles    = "files"
 	stepNode     = "node"
@@ -51,6 +53,10 @@ type Runner struct {
 	ProviderID ProviderIDSetter
 	// Preparer prepares the host before the first command; nil skips that.
 	Preparer Preparer
+	// Stager and Installer install a bundle of Kubernetes on a host without its programs; nil
+	// skips that.
+	Stager    Stager
+	Installer Installer
 	// Desired is the desired state of the last plan.
 	Desired func() protocol.Desired
 	Log     *slog.Logger
@@ -127,14 +133,18 @@ func (r *Runner) job(ctx context.Context, op state.Operation) (Job, error) {
 	return job, nil
 }
 
-// prepareHost requires a clean host, sets its host name and writes its files. A
-// bootstrap over the leftovers of another node would fail half-way or destroy them.
+// prepareHost requires a clean host, installs a bundle if it lacks the programs of
+// Kubernetes, sets its host name and writes its files. A bootstrap over the leftovers of
+// another node would fail half-way or destroy them.
 func (r *Runner) prepareHost(ctx context.Context, op state.Operation, job Job, progress func(string)) (*operation.Result, error) {
 	begun, err := r.Executor.Begun(job)
 	if err != nil || begun {
 		return nil, err
 	}
 	if result, err := r.requireCleanHost(ctx, job); result != nil || err != nil {
+		return result, err
+	}
+	if result, err := r.installBundle(ctx, progress); result != nil || err != nil {
 		return result, err
 	}
 	if op.Hostname != "" {

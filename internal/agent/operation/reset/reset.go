@@ -19,9 +19,17 @@ type Runner struct {
 	Documents  state.Files
 	Platform   platform.Platform
 	Bootstraps operation.Bootstraps
+	// Installation is removed after the node; nil on a host that installs no bundles.
+	Installation Installation
 	// BootID identifies the running boot.
 	BootID string
 	Log    *slog.Logger
+}
+
+// Installation is the bundle of Kubernetes that was installed on the host.
+type Installation interface {
+	// Remove removes it, and does nothing on a host without one. It may be repeated.
+	Remove(ctx context.Context) error
 }
 
 // Phases of a reset, in order.
@@ -124,7 +132,8 @@ func (r *Runner) reboot(ctx context.Context, document state.Document[record], at
 	return document.Save(*at)
 }
 
-// clean removes leftovers, undoes all bootstraps, and verifies the result.
+// clean removes leftovers, undoes all bootstraps, removes the installed bundle, whose
+// programs did the former, and verifies the result.
 func (r *Runner) clean(ctx context.Context, executed []string, at record, progress func(string)) (operation.Result, error) {
 	progress(phaseClean)
 	keep, err := r.preexistingPaths(executed)
@@ -134,6 +143,9 @@ func (r *Runner) clean(ctx context.Context, executed []string, at record, progre
 	failures := []error{r.Platform.Clean(ctx, keep)}
 	for _, folder := range executed {
 		failures = append(failures, r.Bootstraps.Undo(ctx, folder))
+	}
+	if r.Installation != nil && ctx.Err() == nil {
+		failures = append(failures, r.Installation.Remove(ctx))
 	}
 	if ctx.Err() != nil {
 		return operation.Result{}, context.Cause(ctx)

@@ -46,18 +46,23 @@ type inspector struct {
 	packetFilter packetFilter
 	interfaces   func() ([]platform.NetworkInterface, error)
 	endpoint     EndpointCleaner
+	installation Installation
 }
 
 // Cleanliness returns the leftovers of former nodes; see the package's
 // documentation.
 func (i inspector) Cleanliness(ctx context.Context) (protocol.Cleanliness, error) {
-	// Endpoint leftovers come first, so that the limit never hides them: nothing
-	// else in the list implies them.
-	found, err := i.endpoint.Leftovers(ctx)
+	// Leftovers of the endpoint and of a bundle come first, so that the limit never hides
+	// them: nothing else in the list implies them.
+	served, err := i.endpoint.Leftovers(ctx)
 	if err != nil {
 		return protocol.Cleanliness{}, err
 	}
-	found = append(slices.Clone(found), i.processes.kubernetes()...)
+	installed, err := i.installation.Leftovers(ctx)
+	if err != nil {
+		return protocol.Cleanliness{}, err
+	}
+	found := slices.Concat(served, installed, i.processes.kubernetes())
 	points, err := mounts.Points(string(i.root))
 	if err != nil {
 		return protocol.Cleanliness{}, err

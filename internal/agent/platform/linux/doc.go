@@ -15,6 +15,7 @@
 //   - packet filter chains and tables of kube-proxy and of CNI plugins
 //   - endpoint leftovers: the virtual address of a control plane, the rule that
 //     rejects a former endpoint, static Pods
+//   - a bundle of Kubernetes that the agent has installed
 //
 // Images, container runtimes, CNI binaries and CNI configuration that came
 // with the operating system are not leftovers: a golden image may contain them.

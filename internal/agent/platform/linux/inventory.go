@@ -33,8 +33,13 @@ func newInventory(o Options, nics network) inventory {
 	}
 	return inventory{
 		root: root(o.Root), network: nics,
-		software: software.New(software.Options{Root: o.Root, Path: path, Commands: o.Commands, Clock: o.Clock}),
+		software: software.New(software.Options{Root: o.Root, Path: path, Commands: o.Commands, Clock: o.Clock, IsBundled: o.Installation.Has}),
 	}
+}
+
+// Origin says who has installed a file. It is blank if that is unknown.
+func (i inventory) Origin(ctx context.Context, path string) protocol.Origin {
+	return i.software.Origin(ctx, path)
 }
 
 // Kubernetes returns the programs of Kubernetes. Unknown facts are blank.

@@ -34,6 +34,14 @@ type EndpointCleaner interface {
 	Leftovers(ctx context.Context) ([]string, error)
 }
 
+// Installation is the bundle of Kubernetes that is installed on the host.
+type Installation interface {
+	// Has reports whether the file came with the bundle.
+	Has(path string) bool
+	// Leftovers names what there is of it. A host with a bundle is not clean.
+	Leftovers(ctx context.Context) ([]string, error)
+}
+
 // Kernel makes the system calls of this package.
 type Kernel interface {
 	// SetHostname sets the running system's name.
@@ -55,6 +63,8 @@ type Options struct {
 	Kernel     Kernel
 	// Endpoint is cleaned up by Stop and Clean; it may be nil.
 	Endpoint EndpointCleaner
+	// Installation may be nil.
+	Installation Installation
 }
 
 // New returns a Platform.
@@ -77,6 +87,9 @@ func New(o Options) *Platform {
 	if o.Endpoint == nil {
 		o.Endpoint = noEndpoint{}
 	}
+	if o.Installation == nil {
+		o.Installation = noInstallation{}
+	}
 	root, run := root(o.Root), runner{o.Commands}
 	processes := processes{root: root, kernel: o.Kernel}
 	filter := packetFilter{run}
@@ -84,9 +97,11 @@ func New(o Options) *Platform {
 	nics := network{root: root, interfaces: o.Interfaces, hostname: name}
 	stopper := nodeStopper{root: root, systemd: systemd{run}, processes: processes, endpoint: o.Endpoint}
 	return &Platform{
-		inventory:      newInventory(o, nics),
-		network:        nics,
-		inspector:      inspector{root: root, processes: processes, packetFilter: filter, interfaces: o.Interfaces, endpoint: o.Endpoint},
+		inventory: newInventory(o, nics),
+		network:   nics,
+		inspector: inspector{
+			root: root, processes: processes, packetFilter: filter, interfaces: o.Interfaces, endpoint: o.Endpoint, installation: o.Installation,
+		},
 		hostname:       name,
 		addressWatcher: addressWatcher{clock: o.Clock},
 		nodeStopper:    stopper,
@@ -103,3 +118,10 @@ type noEndpoint struct{}
 func (noEndpoint) Remove(context.Context) error { return nil }
 
 func (noEndpoint) Leftovers(context.Context) ([]string, error) { return nil, nil }
+
+// noInstallation is the Installation of a host whose agent installs no bundles.
+type noInstallation struct{}
+
+func (noInstallation) Has(string) bool { return false }
+
+func (noInstallation) Leftovers(context.Context) ([]string, error) { return nil, nil }

@@ -110,6 +110,17 @@ func (h *Host) Put(ctx context.Context, files ...File) error {
 	return nil
 }
 
+// Copy copies a file of this machine to a folder on the host's disk, which it creates.
+func (h *Host) Copy(ctx context.Context, file, folder string) error {
+	if _, err := h.Exec(ctx, "mkdir", "--parents", folder); err != nil {
+		return err
+	}
+	if _, err := h.engine.Docker(ctx, "cp", "--quiet", file, h.Container()+":"+folder+"/"); err != nil {
+		return fmt.Errorf("copying %s to host %s: %w", file, h.Name, err)
+	}
+	return nil
+}
+
 // Exec runs a program on the host and returns its output.
 func (h *Host) Exec(ctx context.Context, args ...string) (string, error) {
 	out, err := h.engine.Docker(ctx, append([]string{"exec", h.Container()}, args...)...)

@@ -14,10 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubevip"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab/engine"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/shell"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/tools/toolset"
 )
 
 // content holds the files of a host that come from neither Debian nor a tool set.
@@ -27,44 +25,21 @@ var content embed.FS
 
 // Host builds the image of lab hosts, if it is missing, and returns its name in Docker.
 func (b Builder) Host(ctx context.Context) (string, error) {
-	tools, err := b.tools(ctx)
+	kubernetes, err := b.kubernetes(ctx, Current)
 	if err != nil {
 		return "", err
 	}
-	system, proxy, err := b.rootfs(ctx)
+	files, err := hostFiles(kubernetes)
 	if err != nil {
 		return "", err
 	}
-	names, err := imageNames(ctx, tools)
-	if err != nil {
-		return "", err
-	}
-	names["kube-vip"] = kubevip.DefaultImage
-	own := map[string]string{}
-	for _, name := range []string{"pause", "kubeproxy"} {
-		if own[name], err = b.Build(ctx, Program{Package: "./test/harness/lab/" + name}); err != nil {
-			return "", err
-		}
-	}
-	workloads, err := workloads(names, own, tools, proxy)
-	if err != nil {
-		return "", err
-	}
-	archive, err := b.Archive("workloads", workloads...)
-	if err != nil {
-		return "", fmt.Errorf("packing the images of Kubernetes: %w", err)
-	}
-	files, err := hostFiles(tools, names)
-	if err != nil {
-		return "", err
-	}
-	id := key(system, tools, archive, files.inline, sortedKeys(files.copied))
+	id := key(kubernetes.system, kubernetes.tools, kubernetes.images, files.inline, sortedKeys(files.copied))
 	name := repository + ":" + id
 	if _, err := b.Engine.Docker(ctx, "image", "inspect", "--format", "{{.Id}}", name); err == nil {
 		return name, nil
 	}
 	err = b.Progress.Step("Making the host image", func() error {
-		return b.importHost(ctx, name, system, archive, files)
+		return b.importHost(ctx, name, kubernetes.system, kubernetes.images, files)
 	})
 	if err != nil {
 		return "", err
@@ -72,11 +47,37 @@ func (b Builder) Host(ctx context.Context) (string, error) {
 	return name, b.prune(ctx, name)
 }
 
-// repository is the name of host images in Docker.
-const repository = "elemental-lab-host"
+// BareHost builds the image of hosts that have nothing of Kubernetes and no container runtime,
+// if it is missing, and returns its name in Docker.
+func (b Builder) BareHost(ctx context.Context) (string, error) {
+	system, _, err := b.rootfs(ctx)
+	if err != nil {
+		return "", err
+	}
+	files, err := bareFiles()
+	if err != nil {
+		return "", err
+	}
+	name := bareRepository + ":" + key(system, files.inline)
+	if _, err := b.Engine.Docker(ctx, "image", "inspect", "--format", "{{.Id}}", name); err == nil {
+		return name, nil
+	}
+	err = b.Progress.Step("Making the image of bare hosts", func() error { return b.dockerImport(ctx, name, files, system) })
+	if err != nil {
+		return "", fmt.Errorf("importing the image of bare hosts: %w", err)
+	}
+	return name, b.prune(ctx, name)
+}
 
-// prune removes all host images except the one called keep, unless a container uses them.
+// Names of host images in Docker.
+const (
+	repository     = "elemental-lab-host"
+	bareRepository = "elemental-lab-bare-host"
+)
+
+// prune removes all other images of keep's repository, unless a container uses them.
 func (b Builder) prune(ctx context.Context, keep string) error {
+	repository, _, _ := strings.Cut(keep, ":")
 	list, err := b.Engine.Docker(ctx, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", repository)
 	if err != nil {
 		return fmt.Errorf("listing host images: %w", err)
@@ -91,31 +92,19 @@ func (b Builder) prune(ctx context.Context, keep string) error {
 
 // Remove removes all host images from Docker.
 func (b Builder) Remove(ctx context.Context) error {
-	ids, err := b.Engine.Docker(ctx, "image", "ls", "--quiet", repository)
-	if err != nil {
-		return fmt.Errorf("listing host images: %w", err)
-	}
-	if ids == "" {
-		return nil
-	}
-	if _, err := b.Engine.Docker(ctx, append([]string{"image", "rm", "--force"}, strings.Fields(ids)...)...); err != nil {
-		return fmt.Errorf("removing host images: %w", err)
+	for _, repository := range []string{repository, bareRepository} {
+		ids, err := b.Engine.Docker(ctx, "image", "ls", "--quiet", repository)
+		if err != nil {
+			return fmt.Errorf("listing host images: %w", err)
+		}
+		if ids == "" {
+			continue
+		}
+		if _, err := b.Engine.Docker(ctx, append([]string{"image", "rm", "--force"}, strings.Fields(ids)...)...); err != nil {
+			return fmt.Errorf("removing host images: %w", err)
+		}
 	}
 	return nil
-}
-
-// tools builds the programs of a host and its images and returns their folder.
-func (b Builder) tools(ctx context.Context) (string, error) {
-	tools, err := toolset.Select("kubernetes", "containerd", "ctr", "containerd-shim-runc-v2", "bridge", "host-local",
-		"loopback", "portmap", "etcd", "coredns", "kube-vip")
-	if err != nil {
-		return "", err
-	}
-	folder, err := b.Tools.Folder(ctx, tools...)
-	if err != nil {
-		return "", fmt.Errorf("building the programs of hosts: %w", err)
-	}
-	return folder, nil
 }
 
 // files are the files that are added to Debian's, by path: from memory and from this machine.
@@ -125,28 +114,45 @@ type files struct {
 }
 
 // hostFiles returns the programs and files of a host.
-func hostFiles(tools string, images map[string]string) (files, error) {
+func hostFiles(k kubernetes) (files, error) {
 	all := files{inline: map[string]string{}, copied: map[string]string{
-		"usr/local/lib/kubeadm": filepath.Join(tools, "kubeadm"),
+		"usr/local/lib/kubeadm": filepath.Join(k.tools, "kubeadm"),
 	}}
-	for _, name := range []string{"kubelet", "kubectl", "containerd", "containerd-shim-runc-v2", "ctr"} {
-		all.copied["usr/local/bin/"+name] = filepath.Join(tools, name)
+	for _, name := range nodePrograms() {
+		all.copied["usr/local/bin/"+name] = filepath.Join(k.tools, name)
 	}
-	for _, name := range []string{"bridge", "host-local", "loopback", "portmap"} {
-		all.copied["opt/cni/bin/"+name] = filepath.Join(tools, name)
+	for _, name := range networkPlugins() {
+		all.copied["opt/cni/bin/"+name] = filepath.Join(k.tools, name)
 	}
-	err := fs.WalkDir(content, "files", func(name string, entry fs.DirEntry, err error) error {
+	for _, folder := range []string{"system", "kubernetes"} {
+		if err := embedded(folder, k.names["pause"], all.inline); err != nil {
+			return files{}, err
+		}
+	}
+	return all, nil
+}
+
+// bareFiles returns the files of a host without Kubernetes.
+func bareFiles() (files, error) {
+	all := files{inline: map[string]string{}}
+	return all, embedded("system", "", all.inline)
+}
+
+// embedded adds the files of a folder to all, by their path on a host.
+func embedded(folder, pause string, all map[string]string) error {
+	root := "files/" + folder
+	err := fs.WalkDir(content, root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
 		text, err := content.ReadFile(name)
-		all.inline[strings.TrimPrefix(name, "files/")] = strings.ReplaceAll(string(text), "@PAUSE@", images["pause"])
+		all[strings.TrimPrefix(name, root+"/")] = strings.ReplaceAll(string(text), "@PAUSE@", pause)
 		return err
 	})
 	if err != nil {
-		return files{}, fmt.Errorf("reading the files of hosts: %w", err)
+		return fmt.Errorf("reading the files of hosts: %w", err)
 	}
-	return all, nil
+	return nil
 }
 
 // fileMode returns the mode of a file from memory.
@@ -249,6 +255,9 @@ func writeRoot(out io.Writer, files files, tars []string) error {
 	}
 	// Like "systemctl enable"; all units here belong to this target.
 	for _, unit := range []string{"containerd", "kubelet", "lab-network"} {
+		if _, exists := files.inline["etc/systemd/system/"+unit+".service"]; !exists {
+			continue
+		}
 		err := w.WriteHeader(&tar.Header{
 			Typeflag: tar.TypeSymlink, Mode: 0o777, ModTime: time.Unix(0, 0),
 			Name:     "etc/systemd/system/multi-user.target.wants/" + unit + ".service",

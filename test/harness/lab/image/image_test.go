@@ -10,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -194,7 +195,7 @@ func TestClosure(t *testing.T) {
 
 // TestHostFiles checks that scripts are executable and that all placeholders are replaced.
 func TestHostFiles(t *testing.T) {
-	all, err := hostFiles("/tools", map[string]string{"pause": "registry.k8s.io/pause:3.10"})
+	all, err := hostFiles(kubernetes{tools: "/tools", names: map[string]string{"pause": "registry.k8s.io/pause:3.10"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,6 +206,42 @@ func TestHostFiles(t *testing.T) {
 	for name, text := range all.inline {
 		if script := strings.HasPrefix(text, "#!"); script != (fileMode(name) == 0o755) {
 			t.Errorf("%s: script %t, mode %o", name, script, fileMode(name))
+		}
+	}
+}
+
+// TestBareFiles checks that nothing of Kubernetes is on a bare host.
+func TestBareFiles(t *testing.T) {
+	all, err := bareFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all.inline["usr/local/sbin/lab-boot"] == "" || len(all.copied) > 0 {
+		t.Errorf("got %v, %v", sortedKeys(all.inline), all.copied)
+	}
+	for name := range all.inline {
+		if strings.Contains(name, "containerd") || strings.HasSuffix(name, "kubeadm") || strings.HasSuffix(name, "kubelet.service") {
+			t.Errorf("a bare host has %s", name)
+		}
+	}
+}
+
+// TestWrapKubeadm checks that the wrapper in a bundle runs the program that it holds.
+func TestWrapKubeadm(t *testing.T) {
+	folder := t.TempDir()
+	program, target := filepath.Join(folder, "program"), filepath.Join(folder, "kubeadm")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\necho \"kubeadm $*\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	wrapper := "#!/bin/sh\nset -- \"$@\" --wrapped\nexec /usr/local/lib/kubeadm \"$@\"\n"
+	if err := wrapKubeadm(target, wrapper, program); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("RUNTIME_DIRECTORY", folder)
+	for range 2 {
+		out, err := exec.CommandContext(t.Context(), target, "version").CombinedOutput()
+		if err != nil || string(out) != "kubeadm version --wrapped\n" {
+			t.Errorf("got %q, %v", out, err)
 		}
 	}
 }

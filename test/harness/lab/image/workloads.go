@@ -10,15 +10,19 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/shell"
 )
 
+// kubeadmVersion returns the version of the kubeadm in a folder.
+func kubeadmVersion(ctx context.Context, tools string) (string, error) {
+	version, err := shell.Run(ctx, filepath.Join(tools, "kubeadm"), "version", "--output", "short")
+	if err != nil {
+		return "", fmt.Errorf("asking kubeadm for its version: %w", err)
+	}
+	return version, nil
+}
+
 // imageNames returns the images that kubeadm uses, by the last part of their name, such as
 // "pause".
-func imageNames(ctx context.Context, tools string) (map[string]string, error) {
-	kubeadm := filepath.Join(tools, "kubeadm")
-	version, err := shell.Run(ctx, kubeadm, "version", "--output", "short")
-	if err != nil {
-		return nil, fmt.Errorf("asking kubeadm for its version: %w", err)
-	}
-	out, err := shell.Run(ctx, kubeadm, "config", "images", "list", "--kubernetes-version", version)
+func imageNames(ctx context.Context, k kubernetes) (map[string]string, error) {
+	out, err := shell.Run(ctx, filepath.Join(k.tools, "kubeadm"), "config", "images", "list", "--kubernetes-version", k.version)
 	if err != nil {
 		return nil, fmt.Errorf("asking kubeadm for its images: %w", err)
 	}

@@ -18,6 +18,7 @@ func skipped() map[string]string {
 		"/run/utmp":                    "the system's log of boots",
 		"/var/log/wtmp":                "the system's log of boots",
 		"/run/lab-boot-id":             "marker of the lab for this boot",
+		"/run/lab-kubeadm-*":           "kubeadm, unpacked by the lab's wrapper in a bundle",
 		"/var/lib/systemd/random-seed": "differs at each boot",
 		"/etc/hostname":                "a host keeps the name that its ElementalHost has",
 		"/etc/hosts":                   "a host keeps the name that its ElementalHost has",

@@ -52,9 +52,19 @@ find /sys/fs/cgroup -type d
 
 # The CRI keeps containers of Kubernetes in this namespace of containerd.
 section containers
-for kind in containers tasks images snapshots leases; do
-	ctr --namespace k8s.io "$kind" list | sed "s/^/$kind /"
+# A bare host has no containerd, and must not have its folders either.
+for folder in /run/containerd /var/lib/containerd; do
+	if [ -e "$folder" ]; then
+		echo "folder $folder"
+	else
+		echo "no folder $folder"
+	fi
 done
+if [ -e /run/containerd/containerd.sock ] || command -v ctr >/dev/null; then
+	for kind in containers tasks images snapshots leases; do
+		ctr --namespace k8s.io "$kind" list | sed "s/^/$kind /"
+	done
+fi
 cri=/var/lib/containerd/io.containerd.grpc.v1.cri
 if [ -d "$cri" ]; then
 	find "$cri" -mindepth 2

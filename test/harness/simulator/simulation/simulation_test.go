@@ -44,7 +44,7 @@ type scenario struct {
 const name = "scenario"
 
 // newScenario starts a simulation that ends with the test.
-func newScenario(t *testing.T, workloads workload.Options) *scenario {
+func newScenario(t *testing.T, workloads workload.Options, change ...func(*simulation.Options)) *scenario {
 	t.Helper()
 	ctrl.SetLogger(logr.Discard())
 	g := NewWithT(t)
@@ -56,6 +56,9 @@ func newScenario(t *testing.T, workloads workload.Options) *scenario {
 	o := simulation.Options{Hosts: hosts, Workload: workloads, Progress: os.Stderr, AgentLog: filepath.Join(folder, "agents.log")}
 	o.Management.Folder = filepath.Join(folder, "management")
 	o.Management.ManagerArgs = []string{"--agent-ping-interval=5s", "--agent-ping-timeout=5s", "--agent-disconnect-grace=5s"}
+	for _, f := range change {
+		f(&o)
+	}
 	sim, err := simulation.Start(t.Context(), o)
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { g.Expect(sim.Close()).To(Succeed()) })

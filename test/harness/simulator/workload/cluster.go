@@ -90,7 +90,7 @@ func (c *cluster) addMember(ctx context.Context, h *host, etcdCluster string, no
 				annotations[cloudv1.EtcdLeaderFromAnnotationName] = now.Format(time.RFC3339)
 			}
 		}
-		pod := objects.StaticPod(component, node, annotations, now)
+		pod := objects.StaticPod(component, h.kubelet, annotations, now)
 		// An earlier bootstrap of the host may have left the Pod.
 		if err := c.store.Delete(ctx, pod); err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("removing a former Pod %s: %w", pod.Name, err)

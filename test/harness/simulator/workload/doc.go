@@ -11,6 +11,9 @@
 // its kubelet does not reach an API server at the address in its kubeconfig, or at the name, which leads through the host's own
 // forwarder. With Options.Site API servers are at a site behind NAT. The etcd leader is always a running member.
 //
+// An upgrade of Kubernetes in place replaces the static Pods and the kubelet's version, and restarts the servers of a
+// control-plane host. It fails on a host that is out of turn.
+//
 // Not simulated are commands of the bootstrap data other than kubeadm, Pod networks, scheduling, authorization (but
 // clients are authenticated by certificate or bootstrap token), admission, and features that Cluster API's in-memory
 // server lacks: server-side apply and most kinds.

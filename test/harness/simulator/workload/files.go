@@ -95,6 +95,14 @@ func (c *cluster) writeControlPlane(h *host, endpoint string, first bool) error 
 	if err := c.writeUsers(h, users); err != nil {
 		return err
 	}
+	if err := h.writeManifests(h.kubelet.Version); err != nil {
+		return err
+	}
+	return write(h.machine.Root, "/var/lib/etcd/member/snap/db", nil)
+}
+
+// writeManifests writes the static Pod manifests of a control-plane host.
+func (h *host) writeManifests(version string) error {
 	for _, component := range objects.Components() {
 		command := []string{component}
 		if component == objects.APIServer {
@@ -103,7 +111,7 @@ func (c *cluster) writeControlPlane(h *host, endpoint string, first bool) error 
 		manifest, err := yaml.Marshal(&corev1.Pod{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: component},
-			Spec:       corev1.PodSpec{HostNetwork: true, Containers: []corev1.Container{{Name: component, Image: component, Command: command}}},
+			Spec:       corev1.PodSpec{HostNetwork: true, Containers: []corev1.Container{{Name: component, Image: objects.Image(component, version), Command: command}}},
 		})
 		if err != nil {
 			return fmt.Errorf("writing the manifest of %s: %w", component, err)
@@ -112,7 +120,7 @@ func (c *cluster) writeControlPlane(h *host, endpoint string, first bool) error 
 			return err
 		}
 	}
-	return write(h.machine.Root, "/var/lib/etcd/member/snap/db", nil)
+	return nil
 }
 
 // writeWorker writes the CA certificate and the kubelet's kubeconfig. server is the URL that the

@@ -79,6 +79,24 @@ func ReadCluster(text []byte) (Cluster, error) {
 	return c, nil
 }
 
+// SetVersion returns a ClusterConfiguration with another version of Kubernetes, or the same text
+// if it has that version.
+func SetVersion(text []byte, version string) ([]byte, error) {
+	c, err := ReadCluster(text)
+	if err != nil || c.KubernetesVersion == version {
+		return text, err
+	}
+	all := map[string]any{}
+	if err := yaml.Unmarshal(text, &all); err != nil {
+		return nil, fmt.Errorf("reading a ClusterConfiguration: %w", err)
+	}
+	all["kubernetesVersion"] = version
+	if text, err = yaml.Marshal(all); err != nil {
+		return nil, fmt.Errorf("writing a ClusterConfiguration: %w", err)
+	}
+	return text, nil
+}
+
 // documents holds the YAML documents of a file by kind.
 type documents map[string][]byte
 

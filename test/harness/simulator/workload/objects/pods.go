@@ -22,16 +22,28 @@ func Components() []string {
 // PodName returns the name of a component's static Pod on a node.
 func PodName(component, node string) string { return component + "-" + node }
 
-// StaticPod returns the running mirror Pod of a component's static Pod.
-func StaticPod(component, node string, annotations map[string]string, now time.Time) *corev1.Pod {
+// Image returns the image of a component of a version of Kubernetes. That of etcd has a version of
+// its own.
+func Image(component, version string) string {
+	if component == Etcd {
+		return "registry.k8s.io/etcd:3.6.8-0"
+	}
+	return "registry.k8s.io/" + component + ":" + version
+}
+
+// StaticPod returns the running mirror Pod of the static Pod of a component, which is on the
+// kubelet's node and has its version.
+func StaticPod(component string, of Kubelet, annotations map[string]string, now time.Time) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: metav1.NamespaceSystem, Name: PodName(component, node),
+			Namespace: metav1.NamespaceSystem, Name: PodName(component, of.Name),
 			Labels: map[string]string{"component": component, "tier": "control-plane"},
 			// A drain ignores mirror Pods.
 			Annotations: map[string]string{corev1.MirrorPodAnnotationKey: component, "kubernetes.io/config.source": "file"},
 		},
-		Spec:   corev1.PodSpec{NodeName: node, HostNetwork: true, Containers: []corev1.Container{{Name: component, Image: component}}},
+		Spec: corev1.PodSpec{
+			NodeName: of.Name, HostNetwork: true, Containers: []corev1.Container{{Name: component, Image: Image(component, of.Version)}},
+		},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning},
 	}
 	maps.Copy(pod.Annotations, annotations)

@@ -1,0 +1,4 @@
+package download
+
+// CheckRedirect is tested without a server, whose certificate no host trusts.
+var CheckRedirect = checkRedirect

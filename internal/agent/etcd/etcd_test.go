@@ -1,0 +1,154 @@
+package etcd_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"log"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"strings"
+	"testing"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/etcd"
+)
+
+// filler is a text that can't be compressed or confused.
+func filler(size int) string {
+	random := rand.New(rand.NewPCG(1, 2))
+	text := make([]byte, size)
+	for i := range text {
+		text[i] = byte('a' + random.IntN(26))
+	}
+	return string(text)
+}
+
+func TestSave(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	value := filler(400 << 10)
+	for _, key := range []string{"one", "two", "three"} {
+		h.put(t, key, key+value)
+	}
+	member := h.member(t)
+	if member.Endpoint != h.endpoint || member.Data != "/var/lib/etcd-here" {
+		t.Errorf("got %q and %q", member.Endpoint, member.Data)
+	}
+	var saved bytes.Buffer
+	info, err := etcd.Save(t.Context(), member.Options, &saved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := saved.Bytes()
+	sum := sha256.Sum256(data[:len(data)-sha256.Size])
+	if info.Bytes != int64(len(data)) || info.SHA256 != hex.EncodeToString(sum[:]) || !bytes.HasSuffix(data, sum[:]) {
+		t.Errorf("got %+v for %d bytes", info, len(data))
+	}
+	for _, key := range []string{"one", "two", "three"} {
+		if !bytes.Contains(data, []byte(key+value[:1024])) {
+			t.Errorf("the snapshot lacks %s", key)
+		}
+	}
+	if err := etcd.Health(t.Context(), member.Options); err != nil {
+		t.Error(err)
+	}
+	if version, err := etcd.Version(t.Context(), member.Options); err != nil || !strings.HasPrefix(version, "3.") {
+		t.Errorf("got %q, %v", version, err)
+	}
+	t.Run("without the client certificate", func(t *testing.T) {
+		stranger := member.Options
+		stranger.TLS = member.TLS.Clone()
+		stranger.TLS.Certificates = nil
+		if _, err := etcd.Save(t.Context(), stranger, io.Discard); err == nil {
+			t.Error("etcd gave its data to a stranger")
+		}
+		if err := etcd.Health(t.Context(), stranger); err == nil {
+			t.Error("etcd answered a stranger")
+		}
+	})
+	t.Run("to a full disk", func(t *testing.T) {
+		full := errors.New("no space left")
+		if _, err := etcd.Save(t.Context(), member.Options, failing{full}); !errors.Is(err, full) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("through damage", func(t *testing.T) { testDamage(t, h) })
+}
+
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }
+
+// testDamage has a proxy damage what the member sends.
+func testDamage(t *testing.T, h host) {
+	for name, test := range map[string]struct {
+		change func(io.Reader) io.Reader
+		want   string
+	}{
+		"a changed byte":   {func(r io.Reader) io.Reader { return &editor{Reader: r, at: 300 << 10} }, "SHA-256"},
+		"an early end":     {func(r io.Reader) io.Reader { return io.LimitReader(r, 300<<10) }, "unexpected EOF"},
+		"a lost link":      {func(r io.Reader) io.Reader { return io.MultiReader(io.LimitReader(r, 300<<10), broken{}) }, ""},
+		"a huge message":   {func(io.Reader) io.Reader { return strings.NewReader("\x00\xff\xff\xff\xff") }, "4294967295 bytes"},
+		"a compressed one": {func(io.Reader) io.Reader { return strings.NewReader("\x01\x00\x00\x00\x00") }, "compressed"},
+		"another message":  {func(io.Reader) io.Reader { return strings.NewReader("\x00\x00\x00\x00\x02\x1a\xff") }, "not a part of a snapshot"},
+		"nothing":          {func(io.Reader) io.Reader { return strings.NewReader("") }, "gRPC status"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			proxy := &httputil.ReverseProxy{
+				Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(h.url(t)); r.Out.Header.Set("TE", "trailers") },
+				Transport:     &http.Transport{TLSClientConfig: h.member(t).TLS, ForceAttemptHTTP2: true},
+				FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
+				ModifyResponse: func(r *http.Response) error {
+					r.Body = body{test.change(r.Body), r.Body}
+					return nil
+				},
+			}
+			server := httptest.NewUnstartedServer(proxy)
+			server.EnableHTTP2, server.TLS = true, h.serverTLS(t)
+			server.StartTLS()
+			t.Cleanup(server.Close)
+			through := h.member(t).Options
+			through.Endpoint = server.URL
+			_, err := etcd.Save(t.Context(), through, io.Discard)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+type body struct {
+	io.Reader
+	io.Closer
+}
+
+// editor changes one byte.
+type editor struct {
+	io.Reader
+
+	at int
+}
+
+func (e *editor) Read(p []byte) (int, error) {
+	n, err := e.Reader.Read(p)
+	if e.at >= 0 && e.at < n {
+		p[e.at] ^= 1
+	}
+	e.at -= n
+	return n, err
+}
+
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+func TestHostsWithoutMember(t *testing.T) {
+	t.Parallel()
+	if _, found, err := etcd.Local(t.TempDir()); found || err != nil {
+		t.Errorf("got %v, %v", found, err)
+	}
+}

@@ -1,0 +1,177 @@
+package etcd_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/etcd"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/embedded/pki"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/embedded/ports"
+)
+
+// host has what kubeadm leaves of etcd below root, and the member itself.
+type host struct {
+	root, endpoint string
+	server         pki.Pair
+}
+
+func write(t *testing.T, path string, data []byte) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newHost starts a member that demands client certificates.
+func newHost(t *testing.T) host {
+	t.Helper()
+	programs := os.Getenv("KUBEBUILDER_ASSETS")
+	if programs == "" {
+		t.Fatal("KUBEBUILDER_ASSETS does not name a folder with etcd; make test sets it")
+	}
+	var reserved ports.Set
+	t.Cleanup(reserved.Release)
+	authority, err := pki.NewAuthority("etcd-ca", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := host{root: t.TempDir()}
+	var urls [2]string
+	for i, scheme := range []string{"https", "http"} {
+		port, err := reserved.Reserve()
+		if err != nil {
+			t.Fatal(err)
+		}
+		urls[i] = fmt.Sprintf("%s://127.0.0.1:%d", scheme, port)
+	}
+	h.endpoint = urls[0]
+	if h.server, err = authority.Peer("etcd"); err != nil {
+		t.Fatal(err)
+	}
+	client, err := authority.Client("kube-etcd-healthcheck-client")
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificates := filepath.Join(h.root, "etc/kubernetes/pki/etcd")
+	for name, data := range map[string][]byte{
+		"ca.crt": authority.Certificate, "server.crt": h.server.Certificate, "server.key": h.server.Key,
+		"healthcheck-client.crt": client.Certificate, "healthcheck-client.key": client.Key,
+	} {
+		write(t, filepath.Join(certificates, name), data)
+	}
+	h.writeManifest(t, h.endpoint)
+	h.start(t, filepath.Join(programs, "etcd"), urls[1], certificates)
+	return h
+}
+
+func (h host) writeManifest(t *testing.T, endpoint string) {
+	t.Helper()
+	write(t, filepath.Join(h.root, "etc/kubernetes/manifests/etcd.yaml"), fmt.Appendf(nil, `apiVersion: v1
+kind: Pod
+spec:
+  containers:
+  - command:
+    - etcd
+    - --data-dir=/var/lib/etcd-here
+    - --listen-client-urls=https://192.0.2.1:2379,%s
+`, endpoint))
+}
+
+func (h host) start(t *testing.T, program, peer, certificates string) {
+	t.Helper()
+	log, err := os.Create(filepath.Join(h.root, "etcd.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, program, "--data-dir="+filepath.Join(h.root, "data"), "--unsafe-no-fsync",
+		"--listen-client-urls="+h.endpoint, "--advertise-client-urls="+h.endpoint, "--listen-peer-urls="+peer,
+		"--initial-advertise-peer-urls="+peer, "--initial-cluster=default="+peer, "--client-cert-auth",
+		"--trusted-ca-file="+filepath.Join(certificates, "ca.crt"), "--cert-file="+filepath.Join(certificates, "server.crt"),
+		"--key-file="+filepath.Join(certificates, "server.key"))
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+		_ = log.Close()
+	})
+	for etcd.Health(t.Context(), h.member(t).Options) != nil {
+		select {
+		case <-ended:
+			text, _ := os.ReadFile(log.Name())
+			t.Fatalf("etcd ended:\n%s", text)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func (h host) member(t *testing.T) etcd.Member {
+	t.Helper()
+	member, found, err := etcd.Local(h.root)
+	if err != nil || !found {
+		t.Fatalf("got %v, %v", found, err)
+	}
+	return member
+}
+
+// put stores a value by the member's JSON gateway.
+func (h host) put(t *testing.T, key, value string) {
+	t.Helper()
+	encode := base64.StdEncoding.EncodeToString
+	body := fmt.Sprintf(`{"key":%q,"value":%q}`, encode([]byte(key)), encode([]byte(value)))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.endpoint+"/v3/kv/put", bytes.NewReader([]byte(body)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{TLSClientConfig: h.member(t).TLS}
+	defer transport.CloseIdleConnections()
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if text, _ := io.ReadAll(response.Body); response.StatusCode != http.StatusOK {
+		t.Fatalf("got %d: %s", response.StatusCode, text)
+	}
+}
+
+// serverTLS is the configuration of a server that stands in for the member.
+func (h host) serverTLS(t *testing.T) *tls.Config {
+	t.Helper()
+	pair, err := tls.X509KeyPair(h.server.Certificate, h.server.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+}
+
+func (h host) url(t *testing.T) *url.URL {
+	t.Helper()
+	parsed, err := url.Parse(h.endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed
+}

@@ -1,0 +1,119 @@
+package installation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
+)
+
+// Remove removes what an installation put on the host. Files that somebody has changed
+// since stay. It may be repeated, and does nothing on a host without an installation. The
+// node must have been stopped.
+func (i *Installer) Remove(ctx context.Context) error {
+	at, err := i.document().Load()
+	if err != nil || at.Phase == "" {
+		return err
+	}
+	if at.Phase != phaseRemoving {
+		at.Phase = phaseRemoving
+		if err := i.document().Save(at); err != nil {
+			return err
+		}
+	}
+	if err := i.stopUnits(ctx, at); err != nil {
+		return err
+	}
+	// systemctl made nothing durable. A unit whose file is gone can't be disabled.
+	i.Disk.Sync()
+	if at.Containerd {
+		if err := i.Host.RemoveContainerd(ctx); err != nil {
+			return fmt.Errorf("removing the data of containerd: %w", err)
+		}
+	}
+	for _, f := range at.Files {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := i.removeFile(f); err != nil {
+			return fmt.Errorf("removing %s of a bundle: %w", f.Path, err)
+		}
+	}
+	for _, folder := range slices.Backward(at.Folders) {
+		// It fails, as it should, for a folder with content.
+		if err := i.Disk.Remove(i.path(folder)); err == nil {
+			if err := i.Disk.SyncDir(filepath.Dir(i.path(folder))); err != nil {
+				return err
+			}
+		}
+	}
+	if err := i.run(ctx, commandTimeout, "systemctl", "daemon-reload"); err != nil {
+		return err
+	}
+	// Without the record nothing would remove what a power cut brings back.
+	i.Disk.Sync()
+	if err := i.Files.Remove(i.document().Name); err != nil {
+		return fmt.Errorf("removing the record of an installation: %w", err)
+	}
+	i.Log.Info("Removed a bundle", "version", at.Version)
+	return nil
+}
+
+// stopUnits stops and disables the units that the installation brought.
+func (i *Installer) stopUnits(ctx context.Context, at content) error {
+	for _, unit := range slices.Backward(at.Units) {
+		// A unit whose file never got there can't be disabled.
+		if err := i.Disk.Stat(i.path(i.unitFile(at, unit))); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		// A template has no process of its own.
+		if !strings.Contains(unit, "@.") {
+			if err := i.run(ctx, commandTimeout, "systemctl", "stop", unit); err != nil {
+				_ = i.run(ctx, commandTimeout, "systemctl", "kill", "--signal=KILL", unit)
+				if err := i.run(ctx, commandTimeout, "systemctl", "stop", unit); err != nil {
+					return err
+				}
+			}
+		}
+		if err := i.run(ctx, commandTimeout, "systemctl", "disable", unit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unitFile returns the path of a unit that the installation brought.
+func (i *Installer) unitFile(at content, unit string) string {
+	at.Files = slices.DeleteFunc(slices.Clone(at.Files), func(f file) bool { return filepath.Base(f.Path) != unit || isDropIn(f.Path) })
+	if len(at.Files) == 0 {
+		return unit
+	}
+	return at.Files[0].Path
+}
+
+// removeFile removes a file that is as the installation left it, and what an interrupted
+// copy left beside it.
+func (i *Installer) removeFile(f file) error {
+	name := i.path(f.Path)
+	if err := i.Disk.Remove(durable.Temporary(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	got, err := digest(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	// What can't be read, such as a link, is not what the installation left either.
+	if isOurs := err == nil && slices.Contains(f.SHA256, got); !isOurs {
+		i.Log.Warn("Kept a file that came with a bundle, because somebody has changed it", "path", f.Path)
+		return nil
+	}
+	if err := i.Disk.Remove(name); err != nil {
+		return err
+	}
+	return i.Disk.SyncDir(filepath.Dir(name))
+}

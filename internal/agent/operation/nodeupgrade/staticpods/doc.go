@@ -1,0 +1,3 @@
+// Package staticpods reads the manifests of the static Pods that kubeadm writes for a
+// control plane.
+package staticpods

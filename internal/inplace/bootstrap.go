@@ -1,0 +1,61 @@
+package inplace
+
+import (
+	"maps"
+	"strings"
+)
+
+const (
+	// localModeGate is a feature gate of kubeadm that KubeadmControlPlane sets by itself for
+	// versions below localModeMinor. kubeadm has no such gate from that version on: the
+	// feature is always on.
+	localModeGate  = "ControlPlaneKubeletLocalMode"
+	localModeMinor = 36
+
+	clusterConfiguration = "clusterConfiguration"
+	featureGates         = "featureGates"
+)
+
+// bootstrapObstacle accepts only what KubeadmControlPlane itself changes with the version.
+// Everything else in a bootstrap configuration takes effect only when a host is bootstrapped.
+func (c Change) bootstrapObstacle() string {
+	kind := c.To.BootstrapKind
+	switch {
+	case c.From.BootstrapKind != kind:
+		return "the kind of the bootstrap configuration can't be changed in place"
+	case c.NewVersion() && kind == "":
+		return "the Machine has no KubeadmConfig, so it is unknown whether kubeadm made its Node"
+	case c.NewVersion() && strings.TrimSuffix(kind, "Template") != "KubeadmConfig":
+		return "the bootstrap configuration is a " + kind + "; only Nodes that kubeadm made can be upgraded"
+	}
+	from, to := c.From.Bootstrap, c.To.Bootstrap
+	if crosses(c.From.Machine.Version, c.To.Machine.Version, localModeMinor) && !hasLocalMode(to) {
+		from = withoutLocalMode(from)
+	}
+	return differs(kind, difference("spec", from, to))
+}
+
+func hasLocalMode(spec map[string]any) bool {
+	_, found := child(child(spec, clusterConfiguration), featureGates)[localModeGate]
+	return found
+}
+
+// withoutLocalMode returns a copy of the spec without the gate.
+func withoutLocalMode(spec map[string]any) map[string]any {
+	if !hasLocalMode(spec) {
+		return spec
+	}
+	configuration := maps.Clone(child(spec, clusterConfiguration))
+	gates := maps.Clone(child(configuration, featureGates))
+	delete(gates, localModeGate)
+	configuration[featureGates] = gates
+	spec = maps.Clone(spec)
+	spec[clusterConfiguration] = configuration
+	return spec
+}
+
+// child returns the object in that field; nil if it is missing.
+func child(object map[string]any, field string) map[string]any {
+	value, _ := object[field].(map[string]any)
+	return value
+}

@@ -1,0 +1,38 @@
+package protocol
+
+// Bundle is a bundle of Kubernetes for the host's architecture (package bundle).
+type Bundle struct {
+	// Version of Kubernetes, such as v1.36.3.
+	Version string `json:"version"`
+	// SHA256 of the bundle, in lower-case hex.
+	SHA256 string `json:"sha256"`
+	// SizeBytes is the size of the bundle.
+	SizeBytes int64 `json:"sizeBytes"`
+	// Sources are tried in turn: SourceManager, an http or https URL, or file:/PATH.
+	Sources []string `json:"sources"`
+}
+
+// SourceManager is the source of a Bundle that stands for PathBundle.
+const SourceManager = "manager"
+
+// NodeUpgrade is an upgrade of Kubernetes in place.
+type NodeUpgrade struct {
+	Role   UpgradeRole `json:"role"`
+	Bundle Bundle      `json:"bundle"`
+	// DrainTimeoutSeconds is how long the drain of the Node may take. 0: no drain.
+	DrainTimeoutSeconds int32 `json:"drainTimeoutSeconds,omitempty"`
+	// IgnorePreflightErrors are checks of kubeadm whose errors are warnings.
+	IgnorePreflightErrors []string `json:"ignorePreflightErrors,omitempty"`
+}
+
+// UpgradeRole is the role of a host in an upgrade of its cluster.
+type UpgradeRole string
+
+// Roles in an upgrade.
+const (
+	// UpgradeFirstControlPlane: the first control-plane host of its cluster that gets the
+	// version. It runs `kubeadm upgrade apply`; all others run `kubeadm upgrade node`.
+	UpgradeFirstControlPlane UpgradeRole = "FirstControlPlane"
+	UpgradeControlPlane      UpgradeRole = "ControlPlane"
+	UpgradeWorker            UpgradeRole = "Worker"
+)
