@@ -23,11 +23,11 @@ const (
 	contractLabel = "cluster.x-k8s.io/v1beta2"
 )
 
-// unused are kinds of Cluster API that no test of this provider has: classes of clusters and what only they refer to,
-// add-ons and extensions. Their schemas are a third of all, and every start pays for them.
+// unused are kinds of Cluster API that no test of this provider has: classes of clusters, what only they refer to, and
+// add-ons. Their schemas are a third of all, and every start pays for them.
 func unused() []string {
 	return []string{
-		"addons.cluster.x-k8s.io_*", "runtime.cluster.x-k8s.io_*", "cluster.x-k8s.io_clusterclasses.yaml",
+		"addons.cluster.x-k8s.io_*", "cluster.x-k8s.io_clusterclasses.yaml",
 		"controlplane.cluster.x-k8s.io_kubeadmcontrolplanetemplates.yaml",
 	}
 }
