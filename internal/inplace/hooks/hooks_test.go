@@ -63,14 +63,14 @@ func TestAVersionCanBeChangedInPlace(t *testing.T) {
 	for _, mode := range []infrav1.InPlaceMode{infrav1.InPlacePreferred, infrav1.InPlaceRequired} {
 		t.Run(string(mode), func(t *testing.T) {
 			r := newRig(t, mode)
-			q := machineRequest()
+			q := machineRequest(t)
 			a := r.canUpdateMachine(q)
 			r.Expect(a.Status).To(Equal(success), a.Message)
 			r.expectEqual(a.MachinePatch, q.Current.Machine, q.Desired.Machine)
-			r.expectEqual(a.BootstrapConfigPatch, newConfig(former), newConfig(wanted))
+			r.expectEqual(a.BootstrapConfigPatch, newConfig(t, former), newConfig(t, wanted))
 			r.Expect(a.InfrastructureMachinePatch.IsDefined()).To(BeFalse())
 
-			s := setRequest()
+			s := setRequest(t)
 			b := r.canUpdateMachineSet(s)
 			r.Expect(b.Status).To(Equal(success), b.Message)
 			s.Desired.MachineSet.Spec.Template.Spec.InfrastructureRef = s.Current.MachineSet.Spec.Template.Spec.InfrastructureRef
@@ -86,7 +86,7 @@ func TestASelectorCanBeChangedInPlace(t *testing.T) {
 	r.Expect(r.client.Get(t.Context(), client.ObjectKey{Namespace: "n", Name: "h"}, host)).To(Succeed())
 	host.Labels = map[string]string{"site": "a"}
 	r.Expect(r.client.Update(t.Context(), host)).To(Succeed())
-	q := machineRequest()
+	q := machineRequest(t)
 	infra := newInfra()
 	infra.Spec.HostSelector = &infrav1.HostSelector{MatchLabels: infrav1.Labels{"site": "a"}}
 	q.Desired.InfrastructureMachine = runtime.RawExtension{Object: infra}
@@ -102,7 +102,7 @@ func TestOtherChangesAreRefused(t *testing.T) {
 		want   string
 	}{
 		"a file": {func(_ *rig, q *runtimehooksv1.CanUpdateMachineRequest) {
-			config := newConfig(wanted)
+			config := newConfig(t, wanted)
 			config.Spec.Files[0].Content = "another secret"
 			q.Desired.BootstrapConfig = runtime.RawExtension{Object: config}
 		}, "spec.files[0].content of the KubeadmConfig"},
@@ -122,7 +122,7 @@ func TestOtherChangesAreRefused(t *testing.T) {
 				infrav1.InPlaceRequired: failure, infrav1.InPlacePreferred: success, infrav1.InPlaceOff: success,
 			} {
 				r := newRig(t, mode)
-				q := machineRequest()
+				q := machineRequest(t)
 				tc.change(r, q)
 				a := r.canUpdateMachine(q)
 				r.Expect(a.Status).To(Equal(status))
@@ -145,17 +145,17 @@ func TestMachineSetWithAnOldAgent(t *testing.T) {
 	host.Status.Inventory = &infrav1.HostInventory{Architecture: "amd64"}
 	r.Expect(r.client.Create(t.Context(), machine)).To(Succeed())
 	r.Expect(r.client.Create(t.Context(), host)).To(Succeed())
-	a := r.canUpdateMachineSet(setRequest())
+	a := r.canUpdateMachineSet(setRequest(t))
 	r.Expect(a.Status).To(Equal(failure))
 	r.Expect(a.Message).To(ContainSubstring("host h2"))
 
 	t.Log("A Machine of another MachineSet does not matter")
 	machine.Labels["set"] = "another"
 	r.Expect(r.client.Update(t.Context(), machine)).To(Succeed())
-	r.Expect(r.canUpdateMachineSet(setRequest()).Status).To(Equal(success))
+	r.Expect(r.canUpdateMachineSet(setRequest(t)).Status).To(Equal(success))
 
 	t.Log("A template of another bootstrap configuration is refused")
-	q := setRequest()
+	q := setRequest(t)
 	config := &bootstrapv1.KubeadmConfigTemplate{TypeMeta: metav1.TypeMeta{Kind: "KubeadmConfigTemplate"}}
 	config.Spec.Template.Spec.PreKubeadmCommands = []string{"x"}
 	q.Desired.BootstrapConfigTemplate = runtime.RawExtension{Object: config}
@@ -166,13 +166,13 @@ func TestMachineSetWithAnOldAgent(t *testing.T) {
 
 func TestOtherProvidersAreNotDisturbed(t *testing.T) {
 	r := newRig(t, infrav1.InPlaceRequired)
-	q := machineRequest()
+	q := machineRequest(t)
 	q.Current.Machine.Spec.InfrastructureRef.Kind, q.Current.Machine.Spec.ClusterName = "FooMachine", "unknown"
 	a := r.canUpdateMachine(q)
 	r.Expect(a.Status).To(Equal(success))
 	r.Expect(a.MachinePatch.IsDefined()).To(BeFalse())
 
-	s := setRequest()
+	s := setRequest(t)
 	s.Desired.MachineSet.Spec.Template.Spec.InfrastructureRef.APIGroup = "infrastructure.example.com"
 	b := r.canUpdateMachineSet(s)
 	r.Expect(b.Status).To(Equal(success))
@@ -183,15 +183,15 @@ func TestOtherProvidersAreNotDisturbed(t *testing.T) {
 func TestUnknownClusterIsAFailure(t *testing.T) {
 	r := newRig(t, infrav1.InPlaceRequired)
 	r.Expect(r.client.Delete(t.Context(), &infrav1.ElementalCluster{ObjectMeta: meta("c")})).To(Succeed())
-	r.Expect(r.canUpdateMachine(machineRequest()).Status).To(Equal(failure))
-	r.Expect(r.canUpdateMachineSet(setRequest()).Status).To(Equal(failure))
+	r.Expect(r.canUpdateMachine(machineRequest(t)).Status).To(Equal(failure))
+	r.Expect(r.canUpdateMachineSet(setRequest(t)).Status).To(Equal(failure))
 }
 
 func TestUpdateMachine(t *testing.T) {
 	r := newRig(t, infrav1.InPlaceRequired)
 	inProgress := func(want string) {
 		t.Helper()
-		a := r.updateMachine()
+		a := r.updateMachine(t)
 		r.Expect(a.Status).To(Equal(success), a.Message)
 		r.Expect(a.RetryAfterSeconds).To(BeNumerically(">", 0))
 		r.Expect(a.Message).To(ContainSubstring(want))
@@ -219,7 +219,7 @@ func TestUpdateMachine(t *testing.T) {
 
 	machine.Status.NodeInfo = &corev1.NodeSystemInfo{KubeletVersion: wanted}
 	r.Expect(r.client.Status().Update(t.Context(), machine)).To(Succeed())
-	a := r.updateMachine()
+	a := r.updateMachine(t)
 	r.Expect([]any{a.Status, a.RetryAfterSeconds}).To(Equal([]any{success, int32(0)}))
 
 	t.Log("A Machine without a host waits")
@@ -256,7 +256,7 @@ func TestBadRequests(t *testing.T) {
 func BenchmarkCanUpdateMachine(b *testing.B) {
 	const limit = 50 * time.Millisecond
 	r := newRig(b, infrav1.InPlaceRequired)
-	q := machineRequest()
+	q := machineRequest(b)
 	for b.Loop() {
 		if a := r.canUpdateMachine(q); a.Status != success {
 			b.Fatal(a.Message)

@@ -10,11 +10,14 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	runtimecatalog "sigs.k8s.io/cluster-api/api/runtime/catalog"
 	runtimehooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
+	"sigs.k8s.io/cluster-api/controlplane/kubeadm/pkg/desiredstate"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -91,35 +94,59 @@ func newInfra() *infrav1.ElementalMachine {
 	return m
 }
 
-// newConfig returns a KubeadmConfig as KubeadmControlPlane sends it. For the former version it
-// has the feature gate.
-func newConfig(version string) *bootstrapv1.KubeadmConfig {
-	c := &bootstrapv1.KubeadmConfig{ObjectMeta: meta("m"), TypeMeta: metav1.TypeMeta{APIVersion: bootstrapv1.GroupVersion.String(), Kind: "KubeadmConfig"}}
-	c.Spec.JoinConfiguration.ControlPlane = &bootstrapv1.JoinControlPlane{}
-	c.Spec.JoinConfiguration.NodeRegistration.Name = "{{ ds.meta_data.local_hostname }}"
-	c.Spec.Files = []bootstrapv1.File{{Path: "/etc/x", Content: "secret"}}
-	if version == former {
-		c.Spec.ClusterConfiguration.FeatureGates = map[string]bool{"ControlPlaneKubeletLocalMode": true}
+// newConfig returns the KubeadmConfig that KubeadmControlPlane itself computes for a version. For
+// the former version it has a feature gate.
+func newConfig(tb testing.TB, version string) *bootstrapv1.KubeadmConfig {
+	tb.Helper()
+	kcp := &controlplanev1.KubeadmControlPlane{ObjectMeta: meta("c"), Spec: controlplanev1.KubeadmControlPlaneSpec{Version: version}}
+	kcp.Spec.KubeadmConfigSpec.JoinConfiguration.NodeRegistration.Name = "{{ ds.meta_data.local_hostname }}"
+	kcp.Spec.KubeadmConfigSpec.Files = []bootstrapv1.File{{Path: "/etc/x", Content: "secret"}}
+	config, err := desiredstate.ComputeDesiredKubeadmConfig(kcp, &clusterv1.Cluster{ObjectMeta: meta("c")}, true, "m", nil)
+	NewWithT(tb).Expect(err).NotTo(HaveOccurred())
+	config.TypeMeta = metav1.TypeMeta{APIVersion: bootstrapv1.GroupVersion.String(), Kind: "KubeadmConfig"}
+	config.OwnerReferences = nil
+	return config
+}
+
+// sentMachine returns the Machine as Cluster API sends it: its spec and what people write.
+func sentMachine(version string) clusterv1.Machine {
+	is := newMachine(version)
+	return clusterv1.Machine{
+		TypeMeta:   metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: is.Namespace, Name: is.Name, Labels: is.Labels},
+		Spec:       is.Spec,
 	}
-	return c
+}
+
+// sent returns an object of another kind as Cluster API sends it.
+func sent(tb testing.TB, object runtime.Object) runtime.RawExtension {
+	tb.Helper()
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	NewWithT(tb).Expect(err).NotTo(HaveOccurred())
+	u := &unstructured.Unstructured{Object: content}
+	u.SetOwnerReferences(nil)
+	delete(u.Object, "status")
+	return runtime.RawExtension{Object: u}
 }
 
 // machineRequest returns a request for the wanted version, as KubeadmControlPlane makes it.
-func machineRequest() *runtimehooksv1.CanUpdateMachineRequest {
+func machineRequest(tb testing.TB) *runtimehooksv1.CanUpdateMachineRequest {
+	tb.Helper()
 	objects := func(version string) runtimehooksv1.CanUpdateMachineRequestObjects {
 		return runtimehooksv1.CanUpdateMachineRequestObjects{
-			Machine:               *newMachine(version),
-			InfrastructureMachine: runtime.RawExtension{Object: newInfra()},
-			BootstrapConfig:       runtime.RawExtension{Object: newConfig(version)},
+			Machine:               sentMachine(version),
+			InfrastructureMachine: sent(tb, newInfra()),
+			BootstrapConfig:       sent(tb, newConfig(tb, version)),
 		}
 	}
 	return &runtimehooksv1.CanUpdateMachineRequest{Current: objects(former), Desired: objects(wanted)}
 }
 
 // setRequest returns a request for the wanted version, as a MachineDeployment makes it.
-func setRequest() *runtimehooksv1.CanUpdateMachineSetRequest {
+func setRequest(tb testing.TB) *runtimehooksv1.CanUpdateMachineSetRequest {
+	tb.Helper()
 	objects := func(version string) runtimehooksv1.CanUpdateMachineSetRequestObjects {
-		set := clusterv1.MachineSet{ObjectMeta: meta("s"), Spec: clusterv1.MachineSetSpec{
+		set := clusterv1.MachineSet{TypeMeta: metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineSet"}, ObjectMeta: meta("s"), Spec: clusterv1.MachineSetSpec{
 			ClusterName: "c", Selector: metav1.LabelSelector{MatchLabels: map[string]string{"set": "s"}},
 		}}
 		set.Spec.Template.Spec = newMachine(version).Spec
@@ -134,8 +161,8 @@ func setRequest() *runtimehooksv1.CanUpdateMachineSetRequest {
 		config.Spec.Template.Spec.JoinConfiguration.NodeRegistration.Name = "x"
 		return runtimehooksv1.CanUpdateMachineSetRequestObjects{
 			MachineSet:                    set,
-			InfrastructureMachineTemplate: runtime.RawExtension{Object: template},
-			BootstrapConfigTemplate:       runtime.RawExtension{Object: config},
+			InfrastructureMachineTemplate: sent(tb, template),
+			BootstrapConfigTemplate:       sent(tb, config),
 		}
 	}
 	return &runtimehooksv1.CanUpdateMachineSetRequest{Current: objects(former), Desired: objects(wanted)}
@@ -171,13 +198,19 @@ func (r *rig) canUpdateMachineSet(q *runtimehooksv1.CanUpdateMachineSetRequest) 
 	return answer
 }
 
-func (r *rig) updateMachine() *runtimehooksv1.UpdateMachineResponse {
+func (r *rig) updateMachine(tb testing.TB) *runtimehooksv1.UpdateMachineResponse {
+	tb.Helper()
 	answer := &runtimehooksv1.UpdateMachineResponse{}
-	r.call(runtimehooksv1.UpdateMachine, "update-machine", &runtimehooksv1.UpdateMachineRequest{Desired: runtimehooksv1.UpdateMachineRequestObjects{
-		Machine: *newMachine(wanted), InfrastructureMachine: runtime.RawExtension{Object: newInfra()},
-		BootstrapConfig: runtime.RawExtension{Object: newConfig(wanted)},
-	}}, answer)
+	r.call(runtimehooksv1.UpdateMachine, "update-machine", updateRequest(tb), answer)
 	return answer
+}
+
+// updateRequest returns a request to update the Machine to the wanted version.
+func updateRequest(tb testing.TB) *runtimehooksv1.UpdateMachineRequest {
+	tb.Helper()
+	return &runtimehooksv1.UpdateMachineRequest{Desired: runtimehooksv1.UpdateMachineRequestObjects{
+		Machine: sentMachine(wanted), InfrastructureMachine: sent(tb, newInfra()), BootstrapConfig: sent(tb, newConfig(tb, wanted)),
+	}}
 }
 
 // long returns a body of that size that is not JSON until its end.
