@@ -159,9 +159,7 @@ func TestProgressOfStagingIsReportedRarely(t *testing.T) {
 	staging.State, staging.Message = protocol.BundleStaging, "fetched 0 %"
 	r.manager.await(t, "the begin is reported", reportedBundle(staging))
 	fetched("fetched 10 %")
-	r.clock.mu.Lock()
-	r.clock.offset += 11 * time.Second
-	r.clock.mu.Unlock()
+	r.clock.advance(11 * time.Second)
 	fetched("fetched 20 %")
 	staging.Message = "fetched 20 %"
 	r.manager.await(t, "the progress is reported", reportedBundle(staging))

@@ -118,22 +118,23 @@ func TestReportsDurationAtTimeOfReport(t *testing.T) {
 	at := <-r.prober.began
 	at.show(probe.State{Endpoint: r.ago(0, probe.Answers), APIServer: r.ago(0, probe.Answers)})
 	r.manager.await(t, "the endpoint is reported as reachable", reachable("192.0.2.1:6443", true))
-	refused := make(chan struct{}, 1000)
+	r.manager.await(t, "only a long poll is open", resting)
+	failing := probe.State{Endpoint: r.ago(0, probe.Fails), APIServer: r.ago(0, probe.Answers)}
+	var once sync.Once
 	r.manager.set(func(m *manager) {
-		m.refuse = func(path string) *protocol.Problem {
+		m.refuse = func(path string) (refused *protocol.Problem) {
 			if path != protocol.PathReport {
 				return nil
 			}
-			refused <- struct{}{}
-			return &protocol.Problem{Status: 503}
+			// An hour passes before the agent gets the answer, and so before it reports again.
+			once.Do(func() {
+				r.clock.advance(time.Hour)
+				refused = &protocol.Problem{Status: 503}
+			})
+			return refused
 		}
 	})
-	at.show(probe.State{Endpoint: r.ago(0, probe.Fails), APIServer: r.ago(0, probe.Answers)})
-	<-refused
-	r.clock.mu.Lock()
-	r.clock.offset += time.Hour
-	r.clock.mu.Unlock()
-	r.manager.set(func(m *manager) { m.refuse = nil })
+	at.show(failing)
 	r.manager.await(t, "the agent reports the failure with its duration", lastEndpointReport(func(e protocol.EndpointReport) bool {
 		return e.Probe != nil && !e.Probe.Reachable && e.Probe.ForSeconds >= 3600
 	}))

@@ -207,10 +207,14 @@ func (c *clock) Wait(ctx context.Context, d time.Duration) error {
 		case <-ctx.Done():
 		}
 	}
-	c.mu.Lock()
-	c.offset += d
-	c.mu.Unlock()
+	c.advance(d)
 	return ctx.Err()
+}
+
+func (c *clock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.offset += d
 }
 
 // recordPauses makes the clock record its pauses, and makes those between progress reports
