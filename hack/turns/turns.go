@@ -19,7 +19,9 @@ type turn struct {
 const longest = 25 * time.Minute
 
 // tooLong returns the labels of end-to-end tests that take more than 20 minutes, for which CI has no time.
-func tooLong() []string { return []string{"endpoint", "remediation", "upgrade"} }
+func tooLong() []string {
+	return []string{"endpoint", "remediation", "upgrade", "upgrade-cuts", "upgrade-failures"}
+}
 
 // groups returns all turns. Of each group CI runs one.
 func groups() [][]turn {

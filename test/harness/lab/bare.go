@@ -27,6 +27,6 @@ func (b Bare) Host(ctx context.Context, number int) (*engine.Host, error) {
 }
 
 // Bundle builds the bundle of a release of Kubernetes, if it is missing.
-func (b Bare) Bundle(ctx context.Context, release image.Release) (image.Bundle, error) {
-	return b.lab.sources.images.Bundle(ctx, release)
+func (b Bare) Bundle(ctx context.Context, release image.Release, defect image.Defect) (image.Bundle, error) {
+	return b.lab.sources.images.Bundle(ctx, release, defect)
 }

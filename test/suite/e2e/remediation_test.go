@@ -109,7 +109,7 @@ func (w workload) applyHealthCheck(ctx context.Context, values map[string]string
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "templates", "machine-health-check.yaml"))
 	Expect(err).NotTo(HaveOccurred())
 	values = maps.Clone(values)
-	values["CLUSTER_NAME"], values["NAMESPACE"] = w.Name, namespace
+	values["CLUSTER_NAME"], values["NAMESPACE"] = w.Name, w.namespace()
 	variable := regexp.MustCompile(`\$\{([A-Z_]+)(?::=([^}]*))?\}`)
 	apply(ctx, variable.ReplaceAllStringFunc(string(text), func(match string) string {
 		parts := variable.FindStringSubmatch(match)

@@ -52,9 +52,9 @@ func startBareSite(ctx context.Context) *bareSite {
 	DeferCleanup(s.remove)
 	step("upgrade: bundles built", func() {
 		var err error
-		s.previous, err = bare.Bundle(ctx, image.Previous)
+		s.previous, err = bare.Bundle(ctx, image.Previous, image.None)
 		Expect(err).NotTo(HaveOccurred())
-		s.current, err = bare.Bundle(ctx, image.Current)
+		s.current, err = bare.Bundle(ctx, image.Current, image.None)
 		Expect(err).NotTo(HaveOccurred())
 	})
 	step("upgrade: bundles served", func() { serveBundles(ctx, s.previous, s.current) })
@@ -70,15 +70,23 @@ func startBareSite(ctx context.Context) *bareSite {
 		Expect(hosts.Enrol(ctx, lab.Enrolment{Name: "bare", Namespace: bareNamespace, Hosts: s.boxes})).To(Succeed())
 	})
 	for _, b := range []image.Bundle{s.previous, s.current} {
-		Expect(management.Create(ctx, &infrav1.ElementalKubernetesRelease{
-			ObjectMeta: metav1.ObjectMeta{Namespace: bareNamespace, Name: b.Version},
-			Spec: infrav1.ElementalKubernetesReleaseSpec{Version: b.Version, Bundles: []infrav1.KubernetesBundle{{
-				Architecture: runtime.GOARCH, SHA256: b.SHA256, SizeBytes: b.Size,
-			}}},
-		})).To(Succeed())
+		release(ctx, b)
 		fmt.Printf("  %s: %.1f MiB\n", filepath.Base(b.File), float64(b.Size)/(1<<20))
 	}
 	return s
+}
+
+// release makes the bundle that of its version. Hosts get it from the sources, or from the manager.
+func release(ctx context.Context, b image.Bundle, sources ...string) {
+	GinkgoHelper()
+	object := &infrav1.ElementalKubernetesRelease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: bareNamespace, Name: b.Version},
+		Spec: infrav1.ElementalKubernetesReleaseSpec{Version: b.Version, Bundles: []infrav1.KubernetesBundle{{
+			Architecture: runtime.GOARCH, SHA256: b.SHA256, SizeBytes: b.Size, Sources: sources,
+		}}},
+	}
+	Expect(client.IgnoreNotFound(management.Delete(ctx, object.DeepCopy()))).To(Succeed())
+	Expect(management.Create(ctx, object)).To(Succeed())
 }
 
 // bundleVolume is a volume with the bundles. The manager's namespace allows no folders of nodes.

@@ -33,7 +33,10 @@ const (
 )
 
 var _ = Describe("Kubernetes from bundles", Ordered, Label("upgrade"), func() {
-	var site *bareSite
+	var (
+		site    *bareSite
+		figures upgradeFigures
+	)
 
 	BeforeAll(func(ctx context.Context) { site = startBareSite(ctx) }, NodeTimeout(60*time.Minute))
 
@@ -64,19 +67,22 @@ var _ = Describe("Kubernetes from bundles", Ordered, Label("upgrade"), func() {
 		})
 		before := w.nodes(ctx)
 		host := w.claimedHosts(ctx)[0]
-		_, err := site.box(&host).Exec(ctx, "touch", keptFile)
+		box := site.box(&host)
+		_, err := box.Exec(ctx, "touch", keptFile)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(w.client(ctx).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kept"}})).To(Succeed())
-		calls := w.call(ctx, time.Second)
+		calls, steps := w.call(ctx, time.Second), watchSteps(ctx, client.ObjectKeyFromObject(&host))
+		receivedBefore := received(ctx, box)
 		step("single: upgraded to "+site.current.Version, func() {
 			w.bump(ctx, site.current.Version)
 			w.expectUpgraded(ctx, before, site.current.Version)
 		})
 		calls.stop()
-		away := calls.totalOutage()
-		fmt.Printf("  the API was away for %.1f s\n", away.Seconds())
-		Expect(away).To(BeNumerically("<=", 2*time.Minute))
-		_, err = site.box(&host).Exec(ctx, "test", "-e", keptFile)
+		steps.stop()
+		figures = upgradeFigures{steps: steps.times(), away: calls.totalOutage(), received: received(ctx, box) - receivedBefore}
+		fmt.Printf("  the API was away for %.1f s, steps: %v\n", figures.away.Seconds(), figures.steps)
+		Expect(figures.away).To(BeNumerically("<=", 2*time.Minute))
+		_, err = box.Exec(ctx, "test", "-e", keptFile)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(w.client(ctx).Get(ctx, client.ObjectKey{Namespace: namespace, Name: "kept"}, &corev1.ConfigMap{})).To(Succeed())
 		w.expectNoReset(ctx)
@@ -111,6 +117,23 @@ var _ = Describe("Kubernetes from bundles", Ordered, Label("upgrade"), func() {
 			site.expectAvailable(ctx)
 		})
 	}, SpecTimeout(90*time.Minute))
+
+	// This spec is the last one: the reset leaves programs that somebody has replaced.
+	It("takes little longer than kubeadm by hand", func(ctx context.Context) {
+		w := site.workload("by-hand", 1, 0)
+		step("by-hand: 1+0 running", func() {
+			w.create(ctx)
+			w.expectRunning(ctx, 1)
+		})
+		host := w.claimedHosts(ctx)[0]
+		var by manualTimes
+		step("by-hand: upgraded to "+site.current.Version, func() { by = w.upgradeByHand(ctx, site.box(&host), site.current) })
+		figures.report(ctx, by, site.current)
+		step("by-hand: cluster deleted", func() {
+			w.delete(ctx)
+			site.expectAvailable(ctx)
+		})
+	}, SpecTimeout(30*time.Minute))
 })
 
 // workload returns a cluster of the previous version of Kubernetes on the bare hosts.
@@ -158,12 +181,22 @@ func (w workload) createInPlace(ctx context.Context) {
 // bump sets the version of the control plane and of the workers at once.
 func (w workload) bump(ctx context.Context, version string) {
 	GinkgoHelper()
+	w.bumpControlPlane(ctx, version)
+	if w.Workers > 0 {
+		w.bumpWorkers(ctx, version)
+	}
+}
+
+func (w workload) bumpControlPlane(ctx context.Context, version string) {
+	GinkgoHelper()
 	kubectl(ctx, "--namespace", w.namespace(), "patch", "kubeadmcontrolplane", w.Name+"-control-plane", "--type", "merge",
 		"--patch", fmt.Sprintf(`{"spec":{"version":%q}}`, version))
-	if w.Workers > 0 {
-		kubectl(ctx, "--namespace", w.namespace(), "patch", "machinedeployment", w.Name+"-md-0", "--type", "merge",
-			"--patch", fmt.Sprintf(`{"spec":{"template":{"spec":{"version":%q}}}}`, version))
-	}
+}
+
+func (w workload) bumpWorkers(ctx context.Context, version string) {
+	GinkgoHelper()
+	kubectl(ctx, "--namespace", w.namespace(), "patch", "machinedeployment", w.Name+"-md-0", "--type", "merge",
+		"--patch", fmt.Sprintf(`{"spec":{"template":{"spec":{"version":%q}}}}`, version))
 }
 
 // nodeIdentity is what an upgrade in place keeps of a Node.

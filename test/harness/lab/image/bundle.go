@@ -28,9 +28,22 @@ type Bundle struct {
 	Size int64
 }
 
+// Defect is what makes upgrades with a bundle fail.
+type Defect string
+
+// Defects of bundles.
+const (
+	// None is that of a bundle that works.
+	None Defect = ""
+	// KubeletExits is a kubelet that says its version and otherwise exits with status 1.
+	KubeletExits Defect = "kubelet-exits"
+	// ServerExits is a kube-apiserver that exits as soon as it is started.
+	ServerExits Defect = "server-exits"
+)
+
 // Bundle builds the bundle of a release, if it is missing. It holds everything that hosts of
 // the image BareHost lack: Kubernetes, containerd, network plugins, units and images.
-func (b Builder) Bundle(ctx context.Context, release Release) (Bundle, error) {
+func (b Builder) Bundle(ctx context.Context, release Release, defect Defect) (Bundle, error) {
 	k, err := b.kubernetes(ctx, release)
 	if err != nil {
 		return Bundle{}, err
@@ -43,20 +56,43 @@ func (b Builder) Bundle(ctx context.Context, release Release) (Bundle, error) {
 	if err := embedded("kubernetes", k.names["pause"], sources); err != nil {
 		return Bundle{}, err
 	}
-	folder := filepath.Join(b.Cache, "bundle-"+key(k.version, k.tools, k.images, sources))
-	if _, err := os.Stat(folder); err != nil {
-		err = b.Progress.Step("Building the bundle of Kubernetes "+k.version, func() error {
-			return b.place(folder, func(temp string) error { return k.bundle(ctx, temp, string(wrapper), sources) })
-		})
-		if err != nil {
-			return Bundle{}, fmt.Errorf("building the bundle of Kubernetes %s: %w", k.version, err)
+	if defect == ServerExits {
+		// coredns does not know the flags of kube-apiserver.
+		if k.extraImages, err = b.Archive("server", Workload{
+			Name: k.names["kube-apiserver"], Files: map[string]string{"/usr/local/bin/kube-apiserver": filepath.Join(k.tools, "coredns")},
+		}); err != nil {
+			return Bundle{}, fmt.Errorf("packing an API server that exits: %w", err)
 		}
 	}
-	return openBundle(k.version, filepath.Join(folder, bundleName(k.version)))
+	folder := filepath.Join(b.Cache, "bundle-"+key(k.version, k.tools, k.images, sources, defect))
+	name := bundleName(k.version, defect)
+	if _, err := os.Stat(folder); err != nil {
+		err = b.Progress.Step("Building "+name, func() error {
+			return b.place(folder, func(temp string) error {
+				return k.bundle(ctx, temp, bundleSources{wrapper: string(wrapper), files: sources, defect: defect})
+			})
+		})
+		if err != nil {
+			return Bundle{}, fmt.Errorf("building %s: %w", name, err)
+		}
+	}
+	return openBundle(k.version, filepath.Join(folder, name))
 }
 
-func bundleName(version string) string {
+func bundleName(version string, defect Defect) string {
+	if defect != None {
+		version += "-" + string(defect)
+	}
 	return fmt.Sprintf("kubernetes-%s-%s.bundle", version, architecture)
+}
+
+// bundleSources are what the lab adds to the programs of a bundle.
+type bundleSources struct {
+	// wrapper is the script around kubeadm.
+	wrapper string
+	// files are the texts of files, by their paths on hosts without the leading slash.
+	files  map[string]string
+	defect Defect
 }
 
 // openBundle returns a bundle that was built.
@@ -75,13 +111,13 @@ func openBundle(version, file string) (Bundle, error) {
 }
 
 // bundle writes the bundle into a folder.
-func (k kubernetes) bundle(ctx context.Context, folder, wrapper string, sources map[string]string) (err error) {
+func (k kubernetes) bundle(ctx context.Context, folder string, sources bundleSources) (err error) {
 	from, err := os.MkdirTemp(folder, "from-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(from)) }()
-	if err := k.collect(from, wrapper, sources); err != nil {
+	if err := k.collect(from, sources); err != nil {
 		return err
 	}
 	contents, err := build.Scan(ctx, build.Options{From: from, Version: k.version, Architecture: architecture, Limits: bundle.DefaultLimits()})
@@ -91,7 +127,7 @@ func (k kubernetes) bundle(ctx context.Context, folder, wrapper string, sources 
 	if err := contents.CheckVersions(ctx); err != nil {
 		return err
 	}
-	file, err := os.Create(filepath.Join(folder, bundleName(k.version)))
+	file, err := os.Create(filepath.Join(folder, bundleName(k.version, sources.defect)))
 	if err != nil {
 		return err
 	}
@@ -99,8 +135,12 @@ func (k kubernetes) bundle(ctx context.Context, folder, wrapper string, sources 
 }
 
 // collect puts the bundle's files where `bundle build` expects them.
-func (k kubernetes) collect(folder, wrapper string, sources map[string]string) error {
+func (k kubernetes) collect(folder string, sources bundleSources) error {
 	links := map[string]string{"images/kubernetes.tar": k.images}
+	if k.extraImages != "" {
+		// It is imported after the other one, so its image gets the name.
+		links["images/server.tar"] = k.extraImages
+	}
 	for _, name := range nodePrograms() {
 		links["bin/"+name] = filepath.Join(k.tools, name)
 	}
@@ -117,7 +157,7 @@ func (k kubernetes) collect(folder, wrapper string, sources map[string]string) e
 		}
 	}
 	const units = "etc/systemd/system/"
-	for name, text := range sources {
+	for name, text := range sources.files {
 		target := filepath.Join("files", name)
 		switch {
 		case name == "usr/local/bin/kubeadm":
@@ -133,7 +173,21 @@ func (k kubernetes) collect(folder, wrapper string, sources map[string]string) e
 			return err
 		}
 	}
-	return wrapKubeadm(filepath.Join(folder, "bin", "kubeadm"), wrapper, filepath.Join(k.tools, "kubeadm"))
+	if sources.defect == KubeletExits {
+		if err := replaceKubelet(filepath.Join(folder, "bin", "kubelet"), k.version); err != nil {
+			return err
+		}
+	}
+	return wrapKubeadm(filepath.Join(folder, "bin", "kubeadm"), sources.wrapper, filepath.Join(k.tools, "kubeadm"))
+}
+
+// replaceKubelet replaces the link to the kubelet by a script that does nothing but say a version.
+func replaceKubelet(target, version string) error {
+	if err := os.Remove(target); err != nil {
+		return err
+	}
+	const script = "#!/bin/sh\n[ \"$*\" = --version ] || exit 1\necho Kubernetes "
+	return os.WriteFile(target, []byte(script+version+"\n"), 0o755)
 }
 
 // unwrap replaces the last line of kubeadm's wrapper in bundles. A bundle may not place programs

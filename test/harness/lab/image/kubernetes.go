@@ -30,6 +30,8 @@ type kubernetes struct {
 	names map[string]string
 	// images is the archive of these images.
 	images string
+	// extraImages is an archive with images of the same names, for a bundle with a Defect.
+	extraImages string
 	// system is the tar file of the Debian that hosts have.
 	system string
 }
