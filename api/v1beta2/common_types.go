@@ -37,6 +37,10 @@ const (
 	// RetryUpgradeAnnotation on an ElementalMachine repeats an upgrade of Kubernetes that
 	// failed. The provider removes it. The value is for people.
 	RetryUpgradeAnnotation = "infrastructure.cluster.x-k8s.io/retry-upgrade"
+	// HoldUpgradeLabel on a Cluster holds its upgrades of Kubernetes in place back: hosts
+	// fetch bundles, and no upgrade begins. One that has begun goes on. The value is for
+	// people.
+	HoldUpgradeLabel = "infrastructure.cluster.x-k8s.io/hold-upgrade"
 	// InPlaceLabel with the value "true" on a Namespace has Cluster API ask this provider
 	// whether it can change Machines of the namespace in place.
 	InPlaceLabel = "infrastructure.cluster.x-k8s.io/elemental-in-place"

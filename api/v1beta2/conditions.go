@@ -192,6 +192,7 @@ const (
 	UpgradeHostNotConnectedReason     = "HostNotConnected"
 	UpgradeHostInMaintenanceReason    = "HostInMaintenance"
 	UpgradeStagingReason              = "Staging"
+	UpgradeHeldReason                 = "Held"
 	UpgradingReason                   = "Upgrading"
 	UpgradeFailedReason               = "UpgradeFailed"
 	UpgradeRolledBackReason           = "RolledBack"

@@ -95,14 +95,23 @@ func (r *Reconciler) upgrade(ctx context.Context, s *scope) error {
 	if s.condition = obstacle(s); s.condition != nil {
 		return nil
 	}
-	up := inplace.Request(s.host)
-	if up == nil || up.Bundle.Version != s.owner.Spec.Version {
-		if s.condition = notNow(s); s.condition != nil {
-			return nil
-		}
-		if err := r.request(ctx, s); err != nil {
-			return err
-		}
+	if up := inplace.Request(s.host); up != nil && up.Bundle.Version == s.owner.Spec.Version {
+		s.condition = progress(s)
+		return nil
+	}
+	mayBegin, err := r.mayBegin(ctx, s)
+	if err != nil {
+		return err
+	}
+	if !mayBegin {
+		s.condition = held(s, s.owner.Spec.Version)
+		return r.stage(ctx, s)
+	}
+	if s.condition = notNow(s); s.condition != nil {
+		return nil
+	}
+	if err := r.request(ctx, s); err != nil {
+		return err
 	}
 	s.condition = progress(s)
 	return nil

@@ -44,6 +44,10 @@ func (r *Reconciler) prepare(ctx context.Context, s *scope) (ctrl.Result, error)
 	if err := r.stage(ctx, s); err != nil {
 		return ctrl.Result{}, err
 	}
+	if hasHold(s.cluster) {
+		s.condition = held(s, s.next)
+		return ctrl.Result{}, nil
+	}
 	if s.kcp == nil || !controlplane.IsSingle(s.kcp) {
 		s.condition = awaitingTurn(s)
 		return ctrl.Result{}, nil
@@ -52,11 +56,24 @@ func (r *Reconciler) prepare(ctx context.Context, s *scope) (ctrl.Result, error)
 		s.condition = no(infrav1.UpgradeWaitingForControlPlane, "The upgrade to Kubernetes %s waits: %s", s.next, why)
 		return ctrl.Result{RequeueAfter: controlPlaneDelay}, nil
 	}
+	return ctrl.Result{}, r.begin(ctx, s)
+}
+
+// begin marks the only Machine of a control plane, unless the cluster's upgrades are held back.
+func (r *Reconciler) begin(ctx context.Context, s *scope) error {
+	mayBegin, err := r.mayBegin(ctx, s)
+	if err != nil {
+		return err
+	}
+	if !mayBegin {
+		s.condition = held(s, s.next)
+		return nil
+	}
 	if err := r.mark(ctx, s); err != nil {
-		return ctrl.Result{}, err
+		return err
 	}
 	s.condition = waitingForClusterAPI(s)
-	return ctrl.Result{}, nil
+	return nil
 }
 
 func consequence(mode infrav1.InPlaceMode) string {
