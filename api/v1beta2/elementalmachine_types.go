@@ -35,7 +35,25 @@ type ElementalMachineSpec struct {
 	// release says what happens to the host when the machine is deleted.
 	// +optional
 	Release ReleasePolicy `json:"release,omitempty,omitzero"`
+
+	// programs: Keep has the bootstrap use the kubelet, kubeadm and container runtime that
+	// the host has, and install the bundle of an ElementalKubernetesRelease only if one is
+	// missing. Replace has it always install the bundle. Files of no package that are in
+	// the way, and configuration in /etc, are set aside, and put back when the host is
+	// reset; programs of a package are never changed. Defaults to Keep.
+	// +optional
+	Programs ProgramPolicy `json:"programs,omitempty"`
 }
+
+// ProgramPolicy is what a bootstrap does with the programs of Kubernetes that a host has.
+// +kubebuilder:validation:Enum=Keep;Replace
+type ProgramPolicy string
+
+// Program policies.
+const (
+	ProgramsKeep    ProgramPolicy = "Keep"
+	ProgramsReplace ProgramPolicy = "Replace"
+)
 
 // HostSelector selects ElementalHosts in the machine's namespace. A host must meet all
 // given fields.

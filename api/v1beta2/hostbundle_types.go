@@ -23,6 +23,9 @@ type HostBundle struct {
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=1024
 	Sources []string `json:"sources,omitempty"`
+	// programs is what happens to programs that the host has; see ElementalMachine.
+	// +optional
+	Programs ProgramPolicy `json:"programs,omitempty"`
 }
 
 // HostNodeUpgrade requests an upgrade of Kubernetes in place.
@@ -101,8 +104,8 @@ type HostBundleStatus struct {
 	Message string `json:"message,omitempty"`
 }
 
-// MissingPrograms returns which of kubelet and kubeadm the host lacks. It returns none for a
-// host whose agent has not reported its programs.
+// MissingPrograms returns which of kubelet, kubeadm and container runtime the host lacks. It
+// returns none for a host whose agent has not reported its programs.
 func (h *ElementalHost) MissingPrograms() []string {
 	if h.Status.Inventory == nil || h.Status.Inventory.Kubernetes == nil {
 		return nil
@@ -115,7 +118,17 @@ func (h *ElementalHost) MissingPrograms() []string {
 	if k.Kubeadm.Path == "" {
 		missing = append(missing, "kubeadm")
 	}
+	if k.ContainerRuntime.Path == "" {
+		missing = append(missing, "container runtime")
+	}
 	return missing
+}
+
+// ReplacesPrograms reports whether the bootstrap has yet to replace programs of the host by
+// those of spec.bundle. It is false for a host whose agent has not reported its programs.
+func (h *ElementalHost) ReplacesPrograms() bool {
+	return h.Spec.Bundle != nil && h.Spec.Bundle.Programs == ProgramsReplace &&
+		h.Status.Inventory != nil && h.Status.Inventory.Kubernetes != nil && h.Status.Inventory.Kubernetes.Kubelet.Origin != OriginBundle
 }
 
 // StagedBundle returns what the host reported about the bundle in spec.bundle, or nil.

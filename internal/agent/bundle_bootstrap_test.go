@@ -34,7 +34,7 @@ func (i *fakeInstaller) add(event string) {
 	i.events = append(i.events, fmt.Sprintf("%s after %d scripts, clean %t", event, scripts, clean))
 }
 
-func (i *fakeInstaller) IsNeeded(context.Context, string) (bool, error) {
+func (i *fakeInstaller) IsNeeded(context.Context, protocol.Bundle) (bool, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return !i.has, nil

@@ -32,24 +32,41 @@ func prepared(host *infrav1.ElementalHost) Verdict {
 // installsBundle reports whether the bootstrap of the host installs its bundle.
 func installsBundle(host *infrav1.ElementalHost) bool {
 	return host.IsBoundOrHeld() && host.Spec.Bundle != nil && host.Supports(infrav1.OperationType(protocol.CapabilityBundle)) &&
-		len(host.MissingPrograms()) > 0
+		(len(host.MissingPrograms()) > 0 || host.ReplacesPrograms())
 }
 
-// preparedByBundle returns the verdict on a host whose bootstrap installs its bundle.
+// preparedByBundle returns the verdict on a host whose bootstrap installs its bundle. It names
+// the versions of programs that the host keeps.
 func preparedByBundle(host *infrav1.ElementalHost) Verdict {
-	missing, version := strings.Join(host.MissingPrograms(), " and "), host.Spec.Bundle.Version
+	lack, version, kept := strings.Join(host.MissingPrograms(), ", ")+": missing", host.Spec.Bundle.Version, ""
+	if host.ReplacesPrograms() {
+		lack = "The programs of the host are to be replaced"
+	} else {
+		kept = otherVersions(host.Status.Inventory.Kubernetes, version)
+	}
 	state := "the host has yet to fetch"
 	if staged := host.StagedBundle(); staged != nil {
 		switch staged.State {
 		case infrav1.BundleStaged:
 			state = "is staged"
 		case infrav1.BundleFailed:
-			return no(infrav1.NotPreparedReason, "%s: missing, and the bundle of Kubernetes %s can't be staged%s", missing, version, after(": ", staged.Message))
+			return no(infrav1.NotPreparedReason, "%s, and the bundle of Kubernetes %s can't be staged%s", lack, version, after(": ", staged.Message))
 		case infrav1.BundleStaging:
 		}
 	}
 	return Verdict{metav1.ConditionTrue, infrav1.PreparedByBundleReason,
-		fmt.Sprintf("%s: missing; the bootstrap installs the bundle of Kubernetes %s, which %s", missing, version, state)}
+		fmt.Sprintf("%s; the bootstrap installs the bundle of Kubernetes %s, which %s%s", lack, version, state, kept)}
+}
+
+// otherVersions returns a line for each program of the host that has another version than the
+// bundle.
+func otherVersions(k *infrav1.HostKubernetes, version string) (lines string) {
+	for _, program := range []struct{ name, version string }{{"kubeadm", k.Kubeadm.Version}, {"kubelet", k.Kubelet.Version}} {
+		if program.version != "" && program.version != version {
+			lines += fmt.Sprintf("\n%s of the host is %s", program.name, program.version)
+		}
+	}
+	return lines
 }
 
 // findings returns what keeps kubeadm from working on the host.

@@ -48,9 +48,12 @@ func bundled(state infrav1.BundleState, changes ...func(*infrav1.ElementalHost))
 	}
 }
 
+// replace has the bundle replace the programs of the host.
+func replace(h *infrav1.ElementalHost) { h.Spec.Bundle.Programs = infrav1.ProgramsReplace }
+
 func TestPreparedByBundle(t *testing.T) {
 	const yes, no = metav1.ConditionTrue, metav1.ConditionFalse
-	const both, installs = "kubelet and kubeadm: missing", "; the bootstrap installs the bundle of Kubernetes v1.36.3, which "
+	const both, installs = "kubelet, kubeadm, container runtime: missing", "; the bootstrap installs the bundle of Kubernetes v1.36.3, which "
 	bare := installed("", "", "")
 	for name, tc := range map[string]struct {
 		change func(*infrav1.ElementalHost)
@@ -61,13 +64,21 @@ func TestPreparedByBundle(t *testing.T) {
 		"not reported yet": {bundled("", bare), yes, "PreparedByBundle", both + installs + "the host has yet to fetch"},
 		"staging":          {bundled(infrav1.BundleStaging, bare), yes, "PreparedByBundle", both + installs + "the host has yet to fetch"},
 		"staged":           {bundled(infrav1.BundleStaged, bare), yes, "PreparedByBundle", both + installs + "is staged"},
-		"one is missing":   {bundled(infrav1.BundleStaged, installed("v1.35.0", "", "")), yes, "PreparedByBundle", "kubeadm: missing" + installs + "is staged"},
-		"failed":           {bundled(infrav1.BundleFailed, bare), no, "NotPrepared", both + ", and the bundle of Kubernetes v1.36.3 can't be staged: no room"},
+		"one is missing": {bundled(infrav1.BundleStaged, installed("v1.35.0", "", "")), yes, "PreparedByBundle",
+			"kubeadm, container runtime: missing" + installs + "is staged\nkubelet of the host is v1.35.0"},
+		"failed": {bundled(infrav1.BundleFailed, bare), no, "NotPrepared", both + ", and the bundle of Kubernetes v1.36.3 can't be staged: no room"},
 		"another bundle is staged": {bundled(infrav1.BundleStaged, bare, func(h *infrav1.ElementalHost) { h.Spec.Bundle.SHA256 = "b" }),
 			yes, "PreparedByBundle", both + installs + "the host has yet to fetch"},
 		"installed": {bundled(infrav1.BundleStaged, installed("v1.36.3", "v1.36.3", infrav1.RuntimeContainerd)), yes, "Prepared", ""},
 		"only the runtime is missing": {bundled(infrav1.BundleStaged, installed("v1.36.3", "v1.36.3", "")),
-			no, "NotPrepared", "A container runtime is missing: install containerd or CRI-O"},
+			yes, "PreparedByBundle", "container runtime: missing" + installs + "is staged"},
+		"to be replaced": {bundled(infrav1.BundleStaged, installed("v1.35.3", "v1.35.3", infrav1.RuntimeCRIO), replace),
+			yes, "PreparedByBundle", "The programs of the host are to be replaced" + installs + "is staged"},
+		"to be replaced, failed": {bundled(infrav1.BundleFailed, installed("v1.35.3", "v1.35.3", infrav1.RuntimeCRIO), replace),
+			no, "NotPrepared", "The programs of the host are to be replaced, and the bundle of Kubernetes v1.36.3 can't be staged: no room"},
+		"replaced": {bundled(infrav1.BundleStaged, installed("v1.36.3", "v1.36.3", infrav1.RuntimeContainerd), replace, func(h *infrav1.ElementalHost) {
+			h.Status.Inventory.Kubernetes.Kubelet.Origin = infrav1.OriginBundle
+		}), yes, "Prepared", ""},
 		"the agent can't": {bundled("", installed("v1.36.3", "", infrav1.RuntimeCRIO), func(h *infrav1.ElementalHost) { h.Status.Agent = nil }),
 			no, "NotPrepared", "kubeadm is missing: install it"},
 		"released": {bundled(infrav1.BundleStaged, installed("v1.36.3", "", infrav1.RuntimeCRIO), claim(releasing)), no, "NotPrepared", "kubeadm is missing: install it"},

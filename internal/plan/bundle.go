@@ -31,7 +31,10 @@ func desiredBundle(host *infrav1.ElementalHost) *protocol.Bundle {
 }
 
 func bundleOf(in infrav1.HostBundle) protocol.Bundle {
-	return protocol.Bundle{Version: in.Version, SHA256: in.SHA256, SizeBytes: in.SizeBytes, Sources: in.Sources}
+	return protocol.Bundle{
+		Version: in.Version, SHA256: in.SHA256, SizeBytes: in.SizeBytes, Sources: in.Sources,
+		Replace: in.Programs == infrav1.ProgramsReplace,
+	}
 }
 
 // nodeUpgrade returns the requested upgrade of a Node in place, if it is unfinished. None

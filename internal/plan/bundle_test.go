@@ -115,10 +115,12 @@ func TestRevisionFollowsTheBundle(t *testing.T) {
 	}
 	same := revision(func(*infrav1.HostBundle) {})
 	g.Expect(revision(func(*infrav1.HostBundle) {})).To(Equal(same))
+	g.Expect(revision(func(b *infrav1.HostBundle) { b.Programs = infrav1.ProgramsKeep })).To(Equal(same), "it is the default")
 	for name, change := range map[string]func(*infrav1.HostBundle){
 		"digest":  func(b *infrav1.HostBundle) { b.SHA256 = strings.Repeat("d", 64) },
 		"sources": func(b *infrav1.HostBundle) { b.Sources = []string{"manager"} },
 		"size":    func(b *infrav1.HostBundle) { b.SizeBytes++ },
+		"policy":  func(b *infrav1.HostBundle) { b.Programs = infrav1.ProgramsReplace },
 	} {
 		g.Expect(revision(change)).NotTo(Equal(same), name)
 	}

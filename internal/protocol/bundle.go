@@ -10,6 +10,9 @@ type Bundle struct {
 	SizeBytes int64 `json:"sizeBytes"`
 	// Sources are tried in turn: SourceManager, an http or https URL, or file:/PATH.
 	Sources []string `json:"sources"`
+	// Replace has a Bootstrap install the bundle also on a host that has the programs, and set
+	// aside what is in the way. Otherwise the host keeps what it has.
+	Replace bool `json:"replace,omitempty"`
 }
 
 // SourceManager is the source of a Bundle that stands for PathBundle.

@@ -24,7 +24,7 @@ const (
 const defaultSocket = "/run/containerd/containerd.sock"
 
 // activate makes the installed files effective. It may be repeated.
-func (i *Installer) activate(ctx context.Context, staged Staged, progress func(string)) error {
+func (i *Installer) activate(ctx context.Context, staged Staged, at content, progress func(string)) error {
 	progress("units")
 	if err := i.run(ctx, commandTimeout, "systemctl", "daemon-reload"); err != nil {
 		return err
@@ -41,8 +41,14 @@ func (i *Installer) activate(ctx context.Context, staged Staged, progress func(s
 	if err := i.importImages(ctx, staged, progress); err != nil {
 		return err
 	}
+	if at.KeptKubernetes {
+		return nil
+	}
 	if err := i.run(ctx, commandTimeout, "systemctl", "enable", kubeletUnit); err != nil {
 		return fmt.Errorf("%w: put a unit of the kubelet into the bundle", err)
+	}
+	if staged.Replace {
+		return i.checkStarted(ctx, staged)
 	}
 	return nil
 }

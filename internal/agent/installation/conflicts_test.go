@@ -27,7 +27,7 @@ func TestThreat63_FilesInTheWay(t *testing.T) {
 	before := h.tree()
 	err := h.install(h.stage(version, nil))
 	want := "nothing was installed, because files are in the way: /usr/local/bin/ctr, which no package owns; /usr/local/bin/kubeadm, which no package owns; " +
-		"/usr/local/bin/kubelet, which a package of the operating system owns; and 2 more: remove them from the host, or leave them out of the bundle"
+		"/usr/local/bin/kubelet, which a package of the operating system owns; and 2 more: remove them from the host, leave them out of the bundle, or have them replaced (spec.programs of the ElementalMachineTemplate)"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

@@ -24,6 +24,8 @@ type disk struct {
 	contents, names map[string]bool
 	// links are links that were removed, which is not durable.
 	links map[string]bool
+	// moved has the former names, which are durable, of files whose new names are not.
+	moved map[string]string
 }
 
 // do makes an operation, unless the power is lost.
@@ -69,6 +71,10 @@ func (d *disk) Rename(from, to string) error {
 		if d.contents[from] {
 			d.contents[to] = true
 		}
+		if _, isNew := d.names[from]; !isNew {
+			d.moved[to] = from
+			return d.OS.Rename(from, to)
+		}
 		// A name that replaces another one may be either after a power cut: this model
 		// keeps the new one, and package state is tested with all others.
 		_, err := os.Stat(to)
@@ -90,6 +96,7 @@ func (d *disk) SyncDir(folder string) error {
 		for _, undone := range []map[string]bool{d.names, d.links} {
 			maps.DeleteFunc(undone, func(name string, _ bool) bool { return path.Dir(name) == folder })
 		}
+		maps.DeleteFunc(d.moved, func(name, _ string) bool { return path.Dir(name) == folder })
 		return nil
 	})
 }
@@ -99,6 +106,7 @@ func (d *disk) Sync() {
 		clear(d.names)
 		clear(d.contents)
 		clear(d.links)
+		clear(d.moved)
 		return nil
 	})
 }
@@ -127,6 +135,14 @@ func (d *disk) lose(t *testing.T, names bool) {
 			continue
 		}
 		if err := os.RemoveAll(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for to, from := range d.moved {
+		if !names {
+			continue
+		}
+		if err := os.Rename(to, from); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -220,19 +220,24 @@ func TestStagedFileThatChanged(t *testing.T) {
 func TestIsNeeded(t *testing.T) {
 	t.Parallel()
 	kubelet, kubeadm := protocol.Program{Path: "/usr/bin/kubelet"}, protocol.Program{Path: "/usr/bin/kubeadm"}
+	runtime := protocol.ContainerRuntime{Path: "/usr/bin/containerd"}
 	for name, test := range map[string]struct {
 		found protocol.Kubernetes
 		want  bool
 	}{
 		"bare":         {protocol.Kubernetes{}, true},
-		"complete":     {protocol.Kubernetes{Kubelet: kubelet, Kubeadm: kubeadm}, false},
-		"only kubelet": {protocol.Kubernetes{Kubelet: kubelet}, true},
-		"only kubeadm": {protocol.Kubernetes{Kubeadm: kubeadm}, true},
+		"complete":     {protocol.Kubernetes{Kubelet: kubelet, Kubeadm: kubeadm, ContainerRuntime: runtime}, false},
+		"no runtime":   {protocol.Kubernetes{Kubelet: kubelet, Kubeadm: kubeadm}, true},
+		"only kubelet": {protocol.Kubernetes{Kubelet: kubelet, ContainerRuntime: runtime}, true},
+		"only kubeadm": {protocol.Kubernetes{Kubeadm: kubeadm, ContainerRuntime: runtime}, true},
 	} {
 		h := newHost(t)
 		h.found = test.found
-		if got, err := h.installer().IsNeeded(t.Context(), digest(version)); got != test.want || err != nil {
+		if got, err := h.installer().IsNeeded(t.Context(), protocol.Bundle{SHA256: digest(version)}); got != test.want || err != nil {
 			t.Errorf("%s: got %t, %v", name, got, err)
+		}
+		if got, err := h.installer().IsNeeded(t.Context(), protocol.Bundle{SHA256: digest(version), Replace: true}); !got || err != nil {
+			t.Errorf("%s: the programs are not replaced, %v", name, err)
 		}
 	}
 	h := newHost(t)
@@ -240,7 +245,7 @@ func TestIsNeeded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for sha256, want := range map[string]bool{digest(version): false, digest("v1.36.4"): true} {
-		if got, err := h.installer().IsNeeded(t.Context(), sha256); got != want || err != nil {
+		if got, err := h.installer().IsNeeded(t.Context(), protocol.Bundle{SHA256: sha256, Replace: true}); got != want || err != nil {
 			t.Errorf("with %s installed: %t, %v", version, got, err)
 		}
 	}
@@ -261,7 +266,7 @@ func TestStoppedInstallation(t *testing.T) {
 	if err := h.installer().Install(ctx, staged, func(string) {}); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if needed, err := h.installer().IsNeeded(t.Context(), staged.SHA256); err != nil || !needed {
+	if needed, err := h.installer().IsNeeded(t.Context(), protocol.Bundle{SHA256: staged.SHA256}); err != nil || !needed {
 		t.Errorf("not needed: %v", err)
 	}
 	if err := h.install(staged); err != nil {

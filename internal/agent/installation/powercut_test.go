@@ -4,27 +4,47 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/installation"
 )
+
+// setting is what the tests of power cuts vary.
+type setting struct {
+	// loseNames: names that are not durable are lost, too.
+	loseNames bool
+	// replaces: the host has programs, which are replaced.
+	replaces bool
+}
+
+func settings() []setting { return []setting{{}, {loseNames: true}, {replaces: true}, {true, true}} }
+
+func (s setting) host(t *testing.T) (*host, installation.Staged) {
+	t.Helper()
+	if s.replaces {
+		return newEquippedHost(t)
+	}
+	h := newHost(t)
+	return h, h.stage(version, nil)
+}
 
 // The power is lost at each operation of an installation. The next process completes it or
 // removes it, and the host is then as it was.
 func TestPowerCutsWhileInstalling(t *testing.T) {
 	t.Parallel()
-	for _, loseNames := range []bool{false, true} {
+	for _, setting := range settings() {
 		cuts := 0
 		for ; ; cuts++ {
-			h := newHost(t)
-			staged := h.stage(version, nil)
+			h, staged := setting.host(t)
 			h.boot(cuts + 1)
 			err := h.install(staged)
 			if err == nil && h.disk.left != 0 {
 				break
 			}
-			what := fmt.Sprintf("cut %d, names lost %t", cuts, loseNames)
+			what := fmt.Sprintf("cut %d, %+v", cuts, setting)
 			if err != nil && !errors.Is(err, errPower) {
 				t.Fatalf("%s: %v", what, err)
 			}
-			h.disk.lose(t, loseNames)
+			h.disk.lose(t, setting.loseNames)
 			h.boot(-1)
 			if cuts%2 == 0 {
 				if err := h.install(staged); err != nil {
@@ -47,11 +67,11 @@ func TestPowerCutsWhileInstalling(t *testing.T) {
 // installs another bundle.
 func TestPowerCutsWhileRemoving(t *testing.T) {
 	t.Parallel()
-	for _, loseNames := range []bool{false, true} {
+	for _, setting := range settings() {
 		cuts := 0
 		for ; ; cuts++ {
-			h := newHost(t)
-			if err := h.install(h.stage(version, nil)); err != nil {
+			h, staged := setting.host(t)
+			if err := h.install(staged); err != nil {
 				t.Fatal(err)
 			}
 			h.boot(cuts + 1)
@@ -59,14 +79,15 @@ func TestPowerCutsWhileRemoving(t *testing.T) {
 			if err == nil && h.disk.left != 0 {
 				break
 			}
-			what := fmt.Sprintf("cut %d, names lost %t", cuts, loseNames)
+			what := fmt.Sprintf("cut %d, %+v", cuts, setting)
 			if err != nil && !errors.Is(err, errPower) {
 				t.Fatalf("%s: %v", what, err)
 			}
-			h.disk.lose(t, loseNames)
+			h.disk.lose(t, setting.loseNames)
 			h.boot(-1)
 			if cuts%2 == 0 {
 				next := h.stage("v1.36.4", nil)
+				next.Replace = setting.replaces
 				if err := h.install(next); err != nil {
 					t.Fatalf("%s: %v", what, err)
 				}

@@ -24,12 +24,16 @@ type content struct {
 	// SHA256 and Version are those of the bundle.
 	SHA256  string `json:"sha256,omitempty"`
 	Version string `json:"version,omitempty"`
-	// Files did not exist before.
+	// Files did not exist before, or were set aside.
 	Files []file `json:"files,omitempty"`
 	// Folders did not exist before; outer ones first.
 	Folders []string `json:"folders,omitempty"`
 	// Units are names of units among Files.
 	Units []string `json:"units,omitempty"`
+	// Hidden are units of the host whose place or programs the installation takes.
+	Hidden []hiddenUnit `json:"hidden,omitempty"`
+	// KeptKubernetes is true if the host keeps its own kubelet and kubeadm.
+	KeptKubernetes bool `json:"keptKubernetes,omitempty"`
 	// Containerd is true if the data of containerd belongs to the installation: it brought
 	// containerd, and there was no data before.
 	Containerd bool `json:"containerd,omitempty"`
@@ -40,6 +44,8 @@ type file struct {
 	Path string `json:"path"`
 	// SHA256 has the digests that the file may have.
 	SHA256 []string `json:"sha256"`
+	// Aside is true if a file of the host is, or is about to be, kept aside.
+	Aside bool `json:"aside,omitempty"`
 }
 
 // Record is what the host knows of an installation.
@@ -90,4 +96,15 @@ func (r Record) Accept(files []bundle.File) error {
 
 func (c content) index(path string) int {
 	return slices.IndexFunc(c.Files, func(f file) bool { return f.Path == path })
+}
+
+// allUnits are the units that the installation brought, and those that it hides.
+func (c content) allUnits() []string {
+	units := slices.Clone(c.Units)
+	for _, unit := range c.Hidden {
+		if !slices.Contains(units, unit.Name) {
+			units = append(units, unit.Name)
+		}
+	}
+	return units
 }

@@ -55,6 +55,9 @@ func (i *Installer) Remove(ctx context.Context) error {
 	if err := i.run(ctx, commandTimeout, "systemctl", "daemon-reload"); err != nil {
 		return err
 	}
+	if err := i.showUnits(ctx, at); err != nil {
+		return err
+	}
 	// Without the record nothing would remove what a power cut brings back.
 	i.Disk.Sync()
 	if err := i.Files.Remove(i.document().Name); err != nil {
@@ -64,11 +67,11 @@ func (i *Installer) Remove(ctx context.Context) error {
 	return nil
 }
 
-// stopUnits stops and disables the units that the installation brought.
+// stopUnits stops and disables the units that the installation brought or hides.
 func (i *Installer) stopUnits(ctx context.Context, at content) error {
-	for _, unit := range slices.Backward(at.Units) {
+	for _, unit := range slices.Backward(at.allUnits()) {
 		// A unit whose file never got there can't be disabled.
-		if err := i.Disk.Stat(i.path(i.unitFile(at, unit))); errors.Is(err, fs.ErrNotExist) {
+		if !i.hasUnit(unit) {
 			continue
 		}
 		// A template has no process of its own.
@@ -87,33 +90,32 @@ func (i *Installer) stopUnits(ctx context.Context, at content) error {
 	return nil
 }
 
-// unitFile returns the path of a unit that the installation brought.
-func (i *Installer) unitFile(at content, unit string) string {
-	at.Files = slices.DeleteFunc(slices.Clone(at.Files), func(f file) bool { return filepath.Base(f.Path) != unit || isDropIn(f.Path) })
-	if len(at.Files) == 0 {
-		return unit
-	}
-	return at.Files[0].Path
-}
-
 // removeFile removes a file that is as the installation left it, and what an interrupted
-// copy left beside it.
+// copy left beside it. It puts a file back that was set aside.
 func (i *Installer) removeFile(f file) error {
 	name := i.path(f.Path)
 	if err := i.Disk.Remove(durable.Temporary(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	if f.Aside && i.Disk.Stat(aside(name)) != nil {
+		return nil // the host's own file was never moved, or is back
+	}
 	got, err := digest(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	// What can't be read, such as a link, is not what the installation left either.
-	if isOurs := err == nil && slices.Contains(f.SHA256, got); !isOurs {
+	isOurs := err == nil && slices.Contains(f.SHA256, got)
+	switch {
+	case isOurs:
+		if err := i.Disk.Remove(name); err != nil {
+			return err
+		}
+		if err := i.Disk.SyncDir(filepath.Dir(name)); err != nil {
+			return err
+		}
+	case !errors.Is(err, fs.ErrNotExist) && !f.Aside:
 		i.Log.Warn("Kept a file that came with a bundle, because somebody has changed it", "path", f.Path)
-		return nil
 	}
-	if err := i.Disk.Remove(name); err != nil {
-		return err
+	if f.Aside {
+		return i.putBack(f)
 	}
-	return i.Disk.SyncDir(filepath.Dir(name))
+	return nil
 }

@@ -51,7 +51,9 @@ type host struct {
 	fails map[string]bool
 	// onRun is called with each command line.
 	onRun func(line string)
-	found protocol.Kubernetes
+	// active are the units that run.
+	active map[string]bool
+	found  protocol.Kubernetes
 	// origins are those of files; others are of no package.
 	origins map[string]protocol.Origin
 	// before is what the host had.
@@ -62,7 +64,7 @@ type host struct {
 
 func newHost(t *testing.T) *host {
 	t.Helper()
-	h := &host{t: t, root: t.TempDir(), fails: map[string]bool{}, origins: map[string]protocol.Origin{}, now: time.Unix(0, 0)}
+	h := &host{t: t, root: t.TempDir(), fails: map[string]bool{}, active: map[string]bool{}, origins: map[string]protocol.Origin{}, now: time.Unix(0, 0)}
 	for _, folder := range []string{wants, "/usr/local/bin", "/var/lib/elemental", "/run", "/opt", "/etc/sysctl.d", "/etc/modules-load.d"} {
 		if err := os.MkdirAll(filepath.Join(h.root, folder), 0o755); err != nil {
 			t.Fatal(err)
@@ -74,6 +76,12 @@ func newHost(t *testing.T) *host {
 		}
 		if unit, ok := strings.CutPrefix(line, "systemctl disable "); ok {
 			h.disable(unit)
+		}
+		if unit, ok := strings.CutPrefix(line, "systemctl start "); ok {
+			h.active[unit] = true
+		}
+		if unit, ok := strings.CutPrefix(line, "systemctl stop "); ok {
+			delete(h.active, unit)
 		}
 		if line == "systemctl start containerd.service" {
 			h.write("/run/containerd/containerd.sock", "")
@@ -88,7 +96,7 @@ func newHost(t *testing.T) *host {
 // boot starts the agent, whose power is lost at an operation of the disk.
 func (h *host) boot(powerFor int) {
 	h.t.Helper()
-	h.disk = &disk{left: -1, contents: map[string]bool{}, names: map[string]bool{}, links: map[string]bool{}}
+	h.disk = &disk{left: -1, contents: map[string]bool{}, names: map[string]bool{}, links: map[string]bool{}, moved: map[string]string{}}
 	files, err := state.OpenDir(filepath.Join(h.root, "/var/lib/elemental/agent"), h.disk)
 	if err != nil {
 		h.t.Fatal(err)
@@ -261,7 +269,26 @@ func (h *host) Run(ctx context.Context, _ string, args ...string) (string, error
 		return "", fmt.Errorf("running %s: exit status 1", line)
 	}
 	h.onRun(line)
-	return "", ctx.Err()
+	return h.property(line), ctx.Err()
+}
+
+// property answers for systemctl show.
+func (h *host) property(line string) string {
+	words := strings.Fields(line)
+	unit := words[len(words)-1]
+	switch {
+	case strings.Contains(line, " UnitFileState ") && h.isEnabled(unit):
+		return "enabled\n"
+	case strings.Contains(line, " ActiveState ") && h.active[unit]:
+		return "active\n"
+	default:
+		return "\n"
+	}
+}
+
+func (h *host) isEnabled(unit string) bool {
+	_, err := os.Lstat(filepath.Join(h.root, wants, unit))
+	return err == nil
 }
 
 // Kubernetes implements installation.Host.

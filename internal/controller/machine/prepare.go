@@ -3,6 +3,7 @@ package machine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/klog/v2"
@@ -18,15 +19,21 @@ import (
 // Programs that came from a bundle are gone after a reset, even if the host has not reported
 // that yet.
 func bundleFor(ctx context.Context, c client.Reader, s *scope, host *infrav1.ElementalHost) (*infrav1.HostBundle, error) {
-	if s.owner == nil || !canInstallBundles(host) || len(host.MissingPrograms()) == 0 && !hasProgramsOfBundle(host) {
+	if s.owner == nil || !canInstallBundles(host) || !replacesPrograms(s) && len(host.MissingPrograms()) == 0 && !hasProgramsOfBundle(host) {
 		return nil, nil
 	}
 	found, err := release.Get(ctx, c, host.Namespace, s.owner.Spec.Version)
 	if err != nil {
 		return nil, err
 	}
-	return release.BundleFor(found, host), nil
+	bundle := release.BundleFor(found, host)
+	if bundle != nil && replacesPrograms(s) {
+		bundle.Programs = infrav1.ProgramsReplace
+	}
+	return bundle, nil
 }
+
+func replacesPrograms(s *scope) bool { return s.machine.Spec.Programs == infrav1.ProgramsReplace }
 
 func canInstallBundles(host *infrav1.ElementalHost) bool {
 	return host.Supports(infrav1.OperationType(protocol.CapabilityBundle))
@@ -37,7 +44,7 @@ func hasProgramsOfBundle(host *infrav1.ElementalHost) bool {
 		return false
 	}
 	k := host.Status.Inventory.Kubernetes
-	return k.Kubelet.Origin == infrav1.OriginBundle || k.Kubeadm.Origin == infrav1.OriginBundle
+	return slices.Contains([]infrav1.ProgramOrigin{k.Kubelet.Origin, k.Kubeadm.Origin, k.ContainerRuntime.Origin}, infrav1.OriginBundle)
 }
 
 // prepareHost gives the machine's host a bundle if the claim had none to give: the release may
@@ -64,33 +71,73 @@ func prepareHost(ctx context.Context, c client.Client, s *scope) error {
 	return nil
 }
 
-// preparationOf says what the host lacks for its bootstrap by kubeadm, and where that comes
-// from; blank if it lacks nothing or has not reported what it has. Nothing waits for it:
-// bootstrap data may install what is missing.
+// preparationOf says what the host lacks for its bootstrap by kubeadm, where that comes from,
+// and which of its own programs have another version than the machine; blank if there is nothing
+// to say. Nothing waits for it: bootstrap data may install what is missing.
 func preparationOf(s *scope) string {
-	version, missing := s.owner.Spec.Version, strings.Join(s.host.MissingPrograms(), " and ")
+	lack := ""
+	if missing := s.host.MissingPrograms(); len(missing) > 0 {
+		lack = "The host has no " + strings.Join(missing, ", no ")
+	}
 	switch {
-	case missing != "" && s.host.Spec.Bundle != nil:
-		return missingWithBundle(s.host, missing)
-	case version == "" || s.owner.Spec.Bootstrap.ConfigRef.Kind != "KubeadmConfig":
+	case s.host.Spec.Bundle != nil:
+		return withBundle(s, lack)
+	case !isOfKubeadm(s):
 		return ""
-	case missing != "" && !canInstallBundles(s.host):
-		return fmt.Sprintf("The host has no %s, and its agent can't install a bundle: upgrade the agent", missing)
-	case missing != "":
-		return fmt.Sprintf("The host has no %s, and no ElementalKubernetesRelease %s has a bundle for its architecture %s",
-			missing, release.Name(version), s.host.Status.Inventory.Architecture)
-	case s.host.Status.Inventory == nil || s.host.Status.Inventory.Kubernetes == nil:
+	case lack == "" && replacesPrograms(s):
+		lack = "The programs of the host are to be replaced"
+	}
+	switch {
+	case lack == "":
+		return otherVersions(s)
+	case !canInstallBundles(s.host):
+		return lack + ", and its agent can't install a bundle: upgrade the agent"
+	case s.host.Status.Inventory == nil:
 		return ""
 	}
-	if kubelet := s.host.Status.Inventory.Kubernetes.Kubelet.Version; kubelet != "" && kubelet != version {
-		return fmt.Sprintf("The kubelet of the host is %s, and the version of the Machine is %s", kubelet, version)
-	}
-	return ""
+	return fmt.Sprintf("%s, and no ElementalKubernetesRelease %s has a bundle for its architecture %s",
+		lack, release.Name(s.owner.Spec.Version), s.host.Status.Inventory.Architecture)
 }
 
-func missingWithBundle(host *infrav1.ElementalHost, missing string) string {
-	if staged := host.StagedBundle(); staged != nil && staged.State == infrav1.BundleFailed {
-		return fmt.Sprintf("The host has no %s, and can't stage the bundle of Kubernetes %s: %s", missing, staged.Version, staged.Message)
+func isOfKubeadm(s *scope) bool {
+	return s.owner.Spec.Version != "" && s.owner.Spec.Bootstrap.ConfigRef.Kind == "KubeadmConfig"
+}
+
+// withBundle is preparationOf for a host with a bundle.
+func withBundle(s *scope, lack string) string {
+	version, kept := s.host.Spec.Bundle.Version, ""
+	switch {
+	case s.host.ReplacesPrograms():
+		lack = "The programs of the host are to be replaced"
+	case lack == "":
+		return otherVersions(s)
+	default:
+		kept = otherVersions(s)
 	}
-	return fmt.Sprintf("The host has no %s, and installs the bundle of Kubernetes %s first", missing, host.Spec.Bundle.Version)
+	if kept != "" {
+		kept = ". " + kept
+	}
+	if staged := s.host.StagedBundle(); staged != nil && staged.State == infrav1.BundleFailed {
+		return fmt.Sprintf("%s, and it can't stage the bundle of Kubernetes %s: %s", lack, staged.Version, staged.Message)
+	}
+	return fmt.Sprintf("%s, and it installs the bundle of Kubernetes %s first%s", lack, version, kept)
+}
+
+// otherVersions names programs of the host that have another version than the machine; blank for
+// machines that kubeadm does not bootstrap.
+func otherVersions(s *scope) string {
+	if !isOfKubeadm(s) || s.host.Status.Inventory == nil || s.host.Status.Inventory.Kubernetes == nil {
+		return ""
+	}
+	k := s.host.Status.Inventory.Kubernetes
+	var others []string
+	for _, program := range []struct{ name, version string }{{"kubeadm", k.Kubeadm.Version}, {"kubelet", k.Kubelet.Version}} {
+		if program.version != "" && program.version != s.owner.Spec.Version {
+			others = append(others, program.name+" "+program.version)
+		}
+	}
+	if len(others) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("The host has %s, and the version of the Machine is %s", strings.Join(others, " and "), s.owner.Spec.Version)
 }

@@ -18,12 +18,12 @@ type Stager interface {
 
 // Installer installs staged bundles; see installation.Installer.
 type Installer interface {
-	IsNeeded(ctx context.Context, sha256 string) (bool, error)
+	IsNeeded(ctx context.Context, want protocol.Bundle) (bool, error)
 	Install(ctx context.Context, staged installation.Staged, progress func(step string)) error
 }
 
-// installBundle installs the bundle that the plan desires now, if the host lacks the
-// programs of Kubernetes. A bundle that was pinned by mistake can so be replaced while the
+// installBundle installs the bundle that the plan desires now, if the host lacks programs or
+// its own are to be replaced. A bundle that was pinned by mistake can so be replaced while the
 // bootstrap waits for it.
 func (r *Runner) installBundle(ctx context.Context, progress func(string)) (*operation.Result, error) {
 	if r.Installer == nil || r.Stager == nil {
@@ -33,7 +33,7 @@ func (r *Runner) installBundle(ctx context.Context, progress func(string)) (*ope
 	if want == nil {
 		return nil, nil
 	}
-	needed, err := r.Installer.IsNeeded(ctx, want.SHA256)
+	needed, err := r.Installer.IsNeeded(ctx, *want)
 	if err != nil || !needed {
 		return failedToInstall(ctx, err)
 	}
@@ -43,7 +43,7 @@ func (r *Runner) installBundle(ctx context.Context, progress func(string)) (*ope
 		return nil, fmt.Errorf("staging the bundle of Kubernetes %s: %w", want.Version, err)
 	}
 	progress(stepInstall)
-	err = r.Installer.Install(ctx, installation.Staged{SHA256: want.SHA256, Folder: folder, Manifest: manifest},
+	err = r.Installer.Install(ctx, installation.Staged{SHA256: want.SHA256, Folder: folder, Manifest: manifest, Replace: want.Replace},
 		func(step string) { progress(stepInstall + ": " + step) })
 	return failedToInstall(ctx, err)
 }
