@@ -161,7 +161,8 @@ func TestHostileStreams(t *testing.T) {
 		"bomb of zeros":          {compress(t, zeros), "ends too early"},
 		"bomb as the manifest":   {compress(t, archive(t, huge)), "has 2097152 bytes, and the limit is"},
 		"sparse file":            {compress(t, sparse(t, entries(t, m, files))), "has a header of format PAX"},
-		"wide window":            {wideWindow(t, whole), "window size exceeded"},
+		"wide window":            {wideWindow(t, whole), "window of more than 1024 KiB: build it with"},
+		"one wide segment":       {compress(t, append(bytes.Clone(whole), zeros...), zstd.WithSingleSegment(true)), "window of more than 1024 KiB: build it with"},
 		"endless headers":        {compress(t, bytes.Repeat(longName(t), 4000)), "more in it than its manifest lists"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -177,7 +178,7 @@ func TestHostileStreams(t *testing.T) {
 func wideWindow(t *testing.T, data []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	w, err := zstd.NewWriter(&out, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(64<<20), zstd.WithSingleSegment(false))
+	w, err := zstd.NewWriter(&out, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(2<<20), zstd.WithSingleSegment(false))
 	if err != nil {
 		t.Fatal(err)
 	}

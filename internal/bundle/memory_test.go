@@ -24,7 +24,7 @@ func (zeros) Read(p []byte) (int, error) {
 // A host needs the same memory for a large bundle as for a small one. The test is not
 // parallel, so that nothing else allocates meanwhile.
 func TestConstantMemory(t *testing.T) {
-	const size, allowed = 40 << 20, 16 << 20
+	const size, allowed = 40 << 20, 5 << 20
 	m, files := sample()
 	image := &m.Files[5]
 	sum := sha256.New()

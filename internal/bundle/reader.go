@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -26,9 +27,18 @@ func NewReader(ctx context.Context, r io.Reader, l Limits) (*Reader, error) {
 	archive, err := newArchive(decompressor, l)
 	if err != nil {
 		decompressor.Close()
-		return nil, fmt.Errorf("reading the bundle: %w", err)
+		return nil, fmt.Errorf("reading the bundle: %w", withAdvice(err))
 	}
 	return &Reader{decompressor: decompressor, archive: archive}, nil
+}
+
+// withAdvice says what to do about data that need more memory than a Reader has.
+func withAdvice(err error) error {
+	// A frame of one segment has a window as large as its content.
+	if errors.Is(err, zstd.ErrWindowSizeExceeded) || errors.Is(err, zstd.ErrDecoderSizeExceeded) {
+		return fmt.Errorf("it is compressed with a window of more than %d KiB: build it with the `bundle` of this version: %w", window>>10, err)
+	}
+	return err
 }
 
 // Manifest returns the manifest, which has been checked.

@@ -116,7 +116,7 @@ func archive(tb testing.TB, list []entry) []byte {
 
 func compress(tb testing.TB, data []byte, options ...zstd.EOption) []byte {
 	tb.Helper()
-	w, err := zstd.NewWriter(nil, append(options, zstd.WithEncoderConcurrency(1))...)
+	w, err := zstd.NewWriter(nil, append([]zstd.EOption{zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(1 << 20)}, options...)...)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -12,8 +12,10 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// window is how far back compressed data refers, in bytes. A reader needs that much memory.
-const window = 8 << 20
+// window is how far back compressed data refers, in bytes. A reader needs several times as
+// much memory, and refuses bundles with a larger one. Eight times the window makes a bundle of
+// 108 MiB two percent smaller.
+const window = 1 << 20
 
 // Write writes a bundle. It opens each file of the manifest once, in order, and fails if a
 // file is not as the manifest says. The same manifest and files make the same bytes.
