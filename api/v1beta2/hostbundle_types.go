@@ -53,6 +53,12 @@ type HostNodeUpgrade struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=128
 	IgnorePreflightErrors []string `json:"ignorePreflightErrors,omitempty"`
+	// patchesDirectory is the folder on the host with kubeadm's patches. If it is absent,
+	// kubeadm applies none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^(/[A-Za-z0-9_@+=:-][A-Za-z0-9_@+=:.-]*)+$`
+	PatchesDirectory string `json:"patchesDirectory,omitempty"`
 }
 
 // NodeUpgradeRole is the role of a host in an upgrade of its cluster.

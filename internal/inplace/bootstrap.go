@@ -1,8 +1,14 @@
 package inplace
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"maps"
+	"regexp"
 	"strings"
+
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 )
 
 const (
@@ -29,10 +35,41 @@ func (c Change) bootstrapObstacle() string {
 		return "the bootstrap configuration is a " + kind + "; only Nodes that kubeadm made can be upgraded"
 	}
 	from, to := c.From.Bootstrap, c.To.Bootstrap
+	if obstacle := patchesObstacle(from); c.NewVersion() && obstacle != "" {
+		return obstacle
+	}
 	if crosses(c.From.Machine.Version, c.To.Machine.Version, localModeMinor) && !hasLocalMode(to) {
 		from = withoutLocalMode(from)
 	}
 	return differs(kind, difference("spec", from, to))
+}
+
+// patchesFolder is what the API of ElementalHosts accepts.
+var patchesFolder = regexp.MustCompile(`^(/[A-Za-z0-9_@+=:-][A-Za-z0-9_@+=:.-]*)+$`)
+
+// PatchesDirectory returns the folder of kubeadm's patches in a bootstrap configuration; blank
+// for none. An error says what is wrong with it.
+func PatchesDirectory(spec bootstrapv1.KubeadmConfigSpec) (string, error) {
+	folder := cmp.Or(spec.JoinConfiguration.Patches.Directory, spec.InitConfiguration.Patches.Directory)
+	return folder, checkPatches(folder)
+}
+
+func checkPatches(folder string) error {
+	if folder != "" && (len(folder) > 256 || !patchesFolder.MatchString(folder)) {
+		return errors.New("patches.directory of the KubeadmConfig must be an absolute path with at most 256 letters, digits and _ @ + = : . -, and no part of it may begin with a dot")
+	}
+	return nil
+}
+
+// patchesObstacle refuses what can't be requested of a host.
+func patchesObstacle(spec map[string]any) string {
+	for _, configuration := range []string{"initConfiguration", "joinConfiguration"} {
+		folder, _ := child(child(spec, configuration), "patches")["directory"].(string)
+		if err := checkPatches(folder); err != nil {
+			return fmt.Sprintf("spec.%s: %v", configuration, err)
+		}
+	}
+	return ""
 }
 
 func hasLocalMode(spec map[string]any) bool {

@@ -81,6 +81,14 @@ func TestObstacle(t *testing.T) {
 		"an argument": {func(c *inplace.Change) {
 			c.To.Bootstrap["joinConfiguration"] = object(t, `{"nodeRegistration":{"name":"other"}}`)
 		}, "spec.joinConfiguration.nodeRegistration.name of the KubeadmConfig"},
+		"patches": {func(c *inplace.Change) {
+			c.From.Bootstrap = object(t, `{"joinConfiguration":{"patches":{"directory":"/etc/kubernetes/patches"}}}`)
+			c.To.Bootstrap = c.From.Bootstrap
+		}, ""},
+		"patches that can't be passed on": {func(c *inplace.Change) {
+			c.From.Bootstrap = object(t, `{"joinConfiguration":{"patches":{"directory":"patches"}}}`)
+			c.To.Bootstrap = c.From.Bootstrap
+		}, "spec.joinConfiguration: patches.directory of the KubeadmConfig must be an absolute path"},
 		"another gate": {func(c *inplace.Change) {
 			c.To.Bootstrap["clusterConfiguration"] = object(t, `{"featureGates":{"Other":true}}`)
 		}, "spec.clusterConfiguration.featureGates.Other of the KubeadmConfig"},

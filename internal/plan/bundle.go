@@ -50,6 +50,7 @@ func nodeUpgrade(host *infrav1.ElementalHost) []protocol.Operation {
 	}
 	out := protocol.NodeUpgrade{
 		Role: protocol.UpgradeRole(up.Role), Bundle: bundleOf(up.Bundle), IgnorePreflightErrors: up.IgnorePreflightErrors,
+		PatchesDirectory: up.PatchesDirectory,
 	}
 	if up.DrainTimeoutSeconds != nil {
 		out.DrainTimeoutSeconds = *up.DrainTimeoutSeconds

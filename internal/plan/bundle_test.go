@@ -20,7 +20,7 @@ func withBundle(h *infrav1.ElementalHost) { h.Spec.Bundle = new(kubernetes("v1.3
 func toUpgradeNode(h *infrav1.ElementalHost) {
 	h.Spec.NodeUpgrade = &infrav1.HostNodeUpgrade{
 		ID: "n", Role: infrav1.UpgradeFirstControlPlane, Bundle: kubernetes("v1.37.0", "c"),
-		DrainTimeoutSeconds: new(int32(600)), IgnorePreflightErrors: []string{"NumCPU"},
+		DrainTimeoutSeconds: new(int32(600)), IgnorePreflightErrors: []string{"NumCPU"}, PatchesDirectory: "/etc/kubernetes/patches",
 	}
 }
 
@@ -67,7 +67,8 @@ func TestNodeUpgrade(t *testing.T) {
 	g.Expect(plan.For(able(bound, toUpgradeNode, joined), site, plan.Cluster{}).Operation).To(HaveValue(Equal(protocol.Operation{
 		Type: nodeUpgrade, ID: "n", NodeUpgrade: &protocol.NodeUpgrade{
 			Role: protocol.UpgradeFirstControlPlane, DrainTimeoutSeconds: 600, IgnorePreflightErrors: []string{"NumCPU"},
-			Bundle: protocol.Bundle{Version: "v1.37.0", SHA256: strings.Repeat("c", 64), SizeBytes: 42, Sources: []string{"manager", "file:/usb/b"}},
+			PatchesDirectory: "/etc/kubernetes/patches",
+			Bundle:           protocol.Bundle{Version: "v1.37.0", SHA256: strings.Repeat("c", 64), SizeBytes: 42, Sources: []string{"manager", "file:/usb/b"}},
 		},
 	})))
 }

@@ -26,6 +26,8 @@ type NodeUpgrade struct {
 	DrainTimeoutSeconds int32 `json:"drainTimeoutSeconds,omitempty"`
 	// IgnorePreflightErrors are checks of kubeadm whose errors are warnings.
 	IgnorePreflightErrors []string `json:"ignorePreflightErrors,omitempty"`
+	// PatchesDirectory is the folder on the host with kubeadm's patches; blank for none.
+	PatchesDirectory string `json:"patchesDirectory,omitempty"`
 }
 
 // UpgradeRole is the role of a host in an upgrade of its cluster.

@@ -28,13 +28,11 @@ const (
 // request requests the upgrade to the Machine's version. The ID, the role and all else are
 // recorded in the host, so that a repetition does the same.
 func (r *Reconciler) request(ctx context.Context, s *scope) error {
-	ignored, err := r.ignoredErrors(ctx, s)
-	if err != nil {
-		return err
-	}
 	up := &infrav1.HostNodeUpgrade{
-		ID: inplace.NewRequestID(s.host.Spec.Claim), Role: role(s), Bundle: *bundleOf(s),
-		DrainTimeoutSeconds: drainTimeout(s), IgnorePreflightErrors: ignored,
+		ID: inplace.NewRequestID(s.host.Spec.Claim), Role: role(s), Bundle: *bundleOf(s), DrainTimeoutSeconds: drainTimeout(s),
+	}
+	if err := r.setKubeadm(ctx, s, up); err != nil {
+		return err
 	}
 	ctrl.LoggerFrom(ctx).Info("Requesting the upgrade of a host", "ElementalHost", s.host.Name, "version", up.Bundle.Version, "role", up.Role, "request", up.ID)
 	if err := r.patchHost(ctx, s, "requesting the upgrade of", func(h *infrav1.ElementalHost) {
@@ -79,17 +77,22 @@ func drainTimeout(s *scope) *int32 {
 	return nil
 }
 
-// ignoredErrors returns the checks of kubeadm that the Machine's KubeadmConfig ignores.
-func (r *Reconciler) ignoredErrors(ctx context.Context, s *scope) ([]string, error) {
+// setKubeadm sets what the Machine's KubeadmConfig says about runs of kubeadm: the checks that
+// it ignores, and the folder of patches.
+func (r *Reconciler) setKubeadm(ctx context.Context, s *scope, up *infrav1.HostNodeUpgrade) error {
 	config, err := r.controlPlanes().Config(ctx, s.owner)
 	if err != nil || config == nil {
-		return nil, err
+		return err
 	}
 	ignored := config.Spec.JoinConfiguration.NodeRegistration.IgnorePreflightErrors
 	if len(ignored) == 0 {
 		ignored = config.Spec.InitConfiguration.NodeRegistration.IgnorePreflightErrors
 	}
-	return ignored[:min(len(ignored), maxIgnoredErrors)], nil
+	up.IgnorePreflightErrors = ignored[:min(len(ignored), maxIgnoredErrors)]
+	if up.PatchesDirectory, err = inplace.PatchesDirectory(config.Spec); err != nil {
+		return fmt.Errorf("requesting the upgrade of host %s: %w", s.host.Name, err)
+	}
+	return nil
 }
 
 // outdatedControlPlane returns what a worker waits for: a Machine of the control plane, or a

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
@@ -90,6 +91,42 @@ func TestDrain(t *testing.T) {
 }
 
 // A host is upgraded once it can be, and the condition says what it waits for.
+// kubeadm runs on the host as the KubeadmConfig says.
+func TestSettingsOfKubeadm(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change  func(*bootstrapv1.KubeadmConfigSpec)
+		ignored []string
+		patches string
+	}{
+		"none": {change: func(*bootstrapv1.KubeadmConfigSpec) {}},
+		"of kubeadm init": {func(s *bootstrapv1.KubeadmConfigSpec) {
+			s.InitConfiguration.NodeRegistration.IgnorePreflightErrors = []string{"NumCPU"}
+			s.InitConfiguration.Patches.Directory = "/etc/kubernetes/patches"
+		}, []string{"NumCPU"}, "/etc/kubernetes/patches"},
+		"of kubeadm join first": {func(s *bootstrapv1.KubeadmConfigSpec) {
+			s.InitConfiguration.NodeRegistration.IgnorePreflightErrors = []string{"NumCPU"}
+			s.InitConfiguration.Patches.Directory = "/etc/kubernetes/patches"
+			s.JoinConfiguration.NodeRegistration.IgnorePreflightErrors = []string{"Swap"}
+			s.JoinConfiguration.Patches.Directory = "/opt/patches.d/v1"
+		}, []string{"Swap"}, "/opt/patches.d/v1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.release()
+			config := &bootstrapv1.KubeadmConfig{ObjectMeta: f.Meta("h1")}
+			tc.change(&config.Spec)
+			f.Create(config)
+			n := f.node("h1", func(o *clusterv1.Machine, _ *infrav1.ElementalMachine) {
+				o.Spec.Bootstrap.ConfigRef = clusterv1.ContractVersionedObjectReference{APIGroup: bootstrapv1.GroupVersion.Group, Kind: "KubeadmConfig", Name: "h1"}
+			})
+			n.ask()
+			n.expect(no, infrav1.UpgradingReason)
+			f.Expect(n.host.Spec.NodeUpgrade.IgnorePreflightErrors).To(Equal(tc.ignored))
+			f.Expect(n.host.Spec.NodeUpgrade.PatchesDirectory).To(Equal(tc.patches))
+		})
+	}
+}
+
 func TestWhatAnUpgradeWaitsFor(t *testing.T) {
 	f := newFixture(t)
 	n := f.node("h1", controllertest.ControlPlane)

@@ -79,6 +79,9 @@ func (a attempts) arguments(program string) []string {
 	}
 	// The provider and Cluster API keep the addons.
 	args = append(args, "--skip-phases=addon")
+	if a.want.PatchesDirectory != "" {
+		args = append(args, "--patches="+a.want.PatchesDirectory)
+	}
 	if len(ignored) > 0 {
 		args = append(args, "--ignore-preflight-errors="+strings.Join(ignored, ","))
 	}

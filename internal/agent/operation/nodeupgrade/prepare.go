@@ -63,6 +63,9 @@ func (e examination) run(ctx context.Context) error {
 	if err := e.checkRole(); err != nil {
 		return err
 	}
+	if err := e.checkPatches(); err != nil {
+		return err
+	}
 	folder, m, err := e.staged(ctx)
 	if err != nil {
 		return err
@@ -101,6 +104,21 @@ func (e examination) checkRole() error {
 		if certificateErr == nil && errors.Is(keyErr, fs.ErrNotExist) {
 			return fmt.Errorf("the key /etc/kubernetes/pki/%s.key is not on the host, so kubeadm can't renew certificates: upgrade this host by hand", authority)
 		}
+	}
+	return nil
+}
+
+// checkPatches returns an error unless the folder of kubeadm's patches is on the host.
+func (e examination) checkPatches() error {
+	folder := e.want.PatchesDirectory
+	if folder == "" {
+		return nil
+	}
+	if !filepath.IsAbs(folder) || filepath.Clean(folder) != folder {
+		return fmt.Errorf("%.256q is no absolute path of a folder of kubeadm's patches: correct the KubeadmConfig", folder)
+	}
+	if info, err := os.Stat(filepath.Join(e.Root, folder)); err != nil || !info.IsDir() {
+		return fmt.Errorf("the folder %s of kubeadm's patches is not on the host: put it there, because kubeadm would remove what the patches have changed", folder)
 	}
 	return nil
 }

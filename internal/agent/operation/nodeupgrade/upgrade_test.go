@@ -78,7 +78,8 @@ func TestUpgrade(t *testing.T) {
 		t.Run(string(role), func(t *testing.T) {
 			t.Parallel()
 			m := newMachine(t, role, 1)
-			m.want.IgnorePreflightErrors = []string{"Swap", "Mem"}
+			m.want.IgnorePreflightErrors, m.want.PatchesDirectory = []string{"Swap", "Mem"}, "/etc/kubernetes/patches"
+			m.write("/etc/kubernetes/patches/etcd.json", "{}", 0o600)
 			m.api.pods = []pod{{name: "web", refusals: 2}, {name: "agent", daemonSet: true}}
 			m.write("/state/checkpoints/nodeupgrade-former/index.json", "[]", 0o600)
 			if result := m.finish(); result.State != protocol.StateSucceeded || result.Message != "" {
@@ -89,7 +90,7 @@ func TestUpgrade(t *testing.T) {
 			if role == protocol.UpgradeFirstControlPlane {
 				arguments, ignored = "apply "+newVersion+" --yes", "Swap,Mem,CreateJob"
 			}
-			want := m.path("/staged/bin/kubeadm") + " upgrade " + arguments + " --skip-phases=addon --ignore-preflight-errors=" + ignored
+			want := m.path("/staged/bin/kubeadm") + " upgrade " + arguments + " --skip-phases=addon --patches=/etc/kubernetes/patches --ignore-preflight-errors=" + ignored
 			if len(m.runs) != 1 {
 				t.Errorf("kubeadm ran %d times", len(m.runs))
 			}
