@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/upgrade"
@@ -56,10 +57,14 @@ func (o *inPlaceOptions) validate(webhookPort int) error {
 // setupInPlace adds the upgrades of Kubernetes in place: the reconciler, the hooks, and what
 // keeps their ExtensionConfig.
 func setupInPlace(ctx context.Context, mgr ctrl.Manager, selectors *selector.Compiler, o *options) error {
-	if err := (&upgrade.Reconciler{
+	upgrades := &upgrade.Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: newRecorder(mgr, "elementalmachine-upgrade"),
 		Clock: clock.RealClock{}, Selectors: selectors, WatchFilter: o.watchFilter,
-	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.machine)); err != nil {
+	}
+	if err := upgrades.SetupWithManager(ctx, mgr, concurrent(o.concurrency.machine)); err != nil {
+		return fmt.Errorf("setting up upgrades in place: %w", err)
+	}
+	if err := upgrades.RegisterMetrics(metrics.Registry, mgr.Elected()); err != nil {
 		return fmt.Errorf("setting up upgrades in place: %w", err)
 	}
 	if o.webhook.port != 0 {
