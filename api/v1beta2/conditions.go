@@ -198,6 +198,8 @@ const (
 	UpgradeRolledBackReason           = "RolledBack"
 	UpgradeNotPossibleReason          = "NotPossible"
 	UpgradeWaitingForClusterAPIReason = "WaitingForClusterAPI"
+	// ReplacementRefusedReason is the reason of an Event of a Machine only.
+	ReplacementRefusedReason = "ReplacementRefused"
 )
 
 // Reasons of ElementalKubernetesRelease.

@@ -39,6 +39,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/template"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/inplace/controlplane"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/inplace/replacement"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
@@ -249,7 +250,10 @@ func setupWebhooks(mgr ctrl.Manager, selectors *selector.Compiler, requests elem
 		return nil
 	}
 	surges := controlplane.Reader{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Selectors: selectors, Namespace: o.namespace}
-	if err := elementalwebhook.Setup(mgr, selectors, surges, requests); err != nil {
+	deletions := replacement.Guard{Reader: mgr.GetAPIReader(), Namespace: o.namespace}
+	if err := elementalwebhook.Setup(mgr, elementalwebhook.Options{
+		Selectors: selectors, Surges: surges, Deletions: deletions, Recorder: newRecorder(mgr, "machine-deletion"), Requests: requests,
+	}); err != nil {
 		return fmt.Errorf("setting up webhooks: %w", err)
 	}
 	started := mgr.GetWebhookServer().StartedChecker()

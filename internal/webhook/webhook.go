@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/go-logr/logr"
+	"k8s.io/client-go/tools/events"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -11,18 +13,30 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
 )
 
-// Setup serves all webhooks on the manager's webhook server. Expressions are
-// compiled by selectors; nil compiles each time anew. surges may refuse machines; nil refuses
-// none. Changes of hosts are recorded in requests.
-func Setup(mgr ctrl.Manager, selectors *selector.Compiler, surges Surges, requests RequestLog) error {
+// Options are what the webhooks need.
+type Options struct {
+	// Selectors compiles expressions; nil compiles each time anew.
+	Selectors *selector.Compiler
+	// Surges may refuse machines; nil refuses none.
+	Surges Surges
+	// Deletions may refuse the deletion of Machines of Cluster API; nil refuses none.
+	Deletions Deletions
+	// Recorder records Events on Machines whose deletion was refused.
+	Recorder events.EventRecorder
+	// Requests records changes of hosts.
+	Requests RequestLog
+}
+
+// Setup serves all webhooks on the manager's webhook server.
+func Setup(mgr ctrl.Manager, o Options) error {
 	err := ctrl.NewWebhookManagedBy(mgr, &infrav1.ElementalMachine{}).
-		WithValidator(machineValidator{selectors: selectors, surges: surges}).
+		WithValidator(machineValidator{selectors: o.Selectors, surges: o.Surges}).
 		Complete()
 	if err != nil {
 		return fmt.Errorf("setting up the webhook of ElementalMachine: %w", err)
 	}
 	err = ctrl.NewWebhookManagedBy(mgr, &infrav1.ElementalMachineTemplate{}).
-		WithValidator(machineTemplateValidator{selectors: selectors}).
+		WithValidator(machineTemplateValidator{selectors: o.Selectors}).
 		Complete()
 	if err != nil {
 		return fmt.Errorf("setting up the webhook of ElementalMachineTemplate: %w", err)
@@ -39,10 +53,16 @@ func Setup(mgr ctrl.Manager, selectors *selector.Compiler, surges Surges, reques
 	if err != nil {
 		return fmt.Errorf("setting up the webhook of ElementalRegistration: %w", err)
 	}
+	err = ctrl.NewWebhookManagedBy(mgr, &clusterv1.Machine{}).
+		WithValidator(deletionValidator{deletions: o.Deletions, recorder: o.Recorder}).
+		Complete()
+	if err != nil {
+		return fmt.Errorf("setting up the webhook of Machine: %w", err)
+	}
 	// controller-runtime's own logger adds the user name as it is, of any length.
 	logger := mgr.GetLogger().WithName("admission")
 	err = ctrl.NewWebhookManagedBy(mgr, &infrav1.ElementalHost{}).
-		WithValidator(hostRecorder{requests: requests}).
+		WithValidator(hostRecorder{requests: o.Requests}).
 		WithContextFunc(withSource).
 		WithLogConstructor(func(logr.Logger, *admission.Request) logr.Logger { return logger }).
 		Complete()

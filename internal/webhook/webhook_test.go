@@ -37,7 +37,9 @@ func start(t *testing.T, out io.Writer) *envtest.Environment {
 	g.Expect(err).NotTo(HaveOccurred())
 	requests, err := audit.New(clock.RealClock{}, prometheus.NewRegistry())
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(webhook.Setup(mgr, selectors, surges{}, requests)).To(Succeed())
+	g.Expect(webhook.Setup(mgr, webhook.Options{
+		Selectors: selectors, Surges: surges{}, Deletions: deletions{}, Recorder: mgr.GetEventRecorder("test"), Requests: requests,
+	})).To(Succeed())
 
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)
@@ -67,6 +69,7 @@ func TestWebhooks(t *testing.T) {
 	t.Run("expression of a machine", func(t *testing.T) { testMachineExpression(t, env) })
 	t.Run("expression of a deleted machine", func(t *testing.T) { testDeletedMachine(t, env) })
 	t.Run("machine that is refused", func(t *testing.T) { testRefusedMachine(t, env) })
+	t.Run("deletion that is refused", func(t *testing.T) { testRefusedDeletion(t, env) })
 	t.Run("expression of a template", func(t *testing.T) { testTemplateExpression(t, env) })
 	t.Run("status of a template", func(t *testing.T) { testTemplateStatus(t, env) })
 	t.Run("deleted registration", func(t *testing.T) { testDeletedRegistration(t, env) })

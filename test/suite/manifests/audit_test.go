@@ -29,7 +29,7 @@ func TestThreat56_NoChangeIsUnrecorded(t *testing.T) {
 	}
 	host := newHost()
 	g.Expect(admin.Create(t.Context(), host)).To(Succeed())
-	requireAuditWebhook(t)
+	requireWebhook(t, "audit.elementalhost.infrastructure.cluster.x-k8s.io")
 	g.Eventually(func() error { return admin.Create(t.Context(), newHost(), client.DryRunAll) }).WithTimeout(time.Minute).
 		Should(MatchError(ContainSubstring("failed calling webhook")))
 
@@ -82,9 +82,8 @@ func expectRefusal(t *testing.T, err error, refused bool) {
 	}
 }
 
-// requireAuditWebhook registers the webhook of the release at an address where nothing
-// listens.
-func requireAuditWebhook(t *testing.T) {
+// requireWebhook registers a webhook of the release at an address where nothing listens.
+func requireWebhook(t *testing.T, name string) {
 	t.Helper()
 	g := NewWithT(t)
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
@@ -94,13 +93,13 @@ func requireAuditWebhook(t *testing.T) {
 		}
 	}
 	for _, hook := range configuration.Webhooks {
-		if hook.Name == "audit.elementalhost.infrastructure.cluster.x-k8s.io" {
+		if hook.Name == name {
 			hook.ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/")}
 			configuration.Webhooks = []admissionregistrationv1.ValidatingWebhook{hook}
 		}
 	}
 	g.Expect(configuration.Webhooks).To(HaveLen(1))
-	configuration.ObjectMeta = metav1.ObjectMeta{GenerateName: "audit-"}
+	configuration.ObjectMeta = metav1.ObjectMeta{GenerateName: "test-"}
 	g.Expect(env.Client(t).Create(t.Context(), configuration)).To(Succeed())
 	t.Cleanup(func() {
 		if err := env.Client(t).Delete(context.Background(), configuration); err != nil {
