@@ -72,7 +72,7 @@ var _ = Describe("An upgrade in place that fails", Ordered, Label("upgrade-failu
 		release(ctx, site.current)
 		w.retry(ctx, controlPlane)
 		step("failing: full disk named", func() {
-			w.expectUpgradeFailed(ctx, controlPlane, infrav1.UpgradeFailedReason, "nothing was changed", "at step check", folder)
+			w.expectUpgradeFailed(ctx, controlPlane, infrav1.UpgradeFailedReason, "nothing was changed", "at step checkpoint", "no space left")
 		})
 		_, err = box.Exec(ctx, "umount", folder)
 		Expect(err).NotTo(HaveOccurred())
