@@ -14,6 +14,9 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 )
 
+// writable is W_OK of access(2).
+const writable = 2
+
 // folderMode is the mode of folders that an installation makes.
 const folderMode = 0o755
 
@@ -22,6 +25,8 @@ type Disk interface {
 	durable.System
 	// MakeFolder makes a folder that all users may read.
 	MakeFolder(path string) error
+	// IsReadOnly reports whether a folder is on a file system that can't be written to.
+	IsReadOnly(folder string) bool
 	// Sync makes everything durable that any process has written.
 	Sync()
 }
@@ -35,6 +40,12 @@ func (OS) MakeFolder(path string) error {
 		return err
 	}
 	return os.Chmod(path, folderMode)
+}
+
+// IsReadOnly asks the kernel, which also knows snapshots that are read-only on a file system
+// that is not.
+func (OS) IsReadOnly(folder string) bool {
+	return errors.Is(syscall.Access(folder, writable), syscall.EROFS)
 }
 
 // Sync calls sync(2).

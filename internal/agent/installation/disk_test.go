@@ -6,6 +6,8 @@ import (
 	"maps"
 	"os"
 	"path"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
@@ -26,6 +28,13 @@ type disk struct {
 	links map[string]bool
 	// moved has the former names, which are durable, of files whose new names are not.
 	moved map[string]string
+	// readOnly is a folder below which nothing can be written; blank for none.
+	readOnly string
+}
+
+// IsReadOnly implements installation.Disk.
+func (d *disk) IsReadOnly(folder string) bool {
+	return d.readOnly != "" && (folder == d.readOnly || strings.HasPrefix(folder, d.readOnly+"/"))
 }
 
 // do makes an operation, unless the power is lost.
@@ -41,6 +50,9 @@ func (d *disk) do(f func() error) error {
 
 func (d *disk) Create(name string) (file durable.File, err error) {
 	err = d.do(func() error {
+		if d.IsReadOnly(path.Dir(name)) {
+			return syscall.EROFS
+		}
 		made, err := d.OS.Create(name)
 		file = &diskFile{made, d, name}
 		d.contents[name], d.names[name] = true, true
@@ -58,6 +70,9 @@ func (d *disk) Mkdir(name string) error {
 
 func (d *disk) MakeFolder(name string) error {
 	return d.do(func() error {
+		if d.IsReadOnly(path.Dir(name)) {
+			return syscall.EROFS
+		}
 		if err := os.Mkdir(name, 0o755); err != nil {
 			return err
 		}

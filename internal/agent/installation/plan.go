@@ -48,8 +48,11 @@ func (i *Installer) plan(ctx context.Context, staged Staged) (content, error) {
 		if ctx.Err() != nil {
 			return content{}, context.Cause(ctx)
 		}
-		if f.Kind != bundle.KindImage && !p.isLeftOut(f) {
-			p.place(ctx, f)
+		if f.Kind == bundle.KindImage || p.isLeftOut(f) {
+			continue
+		}
+		if err := p.place(ctx, f); err != nil {
+			return content{}, err
 		}
 	}
 	if len(p.conflicts) > 0 {
@@ -89,8 +92,8 @@ func (p *planner) isLeftOut(f bundle.File) bool {
 }
 
 // place adds a file to the installation, unless the host has the same, or has something in
-// the way.
-func (p *planner) place(ctx context.Context, f bundle.File) {
+// the way. A folder that can't be written to is an error.
+func (p *planner) place(ctx context.Context, f bundle.File) error {
 	got, err := digest(p.path(f.Path))
 	isThere := !errors.Is(err, fs.ErrNotExist)
 	switch {
@@ -99,20 +102,24 @@ func (p *planner) place(ctx context.Context, f bundle.File) {
 			// Its program may be another one.
 			p.at.Hidden = append(p.at.Hidden, hiddenUnit{Name: path.Base(f.Path)})
 		}
-		return
+		return nil
 	case isThere && !p.staged.Replace:
 		p.conflicts = append(p.conflicts, f.Path+", "+owner(p.Host.Origin(ctx, f.Path)))
-		return
+		return nil
 	case isThere:
 		if why := p.obstacle(ctx, f.Path); why != "" {
 			p.conflicts = append(p.conflicts, f.Path+", "+why)
-			return
+			return nil
 		}
+	}
+	if folder := p.existingFolder(f.Path); p.Disk.IsReadOnly(p.path(folder)) {
+		return fmt.Errorf("nothing was installed, because %s is on a file system that can't be written to, and %s belongs there: "+
+			"build a bundle with another path for it, such as one below files/opt/bin for a program", folder, f.Path)
 	}
 	p.at.Files = append(p.at.Files, file{Path: f.Path, SHA256: []string{f.SHA256}, Aside: isThere})
 	p.at.Folders = append(p.at.Folders, p.missingFolders(f.Path)...)
 	if f.Kind != bundle.KindUnit || isDropIn(f.Path) {
-		return
+		return nil
 	}
 	unit := path.Base(f.Path)
 	p.at.Units = append(p.at.Units, unit)
@@ -125,6 +132,7 @@ func (p *planner) place(ctx context.Context, f bundle.File) {
 	case other != "" || isThere:
 		p.at.Hidden = append(p.at.Hidden, hiddenUnit{Name: unit})
 	}
+	return nil
 }
 
 // conflict returns the error for files that are in the way.
@@ -180,6 +188,15 @@ func hides(name, other string) bool {
 
 // isDropIn reports whether a file extends a unit.
 func isDropIn(name string) bool { return strings.HasSuffix(path.Dir(name), ".d") }
+
+// existingFolder returns the innermost folder above a file that exists.
+func (i *Installer) existingFolder(name string) string {
+	folder := path.Dir(name)
+	for folder != "/" && i.Disk.Stat(i.path(folder)) != nil {
+		folder = path.Dir(folder)
+	}
+	return folder
+}
 
 // missingFolders returns the folders above a file that do not exist.
 func (i *Installer) missingFolders(name string) (missing []string) {

@@ -130,6 +130,8 @@ func (h *host) stage(version string, changes map[string]string) installation.Sta
 			f.Kind, f.Path, f.Mode = bundle.KindProgram, "/usr/local/bin/"+rest, 0o755
 		case "cni":
 			f.Kind, f.Path, f.Mode = bundle.KindProgram, "/opt/cni/bin/"+rest, 0o755
+		case "opt":
+			f.Kind, f.Path, f.Mode = bundle.KindProgram, "/opt/bin/"+rest, 0o755
 		case "units":
 			f.Kind, f.Path = bundle.KindUnit, "/etc/systemd/system/"+rest
 		case "images":

@@ -32,6 +32,7 @@ func TestRefusals(t *testing.T) {
 		"an unknown owner":           {worker, func(m *machine) { m.origin = "" }, "check", []string{"/usr/bin/kubeadm", "package"}},
 		"a missing key":              {controlPlane, func(m *machine) { m.must(os.Remove(m.path("/etc/kubernetes/pki/ca.key"))) }, "check", []string{"ca.key"}},
 		"a broken manifest":          {controlPlane, func(m *machine) { m.write("/etc/kubernetes/manifests/kube-scheduler.yaml", "x", 0o600) }, "check", []string{"kube-scheduler.yaml"}},
+		"an immutable root":          {worker, func(m *machine) { m.readOnly = "/usr/bin" }, "check", []string{"/usr/bin/kubeadm", "can't be written to"}},
 		"no patches":                 {worker, func(m *machine) { m.want.PatchesDirectory = "/etc/kubernetes/patches" }, "check", []string{"/etc/kubernetes/patches", "not on the host"}},
 		"patches somewhere":          {worker, func(m *machine) { m.want.PatchesDirectory = "../etc" }, "check", []string{`"../etc" is no absolute path`}},
 		"an API server that is down": {controlPlane, func(m *machine) { m.crash(image("kube-apiserver", oldVersion)) }, "check", []string{"5m0s"}},

@@ -102,6 +102,8 @@ type machine struct {
 	accepted []bundle.File
 	origin   protocol.Origin
 	free     int64
+	// readOnly is a folder that can't be written to; blank for none.
+	readOnly string
 	stageErr error
 	commands []string
 	progress []string
@@ -242,7 +244,8 @@ func (m *machine) runner(documents state.Files) *nodeupgrade.Runner {
 	return &nodeupgrade.Runner{
 		Documents: documents, Checkpoints: m.path("/state/checkpoints"), Root: m.root, System: m.life,
 		Stager: m, Inspector: m, Installed: m, Kubeadm: kubeadm{m}, Commands: m, Cluster: cluster.Client{Root: m.root, Dial: m.api.dial},
-		Free: func(string) (int64, error) { return m.free, nil }, Plan: func() state.Plan { return m.plan }, BootID: fmt.Sprint(m.boots),
+		Free:       func(string) (int64, error) { return m.free, nil },
+		IsReadOnly: func(folder string) bool { return m.readOnly != "" && folder == m.path(m.readOnly) }, Plan: func() state.Plan { return m.plan }, BootID: fmt.Sprint(m.boots),
 		Clock: m.clock, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
 }

@@ -148,6 +148,8 @@ func (e examination) findPrograms(ctx context.Context, m bundle.Manifest) error 
 			return final{fmt.Errorf("%s belongs to a package of the operating system, which an upgrade in place would break: upgrade that package, or replace the Machine", on.Path)}
 		case on.Origin == "":
 			return fmt.Errorf("the package database does not say whether %s belongs to a package", on.Path)
+		case e.IsReadOnly(filepath.Join(e.Root, filepath.Dir(on.Path))):
+			return final{fmt.Errorf("%s is on a file system that can't be written to: upgrade the operating system's image, or replace the Machine", on.Path)}
 		}
 		e.at.Programs = append(e.at.Programs, program{Name: name, Path: on.Path})
 	}

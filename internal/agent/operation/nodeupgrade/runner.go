@@ -61,6 +61,8 @@ type Runner struct {
 	Cluster  cluster.Client
 	// Free returns how many bytes can be written below a folder.
 	Free func(folder string) (int64, error)
+	// IsReadOnly reports whether a folder can't be written to.
+	IsReadOnly func(folder string) bool
 	// BootID identifies the running boot.
 	BootID string
 	// Plan is the plan of the manager.
