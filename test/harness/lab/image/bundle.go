@@ -64,7 +64,11 @@ func (b Builder) Bundle(ctx context.Context, release Release, defect Defect) (Bu
 			return Bundle{}, fmt.Errorf("packing an API server that exits: %w", err)
 		}
 	}
-	folder := filepath.Join(b.Cache, "bundle-"+key(k.version, k.tools, k.images, sources, defect))
+	format, err := b.bundleCode()
+	if err != nil {
+		return Bundle{}, fmt.Errorf("reading the code that writes bundles: %w", err)
+	}
+	folder := filepath.Join(b.Cache, "bundle-"+key(k.version, k.tools, k.images, sources, defect, format))
 	name := bundleName(k.version, defect)
 	if _, err := os.Stat(folder); err != nil {
 		err = b.Progress.Step("Building "+name, func() error {
@@ -77,6 +81,28 @@ func (b Builder) Bundle(ctx context.Context, release Release, defect Defect) (Bu
 		}
 	}
 	return openBundle(k.version, filepath.Join(folder, name))
+}
+
+// bundleCode returns the digests of the code that writes bundles: hosts refuse those that a former
+// version has written otherwise.
+func (b Builder) bundleCode() (sums []string, err error) {
+	for _, folder := range []string{"internal/bundle", "internal/bundle/build"} {
+		files, err := filepath.Glob(filepath.Join(b.Checkout, folder, "*.go"))
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			sum, err := fileSum(file)
+			if err != nil {
+				return nil, err
+			}
+			sums = append(sums, sum)
+		}
+	}
+	return sums, nil
 }
 
 func bundleName(version string, defect Defect) string {
