@@ -250,9 +250,9 @@ func setupWebhooks(mgr ctrl.Manager, selectors *selector.Compiler, requests elem
 		return nil
 	}
 	surges := controlplane.Reader{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Selectors: selectors, Namespace: o.namespace}
-	deletions := replacement.Guard{Reader: mgr.GetAPIReader(), Namespace: o.namespace}
 	if err := elementalwebhook.Setup(mgr, elementalwebhook.Options{
-		Selectors: selectors, Surges: surges, Deletions: deletions, Recorder: newRecorder(mgr, "machine-deletion"), Requests: requests,
+		Selectors: selectors, Surges: surges, Deletions: replacement.New(mgr.GetAPIReader(), o.namespace),
+		Recorder: newRecorder(mgr, "machine-deletion"), Requests: requests,
 	}); err != nil {
 		return fmt.Errorf("setting up webhooks: %w", err)
 	}

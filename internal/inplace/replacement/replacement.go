@@ -24,20 +24,36 @@ import (
 // +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=*,verbs=get
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalclusters,verbs=get
 
+// maxConcurrent bounds the deletions that are judged at once, because each reads past the cache
+// and everybody who reaches the webhook's port can ask.
+const maxConcurrent = 8
+
 // Guard knows which deletions of Machines are replacements that nobody has agreed to.
 type Guard struct {
-	// Reader reads past the cache: what an owner has deleted a moment ago must not count.
-	Reader client.Reader
-	// Namespace is the only one that the manager watches; blank for all.
-	Namespace string
+	reader    client.Reader
+	namespace string
+	// slots bounds the deletions that are judged at once.
+	slots chan struct{}
+}
+
+// New returns a Guard. The reader must read past the cache: what an owner has deleted a moment ago
+// must not count. namespace is the only one that the manager watches; blank for all.
+func New(reader client.Reader, namespace string) *Guard {
+	return &Guard{reader: reader, namespace: namespace, slots: make(chan struct{}, maxConcurrent)}
 }
 
 // RefuseDeletion says why a controller must not delete the Machine; blank if it may. It may if
 // the Machine has no Node yet, if a person or a MachineHealthCheck wants it to go, and if its
 // owner is being deleted or has more Machines than it wants.
-func (g Guard) RefuseDeletion(ctx context.Context, machine *clusterv1.Machine) (string, error) {
-	if !machine.Status.NodeRef.IsDefined() || isWanted(machine) || g.Namespace != "" && g.Namespace != machine.Namespace {
+func (g *Guard) RefuseDeletion(ctx context.Context, machine *clusterv1.Machine) (string, error) {
+	if !machine.Status.NodeRef.IsDefined() || isWanted(machine) || g.namespace != "" && g.namespace != machine.Namespace {
 		return "", nil
+	}
+	select {
+	case g.slots <- struct{}{}:
+		defer func() { <-g.slots }()
+	case <-ctx.Done():
+		return "", fmt.Errorf("waiting for other deletions: %w", context.Cause(ctx))
 	}
 	infra, err := g.infraCluster(ctx, machine)
 	if err != nil || inplace.ModeOf(infra) != infrav1.InPlaceRequired {
@@ -70,7 +86,7 @@ func isWanted(machine *clusterv1.Machine) bool {
 
 // infraCluster returns the ElementalCluster of the Machine's Cluster; nil if it is missing, or if
 // the Cluster is being deleted.
-func (g Guard) infraCluster(ctx context.Context, machine *clusterv1.Machine) (*infrav1.ElementalCluster, error) {
+func (g *Guard) infraCluster(ctx context.Context, machine *clusterv1.Machine) (*infrav1.ElementalCluster, error) {
 	cluster := &clusterv1.Cluster{}
 	if found, err := g.find(ctx, machine, machine.Spec.ClusterName, cluster); err != nil || !found {
 		return nil, err
@@ -109,7 +125,7 @@ func (o *owner) replaces(machine *clusterv1.Machine, has int) bool {
 
 // owner returns the KubeadmControlPlane or MachineDeployment of the Machine; nil if it has
 // another owner, which replaces no Machines, or if its owner is being deleted.
-func (g Guard) owner(ctx context.Context, machine *clusterv1.Machine) (*owner, error) {
+func (g *Guard) owner(ctx context.Context, machine *clusterv1.Machine) (*owner, error) {
 	ref := metav1.GetControllerOf(machine)
 	switch {
 	case ref == nil:
@@ -123,7 +139,7 @@ func (g Guard) owner(ctx context.Context, machine *clusterv1.Machine) (*owner, e
 	}
 }
 
-func (g Guard) controlPlane(ctx context.Context, machine *clusterv1.Machine, ref *metav1.OwnerReference) (*owner, error) {
+func (g *Guard) controlPlane(ctx context.Context, machine *clusterv1.Machine, ref *metav1.OwnerReference) (*owner, error) {
 	kcp := &controlplanev1.KubeadmControlPlane{}
 	if found, err := g.find(ctx, machine, ref.Name, kcp); err != nil || !found {
 		return nil, err
@@ -132,7 +148,7 @@ func (g Guard) controlPlane(ctx context.Context, machine *clusterv1.Machine, ref
 		func(other *clusterv1.Machine) bool { return metav1.IsControlledBy(other, kcp) })
 }
 
-func (g Guard) deployment(ctx context.Context, machine *clusterv1.Machine, ref *metav1.OwnerReference) (*owner, error) {
+func (g *Guard) deployment(ctx context.Context, machine *clusterv1.Machine, ref *metav1.OwnerReference) (*owner, error) {
 	set := &clusterv1.MachineSet{}
 	if found, err := g.find(ctx, machine, ref.Name, set); err != nil || !found {
 		return nil, err
@@ -163,9 +179,9 @@ func newOwner(name string, replicas *int32, maxSurge *intstr.IntOrString, has fu
 }
 
 // count returns how many Machines the owner has, without those that are being deleted.
-func (g Guard) count(ctx context.Context, machine *clusterv1.Machine, o *owner) (int, error) {
+func (g *Guard) count(ctx context.Context, machine *clusterv1.Machine, o *owner) (int, error) {
 	all := &clusterv1.MachineList{}
-	if err := g.Reader.List(ctx, all, client.InNamespace(machine.Namespace),
+	if err := g.reader.List(ctx, all, client.InNamespace(machine.Namespace),
 		client.MatchingLabels{clusterv1.ClusterNameLabel: machine.Spec.ClusterName}); err != nil {
 		return 0, fmt.Errorf("listing Machines: %w", err)
 	}
@@ -179,8 +195,8 @@ func (g Guard) count(ctx context.Context, machine *clusterv1.Machine, o *owner) 
 }
 
 // find reads an object in the Machine's namespace, and reports whether it exists and stays.
-func (g Guard) find(ctx context.Context, machine *clusterv1.Machine, name string, into client.Object) (bool, error) {
-	err := g.Reader.Get(ctx, client.ObjectKey{Namespace: machine.Namespace, Name: name}, into)
+func (g *Guard) find(ctx context.Context, machine *clusterv1.Machine, name string, into client.Object) (bool, error) {
+	err := g.reader.Get(ctx, client.ObjectKey{Namespace: machine.Namespace, Name: name}, into)
 	if client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("getting %T %s: %w", into, name, err)
 	}

@@ -1,7 +1,10 @@
 package replacement_test
 
 import (
+	"context"
+	"errors"
 	"os"
+	"sync"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -114,7 +117,7 @@ func (r *rig) addWorker(name string) *clusterv1.Machine {
 func (r *rig) refusal(m *clusterv1.Machine) string {
 	r.T.Helper()
 	r.Refresh(m)
-	refusal, err := replacement.Guard{Reader: r.Admin}.RefuseDeletion(r.Ctx, m)
+	refusal, err := replacement.New(r.Admin, "").RefuseDeletion(r.Ctx, m)
 	r.Expect(err).NotTo(HaveOccurred())
 	return refusal
 }
@@ -161,7 +164,7 @@ func TestReplacementsAreRefused(t *testing.T) {
 	r.Expect(r.refusal(r.worker)).To(ContainSubstring("wants 2 Machines and has 1"))
 
 	t.Log("The manager of another namespace decides there")
-	other, err := replacement.Guard{Reader: r.Admin, Namespace: "other"}.RefuseDeletion(r.Ctx, r.control)
+	other, err := replacement.New(r.Admin, "other").RefuseDeletion(r.Ctx, r.control)
 	r.Expect([]any{other, err}).To(Equal([]any{"", nil}))
 }
 
@@ -241,4 +244,44 @@ func TestOtherDeletionsAreNotRefused(t *testing.T) {
 func (r *rig) remediate() {
 	r.condition(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionFalse)
 	r.condition(clusterv1.MachineOwnerRemediatedCondition, metav1.ConditionFalse)
+}
+
+// blocked is a reader whose reads end with an error when released is closed.
+type blocked struct {
+	client.Reader
+
+	reads    chan struct{}
+	released chan struct{}
+}
+
+func (b blocked) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	b.reads <- struct{}{}
+	<-b.released
+	return errors.New("released")
+}
+
+// Everybody who reaches the webhook can ask, and each question is several reads.
+func TestQuestionsAreBounded(t *testing.T) {
+	g := NewWithT(t)
+	const limit = 8
+	reader := blocked{reads: make(chan struct{}, limit+1), released: make(chan struct{})}
+	guard := replacement.New(reader, "")
+	machine := &clusterv1.Machine{}
+	machine.Status.NodeRef.Name = "n"
+	var asking sync.WaitGroup
+	for range limit {
+		asking.Go(func() {
+			if _, err := guard.RefuseDeletion(t.Context(), machine); err == nil {
+				t.Error("a deletion was judged although its Cluster is unknown")
+			}
+		})
+		<-reader.reads
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := guard.RefuseDeletion(ctx, machine)
+	g.Expect(err).To(MatchError(ContainSubstring("waiting for other deletions")))
+	close(reader.released)
+	asking.Wait()
+	g.Expect(reader.reads).To(BeEmpty())
 }
