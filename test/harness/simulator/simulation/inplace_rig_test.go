@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,8 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,6 +34,7 @@ const (
 	former = "v1.35.4"
 	newer  = "v1.36.3"
 	newest = "v1.36.4"
+	last   = "v1.36.5"
 )
 
 // director records the upgrades of virtual hosts, and holds or fails them.
@@ -112,28 +112,41 @@ type upgradable struct {
 
 func newUpgradable(t *testing.T, controlPlanes, workers int) *upgradable {
 	t.Helper()
+	u := newHosts(t, controlPlanes, workers)
+	u.step(fmt.Sprintf("%d control planes and %d workers of Kubernetes %s running", controlPlanes, workers, former), func() {
+		u.Expect(u.Create(t.Context(), simulation.Cluster{
+			Name: name, ControlPlanes: controlPlanes, Workers: workers, Version: former, Change: u.inPlace,
+		})).To(Succeed())
+		u.eventually(func(ctx context.Context) error { return u.CheckRunning(ctx, name, controlPlanes+workers) })
+	})
+	return u
+}
+
+// newHosts starts a scenario without its cluster.
+func newHosts(t *testing.T, controlPlanes, workers int) *upgradable {
+	t.Helper()
 	d := &director{held: map[string]chan struct{}{}, waiting: map[string]chan struct{}{}, failures: map[string]error{}}
 	s := newScenario(t, workload.Options{}, func(o *simulation.Options) {
 		o.Hosts = controlPlanes + workers
 		o.Management.InPlaceUpdates, o.Fleet.DuringUpgrade = true, d.during
 	})
 	u := &upgradable{scenario: s, director: d, controlPlanes: int32(controlPlanes), workers: int32(workers)}
-	namespace := &corev1.Namespace{}
-	s.Expect(s.Admin.Get(t.Context(), client.ObjectKey{Name: simulation.Namespace}, namespace)).To(Succeed())
-	before := namespace.DeepCopy()
-	metav1.SetMetaDataLabel(&namespace.ObjectMeta, infrav1.InPlaceLabel, "true")
-	s.Expect(s.Admin.Patch(t.Context(), namespace, client.MergeFrom(before))).To(Succeed())
+	u.offer(true)
 	u.step(fmt.Sprintf("%d hosts enrolled and free", controlPlanes+workers), func() {
 		s.Expect(s.Fleet.PowerOn(t.Context(), 0)).To(Succeed())
 		s.eventually(func(ctx context.Context) error { return s.CheckFreeHosts(ctx, controlPlanes+workers) })
 	})
-	u.step(fmt.Sprintf("%d control planes and %d workers of Kubernetes %s running", controlPlanes, workers, former), func() {
-		s.Expect(s.Create(t.Context(), simulation.Cluster{
-			Name: name, ControlPlanes: controlPlanes, Workers: workers, Version: former, Change: u.inPlace,
-		})).To(Succeed())
-		s.eventually(func(ctx context.Context) error { return s.CheckRunning(ctx, name, controlPlanes+workers) })
-	})
 	return u
+}
+
+// offer has Cluster API ask the hooks in the namespace, or not.
+func (u *upgradable) offer(offered bool) {
+	u.t.Helper()
+	namespace := &corev1.Namespace{}
+	u.Expect(u.Admin.Get(u.t.Context(), client.ObjectKey{Name: simulation.Namespace}, namespace)).To(Succeed())
+	before := namespace.DeepCopy()
+	metav1.SetMetaDataLabel(&namespace.ObjectMeta, infrav1.InPlaceLabel, strconv.FormatBool(offered))
+	u.Expect(u.Admin.Patch(u.t.Context(), namespace, client.MergeFrom(before))).To(Succeed())
 }
 
 // inPlace changes the template for upgrades without a spare host.
@@ -193,6 +206,21 @@ func (u *upgradable) awaitUpgrade(version string) {
 
 // isUpgraded returns an error until all of the cluster has a version.
 func (u *upgradable) isUpgraded(version string) error {
+	if err := u.areMachinesUpgraded(version); err != nil {
+		return err
+	}
+	kcp, workers := u.controlPlane(), u.deployment()
+	if is := kcp.Status.Versions; len(is) != 1 || is[0].Version != version || ptr.Deref(kcp.Status.UpToDateReplicas, 0) != u.controlPlanes {
+		return fmt.Errorf("the control plane has versions %v", is)
+	}
+	if ptr.Deref(workers.Status.UpToDateReplicas, 0) != u.workers {
+		return errors.New("the MachineDeployment is not up to date")
+	}
+	return nil
+}
+
+// areMachinesUpgraded returns an error until all Machines and Nodes have a version and run.
+func (u *upgradable) areMachinesUpgraded(version string) error {
 	ctx := u.t.Context()
 	all, err := u.Machines(ctx, name)
 	if err != nil {
@@ -216,13 +244,6 @@ func (u *upgradable) isUpgraded(version string) error {
 		if is := nodes[i].Status.NodeInfo.KubeletVersion; is != version {
 			return fmt.Errorf("node %s has version %s", nodes[i].Name, is)
 		}
-	}
-	kcp, workers := u.controlPlane(), u.deployment()
-	if is := kcp.Status.Versions; len(is) != 1 || is[0].Version != version || ptr.Deref(kcp.Status.UpToDateReplicas, 0) != u.controlPlanes {
-		return fmt.Errorf("the control plane has versions %v", is)
-	}
-	if ptr.Deref(workers.Status.UpToDateReplicas, 0) != u.workers {
-		return errors.New("the MachineDeployment is not up to date")
 	}
 	return u.CheckRunning(ctx, name, int(u.controlPlanes+u.workers))
 }
@@ -267,83 +288,4 @@ func (u *upgradable) hostsOf(controlPlane bool) (found []*fleet.Host) {
 		}
 	}
 	return found
-}
-
-// observer sees each change of the cluster's Machines and ElementalMachines.
-type observer struct {
-	mu sync.Mutex
-	// made and gone are the names of objects that were created and deleted.
-	made, gone []string
-	// updating are the Machines of the control plane that are being updated, most is the largest number of them.
-	updating map[types.UID]bool
-	most     int
-	ended    bool
-}
-
-// observe begins to watch.
-func (u *upgradable) observe() *observer {
-	u.t.Helper()
-	o := &observer{updating: map[types.UID]bool{}}
-	scheme, err := simulation.Scheme()
-	u.Expect(err).NotTo(HaveOccurred())
-	c, err := client.NewWithWatch(u.Management.Config, client.Options{Scheme: scheme})
-	u.Expect(err).NotTo(HaveOccurred())
-	for _, list := range []client.ObjectList{&clusterv1.MachineList{}, &infrav1.ElementalMachineList{}} {
-		u.Expect(c.List(u.t.Context(), list, client.InNamespace(simulation.Namespace))).To(Succeed())
-		w, err := c.Watch(u.t.Context(), list, client.InNamespace(simulation.Namespace),
-			&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}})
-		u.Expect(err).NotTo(HaveOccurred())
-		var reading sync.WaitGroup
-		reading.Go(func() {
-			for event := range w.ResultChan() {
-				o.see(event)
-			}
-			o.mu.Lock()
-			defer o.mu.Unlock()
-			o.ended = true
-		})
-		u.t.Cleanup(func() {
-			w.Stop()
-			reading.Wait()
-		})
-	}
-	return o
-}
-
-func (o *observer) see(event watch.Event) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	object, ok := event.Object.(client.Object)
-	if !ok {
-		o.ended = true
-		return
-	}
-	if event.Type == watch.Added {
-		o.made = append(o.made, fmt.Sprintf("%T %s", object, object.GetName()))
-	}
-	if event.Type == watch.Deleted {
-		o.gone = append(o.gone, fmt.Sprintf("%T %s", object, object.GetName()))
-	}
-	machine, ok := object.(*clusterv1.Machine)
-	if !ok {
-		return
-	}
-	_, isControlPlane := machine.Labels[clusterv1.MachineControlPlaneLabel]
-	if _, updating := machine.Annotations[clusterv1.UpdateInProgressAnnotation]; isControlPlane && updating && event.Type != watch.Deleted {
-		o.updating[machine.UID] = true
-		o.most = max(o.most, len(o.updating))
-	} else {
-		delete(o.updating, machine.UID)
-	}
-}
-
-// expectInPlace expects that no object was created or deleted since, and that one Machine of the control plane was updated
-// at a time.
-func (o *observer) expectInPlace(g Gomega) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	g.Expect(o.ended).To(BeFalse(), "the watches have seen it all")
-	g.Expect(o.made).To(BeEmpty())
-	g.Expect(o.gone).To(BeEmpty())
-	g.Expect(o.most).To(Equal(1), "control planes that were updated at once")
 }
