@@ -188,7 +188,9 @@ func TestMove(t *testing.T) {
 	fenced, _, _ := provisioned("fenced")
 	controllertest.Change(source.Fixture, fenced, func(h *infrav1.ElementalHost) { h.Spec.Fence = &infrav1.HostFence{Reason: "dead"} })
 	source.reconcile()
-	names := []string{"free", "claimed", "bootstrapping", "releasing", "resetting", "held", "offline", "fenced"}
+	upgrading, _, _ := provisioned("upgrading")
+	source.beginUpgrade(upgrading)
+	names := []string{"free", "claimed", "bootstrapping", "releasing", "resetting", "held", "offline", "fenced", "upgrading"}
 	plans, before := map[string]protocol.Plan{}, map[string]*infrav1.ElementalHost{}
 	for _, name := range names {
 		plans[name], before[name] = source.plan(name), source.host(name)
@@ -264,4 +266,5 @@ func TestMove(t *testing.T) {
 	for _, name := range names {
 		target.Expect(target.host(name).Spec.Claim).To(Equal(before[name].Spec.Claim), name)
 	}
+	target.endUpgrade("upgrading", before["upgrading"].Spec.NodeUpgrade)
 }
