@@ -133,7 +133,7 @@ func (h *ElementalHost) MissingPrograms() []string {
 // ReplacesPrograms reports whether the bootstrap has yet to replace programs of the host by
 // those of spec.bundle. It is false for a host whose agent has not reported its programs.
 func (h *ElementalHost) ReplacesPrograms() bool {
-	return h.Spec.Bundle != nil && h.Spec.Bundle.Programs == ProgramsReplace &&
+	return h.Spec.Bundle != nil && h.Spec.Bundle.Programs == ProgramsReplace && !h.IsBootstrapped() &&
 		h.Status.Inventory != nil && h.Status.Inventory.Kubernetes != nil && h.Status.Inventory.Kubernetes.Kubelet.Origin != OriginBundle
 }
 

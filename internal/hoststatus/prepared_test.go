@@ -76,6 +76,9 @@ func TestPreparedByBundle(t *testing.T) {
 			yes, "PreparedByBundle", "The programs of the host are to be replaced" + installs + "is staged"},
 		"to be replaced, failed": {bundled(infrav1.BundleFailed, installed("v1.35.3", "v1.35.3", infrav1.RuntimeCRIO), replace),
 			no, "NotPrepared", "The programs of the host are to be replaced, and the bundle of Kubernetes v1.36.3 can't be staged: no room"},
+		"bootstrapped with what it had": {bundled(infrav1.BundleStaged, installed("v1.36.3", "v1.36.3", infrav1.RuntimeCRIO), replace, func(h *infrav1.ElementalHost) {
+			h.Status.Operations = []infrav1.HostOperation{{Type: infrav1.OperationBootstrap, ID: h.Spec.Claim.ID, State: infrav1.OperationSucceeded}}
+		}), yes, "Prepared", ""},
 		"replaced": {bundled(infrav1.BundleStaged, installed("v1.36.3", "v1.36.3", infrav1.RuntimeContainerd), replace, func(h *infrav1.ElementalHost) {
 			h.Status.Inventory.Kubernetes.Kubelet.Origin = infrav1.OriginBundle
 		}), yes, "Prepared", ""},
