@@ -8,18 +8,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/bundle"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/bundle/stage"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/figures/measure"
@@ -41,67 +39,26 @@ type upgradeFigures struct {
 	received int64
 }
 
-// stepWatch takes the times of an upgrade's steps.
-type stepWatch struct {
-	stop  func()
-	mu    sync.Mutex
-	began map[string]time.Time
-	ended time.Time
-}
-
-// watchSteps takes the times of a host's steps until stop is called.
-func watchSteps(ctx context.Context, host client.ObjectKey) *stepWatch {
+// stepTimes returns how long each step of the host's upgrade took, by the agent's log.
+func stepTimes(ctx context.Context, box *engine.Host) map[string]time.Duration {
 	GinkgoHelper()
-	watch := &stepWatch{began: map[string]time.Time{}}
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	running.Go(func() {
-		tick := time.NewTicker(200 * time.Millisecond)
-		defer tick.Stop()
-		for ctx.Err() == nil {
-			watch.look(ctx, host)
-			select {
-			case <-ctx.Done():
-			case <-tick.C:
-			}
+	text, err := box.Exec(ctx, "journalctl", "--unit", "elemental-agent", "--output", "cat", "--no-pager")
+	Expect(err).NotTo(HaveOccurred())
+	// The lines are about the operation that runs. Those of others have steps with other names.
+	logged := regexp.MustCompile(`(?m)^time=(\S+) .*msg="Operation (proceeds" id=\S+ step="?([a-z]+)|succeeded" operation=NodeUpgrade)`)
+	began := map[string]time.Time{}
+	var ended time.Time
+	for _, match := range logged.FindAllStringSubmatch(text, -1) {
+		at, err := time.Parse(time.RFC3339Nano, match[1])
+		Expect(err).NotTo(HaveOccurred())
+		if ended = at; match[3] != "" && began[match[3]].IsZero() {
+			began[match[3]] = at
 		}
-	})
-	watch.stop = sync.OnceFunc(func() {
-		cancel()
-		running.Wait()
-	})
-	DeferCleanup(watch.stop)
-	return watch
-}
-
-func (s *stepWatch) look(ctx context.Context, key client.ObjectKey) {
-	host := &infrav1.ElementalHost{}
-	if management.Get(ctx, key, host) != nil || host.Spec.NodeUpgrade == nil {
-		return
 	}
-	op := host.Operation(infrav1.OperationNodeUpgrade, host.Spec.NodeUpgrade.ID)
-	if op == nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if op.State == infrav1.OperationSucceeded && s.ended.IsZero() {
-		s.ended = time.Now()
-	}
-	if _, seen := s.began[op.Step]; !seen && op.State == infrav1.OperationRunning && op.Step != "" {
-		s.began[op.Step] = time.Now()
-	}
-}
-
-// times returns how long each step took. A step that was never seen was too short.
-func (s *stepWatch) times() map[string]time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	times, end := map[string]time.Duration{}, s.ended
-	steps := upgradeSteps()
+	times, steps := map[string]time.Duration{}, upgradeSteps()
 	for i := len(steps) - 1; i >= 0; i-- {
-		if began, seen := s.began[steps[i]]; seen {
-			times[steps[i]], end = end.Sub(began), began
+		if at := began[steps[i]]; !at.IsZero() {
+			times[steps[i]], ended = ended.Sub(at), at
 		}
 	}
 	return times

@@ -71,15 +71,14 @@ var _ = Describe("Kubernetes from bundles", Ordered, Label("upgrade"), func() {
 		_, err := box.Exec(ctx, "touch", keptFile)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(w.client(ctx).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kept"}})).To(Succeed())
-		calls, steps := w.call(ctx, time.Second), watchSteps(ctx, client.ObjectKeyFromObject(&host))
+		calls := w.call(ctx, time.Second)
 		receivedBefore := received(ctx, box)
 		step("single: upgraded to "+site.current.Version, func() {
 			w.bump(ctx, site.current.Version)
 			w.expectUpgraded(ctx, before, site.current.Version)
 		})
 		calls.stop()
-		steps.stop()
-		figures = upgradeFigures{steps: steps.times(), away: calls.totalOutage(), received: received(ctx, box) - receivedBefore}
+		figures = upgradeFigures{steps: stepTimes(ctx, box), away: calls.totalOutage(), received: received(ctx, box) - receivedBefore}
 		fmt.Printf("  the API was away for %.1f s, steps: %v\n", figures.away.Seconds(), figures.steps)
 		Expect(figures.away).To(BeNumerically("<=", 2*time.Minute))
 		_, err = box.Exec(ctx, "test", "-e", keptFile)
