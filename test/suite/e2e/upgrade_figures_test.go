@@ -44,7 +44,8 @@ func stepTimes(ctx context.Context, box *engine.Host) map[string]time.Duration {
 	GinkgoHelper()
 	text, err := box.Exec(ctx, "journalctl", "--unit", "elemental-agent", "--output", "cat", "--no-pager")
 	Expect(err).NotTo(HaveOccurred())
-	// The lines are about the operation that runs. Those of others have steps with other names.
+	_, text, found := strings.Cut(text, `msg="Running an operation" operation=NodeUpgrade`)
+	Expect(found).To(BeTrue(), "the agent's log has no upgrade")
 	logged := regexp.MustCompile(`(?m)^time=(\S+) .*msg="Operation (proceeds" id=\S+ step="?([a-z]+)|succeeded" operation=NodeUpgrade)`)
 	began := map[string]time.Time{}
 	var ended time.Time
