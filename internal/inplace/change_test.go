@@ -77,6 +77,7 @@ func TestObstacle(t *testing.T) {
 		}, "spec.hostSelector of the ElementalMachine: host h1 does not meet it"},
 		"the release policy": {func(c *inplace.Change) { c.To.Infrastructure.Release.Policy = infrav1.ReleaseHold }, ""},
 		"another host":       {func(c *inplace.Change) { c.To.Infrastructure.HostName = "h2" }, "spec.hostName of the ElementalMachine can't be changed in place"},
+		"the program policy": {func(c *inplace.Change) { c.To.Infrastructure.Programs = infrav1.ProgramsReplace }, "spec.programs of the ElementalMachine can't be changed in place"},
 		"a file":             {func(c *inplace.Change) { c.To.Bootstrap["files"] = []any{map[string]any{"content": "secret"}} }, "spec.files of the KubeadmConfig can't be changed in place"},
 		"an argument": {func(c *inplace.Change) {
 			c.To.Bootstrap["joinConfiguration"] = object(t, `{"nodeRegistration":{"name":"other"}}`)

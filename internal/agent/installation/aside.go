@@ -38,7 +38,7 @@ func (p *planner) obstacle(ctx context.Context, name string) string {
 	if err != nil || !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink {
 		return "which is no file"
 	}
-	if p.Disk.Stat(p.path(aside(name))) == nil {
+	if p.exists(p.path(aside(name))) {
 		return "for which an earlier installation has kept " + aside(name)
 	}
 	if origin := p.Host.Origin(ctx, name); origin != protocol.OriginOther && !strings.HasPrefix(name, "/etc/") {
@@ -50,7 +50,7 @@ func (p *planner) obstacle(ctx context.Context, name string) string {
 // setAside moves a file of the host out of the way, once.
 func (i *Installer) setAside(f file) error {
 	name := i.path(f.Path)
-	if !f.Aside || i.Disk.Stat(aside(name)) == nil {
+	if !f.Aside || i.exists(aside(name)) {
 		return fmt.Errorf("%s has changed while the bundle was being installed: reset the host", f.Path)
 	}
 	if err := i.Disk.Rename(name, aside(name)); err != nil {
@@ -62,7 +62,7 @@ func (i *Installer) setAside(f file) error {
 // putBack moves a file of the host back to its place, unless somebody else has put one there.
 func (i *Installer) putBack(f file) error {
 	name := i.path(f.Path)
-	if i.Disk.Stat(name) == nil {
+	if i.exists(name) {
 		i.Log.Warn("Kept the former file aside, because somebody has changed the one of the bundle", "path", f.Path, "former", aside(f.Path))
 		return nil
 	}

@@ -121,6 +121,10 @@ func (i *Installer) Install(ctx context.Context, staged Staged, progress func(st
 
 func (i *Installer) path(name string) string { return filepath.Join(i.Root, name) }
 
+// exists reports whether there is anything at a path of this machine. What can't be looked at
+// counts.
+func (i *Installer) exists(path string) bool { return !errors.Is(i.Disk.Stat(path), fs.ErrNotExist) }
+
 // copyFiles puts each file of the installation in its place that is not there.
 func (i *Installer) copyFiles(ctx context.Context, staged Staged, at content, progress func(string)) error {
 	progress("files")

@@ -168,7 +168,7 @@ func unitFolders() []string { return []string{"/etc", "/run", "/usr/local/lib", 
 func (i *Installer) otherUnit(name string) string {
 	for _, folder := range unitFolders() {
 		other := path.Join(folder, "systemd/system", path.Base(name))
-		if other != name && i.Disk.Stat(i.path(other)) == nil {
+		if other != name && i.exists(i.path(other)) {
 			return other
 		}
 	}
@@ -192,7 +192,7 @@ func isDropIn(name string) bool { return strings.HasSuffix(path.Dir(name), ".d")
 // existingFolder returns the innermost folder above a file that exists.
 func (i *Installer) existingFolder(name string) string {
 	folder := path.Dir(name)
-	for folder != "/" && i.Disk.Stat(i.path(folder)) != nil {
+	for folder != "/" && !i.exists(i.path(folder)) {
 		folder = path.Dir(folder)
 	}
 	return folder

@@ -24,7 +24,8 @@ func (s setting) host(t *testing.T) (*host, installation.Staged) {
 		return newEquippedHost(t)
 	}
 	h := newHost(t)
-	return h, h.stage(version, nil)
+	staged := h.stage(version, nil)
+	return h, staged
 }
 
 // The power is lost at each operation of an installation. The next process completes it or

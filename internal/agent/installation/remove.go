@@ -97,7 +97,7 @@ func (i *Installer) removeFile(f file) error {
 	if err := i.Disk.Remove(durable.Temporary(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if f.Aside && i.Disk.Stat(aside(name)) != nil {
+	if f.Aside && !i.exists(aside(name)) {
 		return nil // the host's own file was never moved, or is back
 	}
 	got, err := digest(name)
