@@ -45,6 +45,9 @@ type Settings struct {
 	// ProbePeriod is the longest time between two probes of a control-plane host; 0 means the
 	// agent's own.
 	ProbePeriod time.Duration `json:"probePeriod,omitempty"`
+	// BundleRate makes hosts download bundles from the manager, each with that many bytes a
+	// second, as behind a slow line. 0: any bundle is staged at once.
+	BundleRate int `json:"bundleRate,omitempty"`
 	// ClockSkew is the maximum deviation of host clocks, in either direction.
 	ClockSkew time.Duration `json:"clockSkew,omitempty"`
 	// DuringUpgrade, if not nil, is called in each upgrade of Kubernetes on a host before

@@ -26,7 +26,9 @@ func (b *boot) addUpgrades(o *assembly.Options, l *agentProcess, store *state.St
 		return
 	}
 	u := &upgrader{boot: b, mount: l.mount, software: software}
-	o.NewStager = func(func() *client.Client) agent.Stager { return &upgrade.Stager{} }
+	o.NewStager = func(manager func() *client.Client) agent.Stager {
+		return &upgrade.Stager{Client: manager, Rate: b.host.fleet.settings.BundleRate}
+	}
 	o.NewNodeUpgrade = func(stager agent.Stager) operation.Runner {
 		return &upgrade.Runner{Stager: stager, Plan: store.Plan, Check: u.check, During: u.during, Upgrade: u.upgrade}
 	}

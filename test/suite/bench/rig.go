@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -52,7 +54,9 @@ type rig struct {
 	gauges   *measure.Gauges
 	token    string
 	// nodes says that bootstraps of hosts set up API servers.
-	nodes  bool
+	nodes bool
+	// sites says that hosts fetch bundles, and that their nodes can be upgraded.
+	sites  bool
 	fleets []hosts
 }
 
@@ -71,6 +75,8 @@ type needs struct {
 	// nodes says that bootstraps set up API servers. Their addresses are of the loopback, so the manager is built for
 	// virtual hosts.
 	nodes bool
+	// sites says that hosts fetch bundles, and that their nodes can be upgraded.
+	sites bool
 }
 
 // onRig returns a measurement that runs on a new rig.
@@ -87,7 +93,7 @@ func onRig(measure func(context.Context, *rig) error, n needs) func(context.Cont
 
 // newRig starts a management cluster.
 func (r *run) newRig(ctx context.Context, n needs) (_ *rig, err error) {
-	g := &rig{run: r, nodes: n.nodes, gauges: measure.NewGauges()}
+	g := &rig{run: r, nodes: n.nodes, sites: n.sites, gauges: measure.NewGauges()}
 	g.cluster, err = embedded.Start(ctx, embedded.Options{
 		Checkout: r.options.Checkout, Manager: r.options.Manager, Alone: true, OneVersion: true, Managers: n.managers, Diagnostics: true,
 		ManagerArgs: n.args, Simulation: n.nodes, Progress: r.options.Progress,
@@ -101,7 +107,9 @@ func (r *run) newRig(ctx context.Context, n needs) (_ *rig, err error) {
 		}
 	}()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, infrav1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, clusterv1.AddToScheme, bootstrapv1.AddToScheme, controlplanev1.AddToScheme, infrav1.AddToScheme,
+	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("building a scheme: %w", err)
 		}
@@ -169,8 +177,11 @@ func (g *rig) addHosts(ctx context.Context, count int, over time.Duration) error
 		Servers: []string{g.cluster.AgentURL}, TrustBundle: g.cluster.CABundle, Token: g.token,
 	}
 	role := roleHosts
-	if g.nodes {
+	switch {
+	case g.nodes:
 		role, settings.ProbePeriod = roleNodes, nodes.ProbePeriod
+	case g.sites:
+		role, settings.BundleRate = roleSites, siteRate
 	}
 	f, err := remote.Start(ctx, g.options.role(role), settings, os.Stderr)
 	if err != nil {

@@ -77,6 +77,7 @@ func Scenarios() []Scenario {
 		{"claims", "Claims", onRig(measureClaims, needs{managers: 1, args: []string{"--namespace=" + namespace}})},
 		{"plan", "A new plan", onRig(measurePlan, needs{managers: 1})},
 		{"rogue", "Hostile hosts", onRig(measureRogue, needs{managers: 1})},
+		{"sites", "Many sites upgraded in place", measureSites},
 		{"failover", "A manager dies", onRig(measureFailover, needs{managers: 2})},
 		{"tunnel", "Tunnels", measureTunnel},
 		{"gateway", "A fleet with tunnels", onRig(measureGateway, needs{managers: 2, nodes: true})},

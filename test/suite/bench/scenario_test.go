@@ -39,6 +39,7 @@ func TestScenarios(t *testing.T) {
 		"storm":    {"Hosts that failed": "0"},
 		"claims":   {"Hosts claimed twice, machines with two hosts": "0", "Writes to the API server a machine, from claim to provisioned": "7.00"},
 		"plan":     {},
+		"sites":    {"Machines that were replaced or reset": "0"},
 		"rogue":    {"Conditions of honest hosts that changed": "0"},
 		"tunnel":   {},
 		"gateway":  {"Writes to the API server": "0", "Hosts and tunnels that did not come back": "0", "Conditions that changed": "0"},

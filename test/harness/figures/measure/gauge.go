@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -19,26 +20,41 @@ func NewGauges() *Gauges {
 	return &Gauges{http: &http.Client{Transport: &http.Transport{DisableCompression: true}}}
 }
 
-// Read returns the value of a metric without labels at an URL.
+// Read returns the value of a metric at an URL. Labels are part of the name, as in the text format.
 func (g *Gauges) Read(ctx context.Context, url, name string) (float64, error) {
-	value, found := 0.0, false
-	err := scrape(ctx, g.http, url, func(body io.Reader) error {
-		lines := newScanner(body)
-		for lines.Scan() {
-			text, ok := strings.CutPrefix(lines.Text(), name+" ")
-			if !ok {
-				continue
-			}
-			n, err := strconv.ParseFloat(text, 64)
-			if err != nil {
-				return fmt.Errorf("reading %s: %w", name, err)
-			}
-			value, found = n, true
-		}
-		return lines.Err()
-	})
+	value, found, err := g.sum(ctx, url, func(series string) bool { return series == name })
 	if err == nil && !found {
 		err = fmt.Errorf("there is no metric %s", name)
 	}
 	return value, err
+}
+
+// Sum returns the sum of a metric's series with the labels at an URL, 0 without any. Each label is in the text format, such
+// as code="200".
+func (g *Gauges) Sum(ctx context.Context, url, name string, labels ...string) (float64, error) {
+	value, _, err := g.sum(ctx, url, func(series string) bool {
+		return strings.HasPrefix(series, name+"{") && !slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(series, l) })
+	})
+	return value, err
+}
+
+// sum returns the sum of the chosen series, and whether there are any.
+func (g *Gauges) sum(ctx context.Context, url string, choose func(series string) bool) (value float64, found bool, _ error) {
+	err := scrape(ctx, g.http, url, func(body io.Reader) error {
+		lines := newScanner(body)
+		for lines.Scan() {
+			line := lines.Text()
+			end := strings.LastIndexByte(line, ' ')
+			if end < 0 || strings.HasPrefix(line, "#") || !choose(line[:end]) {
+				continue
+			}
+			n, err := strconv.ParseFloat(line[end+1:], 64)
+			if err != nil {
+				return fmt.Errorf("reading %s: %w", line[:end], err)
+			}
+			value, found = value+n, true
+		}
+		return lines.Err()
+	})
+	return value, found, err
 }

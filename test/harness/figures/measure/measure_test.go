@@ -107,6 +107,8 @@ func TestWrites(t *testing.T) {
 	g.Expect(NewGauges().Read(t.Context(), server.URL+"/metrics", "elemental_hosts")).To(Equal(41.5))
 	_, err = NewGauges().Read(t.Context(), server.URL+"/metrics", "elemental")
 	g.Expect(err).To(MatchError("there is no metric elemental"))
+	g.Expect(NewGauges().Sum(t.Context(), server.URL+"/metrics", "apiserver_request_total", `resource="elementalhosts"`, `verb="POST"`)).To(Equal(12.0))
+	g.Expect(NewGauges().Sum(t.Context(), server.URL+"/metrics", "apiserver_request_total", `verb="NONE"`)).To(BeZero())
 
 	body = strings.Replace(metrics, `verb="POST",version="v1beta2"} 12`, `verb="POST"} twelve`, 1)
 	_, err = s.Writes(t.Context())
