@@ -100,22 +100,26 @@ func (i *Installer) removeFile(f file) error {
 	if f.Aside && !i.exists(aside(name)) {
 		return nil // the host's own file was never moved, or is back
 	}
-	got, err := digest(name)
-	// What can't be read, such as a link, is not what the installation left either.
-	isOurs := err == nil && slices.Contains(f.SHA256, got)
 	switch {
-	case isOurs:
+	case f.isIn(name):
 		if err := i.Disk.Remove(name); err != nil {
 			return err
 		}
 		if err := i.Disk.SyncDir(filepath.Dir(name)); err != nil {
 			return err
 		}
-	case !errors.Is(err, fs.ErrNotExist) && !f.Aside:
+	case i.exists(name) && !f.Aside:
 		i.Log.Warn("Kept a file that came with a bundle, because somebody has changed it", "path", f.Path)
 	}
 	if f.Aside {
 		return i.putBack(f)
 	}
 	return nil
+}
+
+// isIn reports whether a path has the file as the installation left it. What can't be read, such as
+// a link, is not that file.
+func (f file) isIn(path string) bool {
+	got, err := digest(path)
+	return err == nil && slices.Contains(f.SHA256, got)
 }

@@ -121,13 +121,15 @@ func (r *rig) golden(t *testing.T, hook runtimecatalog.Hook, handler, change, an
 func readable(t *testing.T, answer map[string]any) map[string]any {
 	t.Helper()
 	for _, field := range answer {
-		if patch, ok := field.(map[string]any); ok && patch["patch"] != nil {
-			text, err := json.Marshal(patch)
-			NewWithT(t).Expect(err).NotTo(HaveOccurred())
-			decoded := runtimehooksv1.Patch{}
-			NewWithT(t).Expect(json.Unmarshal(text, &decoded)).To(Succeed())
-			patch["patch"] = json.RawMessage(decoded.Patch)
+		patch, ok := field.(map[string]any)
+		if !ok || patch["patch"] == nil {
+			continue
 		}
+		text, err := json.Marshal(patch)
+		NewWithT(t).Expect(err).NotTo(HaveOccurred())
+		decoded := runtimehooksv1.Patch{}
+		NewWithT(t).Expect(json.Unmarshal(text, &decoded)).To(Succeed())
+		patch["patch"] = json.RawMessage(decoded.Patch)
 	}
 	return answer
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -56,10 +57,10 @@ func stepTimes(ctx context.Context, box *engine.Host) map[string]time.Duration {
 			began[match[3]] = at
 		}
 	}
-	times, steps := map[string]time.Duration{}, upgradeSteps()
-	for i := len(steps) - 1; i >= 0; i-- {
-		if at := began[steps[i]]; !at.IsZero() {
-			times[steps[i]], ended = ended.Sub(at), at
+	times := map[string]time.Duration{}
+	for _, step := range slices.Backward(upgradeSteps()) {
+		if at := began[step]; !at.IsZero() {
+			times[step], ended = ended.Sub(at), at
 		}
 	}
 	return times
