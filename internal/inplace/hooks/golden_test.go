@@ -110,6 +110,7 @@ func goldenOfModes(t *testing.T, hook runtimecatalog.Hook, handler, change strin
 // golden posts the golden request of a change, and compares the answer.
 func (r *rig) golden(t *testing.T, hook runtimecatalog.Hook, handler, change, answer string) {
 	t.Helper()
+	t.Helper()
 	body, err := os.ReadFile(filepath.Join("testdata", handler+"-"+change+".request.json"))
 	r.Expect(err).NotTo(HaveOccurred())
 	content := map[string]any{}
