@@ -25,6 +25,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/fleet/remote"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/suite/bench/machines"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/suite/bench/nodes"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/suite/bench/sites"
 )
 
 const (
@@ -181,7 +182,7 @@ func (g *rig) addHosts(ctx context.Context, count int, over time.Duration) error
 	case g.nodes:
 		role, settings.ProbePeriod = roleNodes, nodes.ProbePeriod
 	case g.sites:
-		role, settings.BundleRate = roleSites, siteRate
+		role, settings.BundleRate = roleSites, sites.Rate
 	}
 	f, err := remote.Start(ctx, g.options.role(role), settings, os.Stderr)
 	if err != nil {

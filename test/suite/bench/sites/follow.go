@@ -45,9 +45,9 @@ func (c *Client) IsProvisioned(ctx context.Context, site int) (bool, error) {
 	return ptr.Deref(machine.Status.Initialization.Provisioned, false), nil
 }
 
-// Strangers counts hosts that are not what they were before the upgrade: bound to a Machine, for
+// strangers counts hosts that are not what they were before the upgrade: bound to a Machine, for
 // which they were bootstrapped once, and never reset.
-func (c *Client) Strangers(ctx context.Context) (int, error) {
+func (c *Client) strangers(ctx context.Context) (int, error) {
 	hosts := &infrav1.ElementalHostList{}
 	if err := c.Admin.List(ctx, hosts, client.InNamespace(c.Machines.Namespace)); err != nil {
 		return 0, fmt.Errorf("looking for hosts that were reset: %w", err)
