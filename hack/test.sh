@@ -38,10 +38,11 @@ if [[ ${REQUIRE_SWTPM-} == true ]] && ! command -v swtpm >/dev/null; then
 	exit 1
 fi
 
-race=(-race)
+mode=(-race)
 if ! command -v "$(go env CC)" >/dev/null; then
 	echo "==> There is no C compiler: testing without the race detector"
-	race=()
+	# With the flags of the programs that are built for tests and by tests: what they share is compiled once.
+	mode=(-trimpath)
 	export CGO_ENABLED=0
 else
 	export CGO_ENABLED=1
@@ -49,20 +50,20 @@ fi
 
 echo "==> Building etcd and kube-apiserver for tests, if they are not cached"
 # Without cgo, as the lab builds them: so they are built once.
-KUBEBUILDER_ASSETS=$(CGO_ENABLED=0 go run ./test/tools etcd kube-apiserver)
+KUBEBUILDER_ASSETS=$(CGO_ENABLED=0 go run -trimpath ./test/tools etcd kube-apiserver)
 export KUBEBUILDER_ASSETS
 
 if [[ $long == true ]]; then
 	mapfile -t packages < <(grep --recursive --files-with-matches --include='*_test.go' -E 'testing\.Short\(\)|\.Crashes\(' cmd internal test/suite |
 		xargs -n 1 dirname | sort -u | sed 's|^|./|')
 	echo "==> Testing ${packages[*]} with all cases"
-	go test "${race[@]}" -timeout 30m "$@" "${packages[@]}"
+	go test "${mode[@]}" -timeout 30m "$@" "${packages[@]}"
 	exit
 fi
 
 # go vet is part of golangci-lint (make lint), and debug information is for debuggers: both
 # only cost time here.
-flags=("${race[@]}" -vet=off -ldflags=-w)
+flags=("${mode[@]}" -vet=off -ldflags=-w)
 # Tests wait for programs much of the time: one package more than there are cores keeps these busy.
 flags+=(-p "$(($(nproc) + 1))")
 # Tests and their kube-apiservers are small, and collecting their garbage half as often saves a tenth of the time.
@@ -73,10 +74,11 @@ echo "==> Testing"
 # runs: minutes for a hundred packages and the programs that they start. With all cases it
 # does wait.
 export GORACE="atexit_sleep_ms=0 ${GORACE-}"
-go test -short "${flags[@]}" -timeout 20m "$@" ./...
+# The two slowest packages begin first: in alphabetical order one of them would run last, alone.
+go test -short "${flags[@]}" -timeout 20m "$@" ./internal/controller/cluster ./internal/server ./...
 # What only the manager of virtual hosts does.
 go test -short "${flags[@]}" -tags simulation -run '^TestVirtualHosts' "$@" ./internal/address
 (cd test/harness/simulator && go test -short "${flags[@]}" -timeout 20m "$@" ./...)
-# Not with the race detector: remotedialer has data races.
-(cd test/harness/carriers && go test -short -vet=off -ldflags=-w -timeout 20m "$@" ./...)
+# Not with the race detector: remotedialer has data races. So it needs no cgo, and has the flags of programs.
+(cd test/harness/carriers && CGO_ENABLED=0 go test -short -trimpath -vet=off -ldflags=-w -timeout 20m "$@" ./...)
 not_run
