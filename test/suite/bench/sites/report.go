@@ -17,10 +17,10 @@ import (
 const (
 	// Downloads is the manager's flag --bundle-downloads.
 	Downloads = 32
-	// BundleSize is the size of the bundle in bytes: small, because all sites share this machine. Rate is how many bytes a
-	// second a site downloads: a line of 32 Mbit/s.
+	// BundleSize is the size of the bundle in bytes: small, because all sites share this machine.
 	BundleSize = 8 << 20
-	Rate       = 4 << 20
+	// Rate is how many bytes a second a site downloads: a line of 32 Mbit/s.
+	Rate = 4 << 20
 	// memoryRatio is the target for the manager's memory, compared with the same fleet at rest.
 	memoryRatio = 1.5
 	// maxWrites and maxReads are the targets for the manager's requests to the API server for each site.
