@@ -88,7 +88,7 @@ type manualTimes map[string]time.Duration
 // a bundle.
 func (w workload) upgradeByHand(ctx context.Context, box *engine.Host, b image.Bundle) manualTimes {
 	GinkgoHelper()
-	const folder = "/root/by-hand"
+	const folder = "/var/tmp/by-hand"
 	unpacked := filepath.Join(GinkgoT().TempDir(), "by-hand")
 	file, err := os.Open(b.File)
 	Expect(err).NotTo(HaveOccurred())
@@ -98,7 +98,7 @@ func (w workload) upgradeByHand(ctx context.Context, box *engine.Host, b image.B
 		Accept: func(bundle.Manifest) error { return nil }, Progress: func(stage.Progress) {},
 	})
 	Expect(err).NotTo(HaveOccurred())
-	Expect(box.Copy(ctx, unpacked, "/root")).To(Succeed())
+	Expect(box.Copy(ctx, unpacked, "/var/tmp")).To(Succeed())
 	times := manualTimes{}
 	timed := func(step, script string) {
 		GinkgoHelper()
@@ -160,7 +160,7 @@ func (f upgradeFigures) report(ctx context.Context, by manualTimes, b image.Bund
 	)
 	section.Notes = append(section.Notes, "The only node of a cluster is upgraded to another minor version on a lab host, which is a container with systemd: once "+
 		"by the agent, and once by hand, which is *Bare*. By hand, nothing is checked before, kept or waited for but the Node, so these steps have no counterpart; "+
-		"`gate` watches the Node for 30 seconds. The bundle was fetched before its turn, and its size stands beside all that the host received meanwhile. "+
+		"`gate` watches the Node for 30 seconds. The size of the bundle stands beside all that the host received meanwhile. "+
 		"The API server was asked once a second.")
 	fmt.Println(section)
 	document := os.Getenv("E2E_DOCUMENT")
