@@ -15,7 +15,8 @@ import (
 
 // fakeStager is a Stager whose attempts the test decides.
 type fakeStager struct {
-	// calls receives the version of each attempt at its begin, and "clear" for Clear.
+	// calls receives the version of each attempt at its begin, and "clear" for Clear. Calls
+	// that nobody receives are dropped: attempts that fail are repeated without a delay.
 	calls chan string
 	// attempt is called by Stage.
 	attempt func(ctx context.Context, want protocol.Bundle, tell func(protocol.BundleState, string)) error
@@ -33,15 +34,22 @@ func newFakeStager() *fakeStager {
 	}
 }
 
+func (s *fakeStager) record(call string) {
+	select {
+	case s.calls <- call:
+	default:
+	}
+}
+
 func (s *fakeStager) Watch(report func(protocol.BundleReport)) { s.watch = report }
 
 func (s *fakeStager) Clear(context.Context) error {
-	s.calls <- "clear"
+	s.record("clear")
 	return nil
 }
 
 func (s *fakeStager) Stage(ctx context.Context, want protocol.Bundle, _ func(string)) (string, bundle.Manifest, error) {
-	s.calls <- want.Version
+	s.record(want.Version)
 	tell := func(state protocol.BundleState, message string) {
 		s.watch(protocol.BundleReport{SHA256: want.SHA256, Version: want.Version, State: state, Message: message})
 	}

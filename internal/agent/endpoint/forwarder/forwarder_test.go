@@ -135,7 +135,10 @@ func TestPortOfAnotherProgram(t *testing.T) {
 	if r.Running() {
 		t.Error("running")
 	}
+	// A process that another test starts just now has the socket too, until it runs its program.
+	syscall.ForkLock.RLock()
 	_ = other.Close()
+	syscall.ForkLock.RUnlock()
 	r.mustEnsure()
 }
 
