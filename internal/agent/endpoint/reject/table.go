@@ -2,24 +2,15 @@ package reject
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
 	"fmt"
 	"net/netip"
-	"os/exec"
-	"slices"
-	"strings"
-	"time"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/nftable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oscommand"
 )
 
 // Name is the table's family and name.
 const Name = "inet elemental_endpoint"
-
-// timeout is the time limit of an nft command.
-const timeout = 30 * time.Second
 
 // Table is the nftables table in the kernel.
 type Table struct {
@@ -34,14 +25,7 @@ func (t Table) Set(ctx context.Context, former string, local []netip.Addr) error
 	if err != nil {
 		return err
 	}
-	if listed, err := t.run(ctx, "", "nft", "list", "table", "inet", "elemental_endpoint"); err == nil && strings.Contains(listed, mark) {
-		return nil
-	}
-	_, err = t.run(ctx, script, "nft", "-f", "-")
-	if errors.Is(err, exec.ErrNotFound) {
-		return fmt.Errorf("refusing connections to the former endpoint %s takes nft: install nftables", former)
-	}
-	if err != nil {
+	if err := t.table().Set(ctx, script, mark); err != nil {
 		return fmt.Errorf("refusing connections to the former endpoint %s: %w", former, err)
 	}
 	return nil
@@ -49,8 +33,7 @@ func (t Table) Set(ctx context.Context, former string, local []netip.Addr) error
 
 // Delete deletes the table if it exists. A host without nft has none.
 func (t Table) Delete(ctx context.Context) error {
-	_, err := t.run(ctx, "table "+Name+"\ndelete table "+Name+"\n", "nft", "-f", "-")
-	if err != nil && !errors.Is(err, exec.ErrNotFound) {
+	if err := t.table().Delete(ctx); err != nil {
 		return fmt.Errorf("ending the refusal of a former endpoint: %w", err)
 	}
 	return nil
@@ -58,19 +41,11 @@ func (t Table) Delete(ctx context.Context) error {
 
 // Exists reports whether the table exists. It returns false if nft fails or is
 // not installed.
-func (t Table) Exists(ctx context.Context) bool {
-	_, err := t.run(ctx, "", "nft", "list", "table", "inet", "elemental_endpoint")
-	return err == nil
-}
+func (t Table) Exists(ctx context.Context) bool { return t.table().Exists(ctx) }
 
-func (t Table) run(ctx context.Context, stdin string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	return t.Commands.Run(ctx, stdin, args...)
-}
+func (t Table) table() nftable.Table { return nftable.Table{Name: Name, Commands: t.Commands} }
 
-// Script returns an nft script that replaces the table in one transaction: it
-// creates the table if it does not exist, deletes it, and creates it again. mark
+// Script returns an nft script that replaces the table in one transaction. mark
 // identifies the former endpoint and the local addresses; a comment of the rule
 // contains it.
 //
@@ -83,26 +58,9 @@ func Script(former string, local []netip.Addr) (script, mark string, err error) 
 		return "", "", fmt.Errorf("refusing connections to the former endpoint %q: only an IP address with a port can be refused", former)
 	}
 	address := target.Addr().Unmap()
-	family := "ip"
-	if address.Is6() {
-		family = "ip6"
-	}
-	var sources []string
-	for _, source := range local {
-		if source = source.Unmap().WithZone(""); source.Is6() == address.Is6() {
-			sources = append(sources, source.String())
-		}
-	}
-	slices.Sort(sources)
-	sources = slices.Compact(sources)
-	sum := sha256.Sum256([]byte(strings.Join(append([]string{target.String()}, sources...), " ")))
-	mark = "elemental " + hex.EncodeToString(sum[:8])
-	var b strings.Builder
-	fmt.Fprintf(&b, "table %s\ndelete table %s\ntable %s {\n", Name, Name, Name)
-	b.WriteString("\tchain input {\n\t\ttype filter hook input priority -10; policy accept;\n\t\tiif \"lo\" accept\n")
-	if len(sources) > 0 {
-		fmt.Fprintf(&b, "\t\t%s saddr { %s } accept\n", family, strings.Join(sources, ", "))
-	}
-	fmt.Fprintf(&b, "\t\t%s daddr %s tcp dport %d reject with tcp reset comment %q\n\t}\n}\n", family, address, target.Port(), mark)
-	return b.String(), mark, nil
+	family, sources := nftable.Family(address), nftable.Sources(address, local)
+	mark = nftable.Mark(append([]string{target.String()}, sources...)...)
+	chain := fmt.Sprintf("\tchain input {\n\t\ttype filter hook input priority -10; policy accept;\n%s\t\t%s daddr %s tcp dport %d reject with tcp reset comment %q\n\t}\n",
+		nftable.AcceptLocal(family, sources), family, address, target.Port(), mark)
+	return nftable.Script(Name, chain), mark, nil
 }
