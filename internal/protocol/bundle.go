@@ -28,6 +28,19 @@ type NodeUpgrade struct {
 	IgnorePreflightErrors []string `json:"ignorePreflightErrors,omitempty"`
 	// PatchesDirectory is the folder on the host with kubeadm's patches; blank for none.
 	PatchesDirectory string `json:"patchesDirectory,omitempty"`
+	// Redirect is where connections to the control plane endpoint may go while the API server
+	// of this host is replaced. Nil: the endpoint is not at this host, or there is no other.
+	Redirect *Redirect `json:"redirect,omitempty"`
+}
+
+// Redirect says where connections to a control plane endpoint may go that are not for the
+// host that has its address.
+type Redirect struct {
+	// Endpoint is the control plane endpoint, IP:port, at an address of the host.
+	Endpoint string `json:"endpoint"`
+	// Servers are API servers of the cluster on other hosts, IP:port, at most MaxBackends. Those
+	// that are likely to be ready come first.
+	Servers []string `json:"servers"`
 }
 
 // UpgradeRole is the role of a host in an upgrade of its cluster.

@@ -90,7 +90,7 @@ const (
 	// MaxFiles bounds Desired.Files, and MaxFileBytes the content of each file.
 	MaxFiles     = 8
 	MaxFileBytes = 64 << 10
-	// MaxBackends bounds LocalEndpoint.Backends.
+	// MaxBackends bounds LocalEndpoint.Backends and Redirect.Servers.
 	MaxBackends = 32
 	// MaxLeftovers bounds Cleanliness.Leftovers.
 	MaxLeftovers = 16

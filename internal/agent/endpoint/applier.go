@@ -13,6 +13,7 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/publish"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/redirect"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/reject"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/rewrite"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oscommand"
@@ -157,8 +158,8 @@ func (a *Applier) Apply(ctx context.Context, endpoint *protocol.Endpoint, files 
 	return report, err
 }
 
-// Remove removes the files, the virtual address, the local endpoint and the rule
-// that rejects a former endpoint; kubeconfigs stay. A reset calls it after the node's
+// Remove removes the files, the virtual address, the local endpoint, and the rules
+// that reject a former endpoint or redirect the endpoint; kubeconfigs stay. A reset calls it after the node's
 // containers have ended, because a running kube-vip would add the address
 // again. It may be repeated.
 func (a *Applier) Remove(ctx context.Context) error {
@@ -171,6 +172,9 @@ func (a *Applier) Remove(ctx context.Context) error {
 	failures := []error{a.applyFiles(&current, []protocol.File{}), a.applyVIP(ctx, &current, nil)}
 	if current.Rejects != "" || a.table().Exists(ctx) {
 		failures = append(failures, a.table().Delete(ctx))
+	}
+	if redirection := a.redirection(); redirection.Exists(ctx) {
+		failures = append(failures, redirection.Delete(ctx))
 	}
 	if a.o.Local != nil {
 		failures = append(failures, a.o.Local.Remove(ctx))
@@ -211,6 +215,9 @@ func (a *Applier) Leftovers(ctx context.Context) ([]string, error) {
 	}
 	if a.table().Exists(ctx) {
 		found = append(found, "packet filter table "+reject.Name)
+	}
+	if a.redirection().Exists(ctx) {
+		found = append(found, "packet filter table "+redirect.Name)
 	}
 	if a.o.Local != nil {
 		local, err := a.o.Local.Leftovers()
@@ -267,6 +274,9 @@ func (a *Applier) reject(ctx context.Context, current *record, former string) (s
 }
 
 func (a *Applier) table() reject.Table { return reject.Table{Commands: a.o.Commands} }
+
+// redirection is the table that an upgrade in place may have left.
+func (a *Applier) redirection() redirect.Table { return redirect.Table{Commands: a.o.Commands} }
 
 func (a *Applier) path(name string) string { return filepath.Join(a.o.Root, name) }
 

@@ -12,6 +12,8 @@
 //   - the host serves the endpoint itself, if it is a local one (package local)
 //   - static Pods such as kube-vip's are written and removed
 //   - a virtual address that kube-vip left on an interface is removed
+//   - the redirection of an upgrade that did not end is removed by the reset
+//     (package redirect)
 //
 // The package changes only what names a former endpoint. Before it creates
 // anything that must be removed later, or makes a restart of the kubelet

@@ -28,7 +28,7 @@ type Table struct {
 // Set runs a script that replaces the table. It changes nothing if the table contains mark,
 // which a comment of the script has.
 func (t Table) Set(ctx context.Context, script, mark string) error {
-	if listed, err := t.list(ctx); err == nil && strings.Contains(listed, mark) {
+	if listed, err := t.List(ctx); err == nil && strings.Contains(listed, mark) {
 		return nil
 	}
 	_, err := t.run(ctx, script, "nft", "-f", "-")
@@ -50,11 +50,12 @@ func (t Table) Delete(ctx context.Context) error {
 // Exists reports whether the table exists. It returns false if nft fails or is not
 // installed.
 func (t Table) Exists(ctx context.Context) bool {
-	_, err := t.list(ctx)
+	_, err := t.List(ctx)
 	return err == nil
 }
 
-func (t Table) list(ctx context.Context) (string, error) {
+// List returns the table as nft prints it. It returns an error if the table does not exist.
+func (t Table) List(ctx context.Context) (string, error) {
 	return t.run(ctx, "", slices.Concat([]string{"nft", "list", "table"}, strings.Fields(t.Name))...)
 }
 
