@@ -33,7 +33,7 @@ func addNodeUpgrade(o *assembly.Options, machine *linux.Platform, stateDir strin
 			Stager: stager, Inspector: machine, Installed: installation.Record{Files: documents},
 			Kubeadm:  kubeadm.Program{ScriptCommand: []string{self, scriptCommand}, Clock: retry.System{}},
 			Commands: oscommand.System{}, Cluster: cluster.Client{Root: "/"}, Free: download.System{}.Free, IsReadOnly: installation.OS{}.IsReadOnly,
-			BootID: boot, Plan: store.Plan, Clock: retry.System{}, Log: log,
+			LocalAddresses: machine.LocalAddresses, BootID: boot, Plan: store.Plan, Clock: retry.System{}, Log: log,
 		}
 	}
 	return nil

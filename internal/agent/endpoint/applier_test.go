@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/redirect"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -276,5 +277,24 @@ func TestMessageIsBounded(t *testing.T) {
 	report, err := b.applier().Apply(t.Context(), nil, files)
 	if err == nil || len(report.Message) > protocol.MaxMessageBytes || len(report.Message) < protocol.MaxMessageBytes-8 || !strings.HasSuffix(report.Message, "…") {
 		t.Errorf("%d bytes: %v", len(report.Message), err)
+	}
+}
+
+// A reset removes the redirection of an upgrade that did not end. Nothing else touches it.
+func TestRemovesRedirection(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	b.redirection = "table " + redirect.Name + " { }"
+	b.apply(to("10.0.0.1"), nil)
+	if left, err := b.applier().Leftovers(t.Context()); err != nil || !slices.Equal(left, []string{"packet filter table " + redirect.Name}) {
+		t.Errorf("left %q: %v", left, err)
+	}
+	for range 2 {
+		if err := b.applier().Remove(t.Context()); err != nil || b.redirection != "" {
+			t.Errorf("the table is still there: %s: %v", b.redirection, err)
+		}
+	}
+	if left, err := b.applier().Leftovers(t.Context()); err != nil || len(left) != 0 {
+		t.Errorf("left %q: %v", left, err)
 	}
 }

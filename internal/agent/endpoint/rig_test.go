@@ -15,6 +15,7 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/redirect"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
@@ -38,7 +39,9 @@ type box struct {
 	kubeletConfig string
 	restarts      int
 	filter        string
-	nics          map[string][]string
+	// redirection is the table of package redirect.
+	redirection string
+	nics        map[string][]string
 	// broken contains the errors of programs that fail.
 	broken map[string]error
 	ran    []string
@@ -133,10 +136,14 @@ func (b *box) interfaces() ([]platform.NetworkInterface, error) {
 func (b *box) Run(_ context.Context, stdin string, args ...string) (out string, err error) {
 	line := strings.Join(args, " ")
 	if args[0] == "nft" && args[1] == "list" {
-		if b.filter == "" {
+		listed := b.filter
+		if strings.HasSuffix(line, redirect.Name) {
+			listed = b.redirection
+		}
+		if listed == "" {
 			return "", errors.New("No such file or directory")
 		}
-		return b.filter, nil
+		return listed, nil
 	}
 	b.ran = append(b.ran, line)
 	return "", b.disk.do(func() error {
@@ -146,6 +153,8 @@ func (b *box) Run(_ context.Context, stdin string, args ...string) (out string, 
 		case line == "systemctl try-restart kubelet.service":
 			b.restarts++
 			b.kubeletConfig = b.read("/etc/kubernetes/kubelet.conf")
+		case line == "nft -f -" && strings.Contains(stdin, redirect.Name):
+			_, b.redirection, _ = strings.Cut(stdin, "delete table "+redirect.Name+"\n")
 		case line == "nft -f -":
 			_, b.filter, _ = strings.Cut(stdin, "delete table "+table+"\n")
 		case len(args) == 6 && strings.HasPrefix(line, "ip address delete ") && args[4] == "dev":

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +36,15 @@ type api struct {
 	pods    []pod
 	// evictions are the names of the Pods, in order.
 	evictions []string
+	// down are the API servers of other hosts that are not ready, and foreign those whose
+	// certificates are not the cluster's.
+	down    []string
+	foreign []string
+	// falters is one that is not ready once, after it was; blank for none.
+	falters string
+	asked   int
+	// stranger has a certificate of another authority.
+	stranger *httptest.Server
 }
 
 // pod is a Pod on the Node.
@@ -52,15 +62,7 @@ func newAPI(t *testing.T, m *machine) *api {
 	authority, err := pki.NewAuthority("kubernetes", time.Now())
 	m.must(err)
 	a := &api{machine: m, authority: authority, version: newVersion, nodeVersion: oldVersion}
-	pair, err := authority.Server("server", "kubernetes")
-	m.must(err)
-	certificate, err := tls.X509KeyPair(pair.Certificate, pair.Key)
-	m.must(err)
-	a.server = httptest.NewUnstartedServer(http.HandlerFunc(a.serve))
-	a.server.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}}
-	a.server.EnableHTTP2, a.server.Config.ErrorLog = true, log.New(io.Discard, "", 0)
-	a.server.StartTLS()
-	t.Cleanup(a.server.Close)
+	a.server = a.start(authority)
 	a.kubelet = httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		if m.kubeletVersion() == "" {
 			panic(http.ErrAbortHandler)
@@ -71,8 +73,28 @@ func newAPI(t *testing.T, m *machine) *api {
 	return a
 }
 
+// start starts a server with a certificate of an authority.
+func (a *api) start(authority *pki.Authority) *httptest.Server {
+	pair, err := authority.Server("server", "kubernetes", address)
+	a.must(err)
+	certificate, err := tls.X509KeyPair(pair.Certificate, pair.Key)
+	a.must(err)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(a.serve))
+	server.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}}
+	server.EnableHTTP2, server.Config.ErrorLog = true, log.New(io.Discard, "", 0)
+	server.StartTLS()
+	a.t.Cleanup(server.Close)
+	return server
+}
+
+// isDown reports whether the API server of another host is not ready.
+func (a *api) isDown(peer string) bool { return slices.Contains(a.down, peer) }
+
 func (a *api) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	target := a.server.Listener.Addr().String()
+	if slices.Contains(a.foreign, address) {
+		target = a.stranger.Listener.Addr().String()
+	}
 	if strings.HasSuffix(address, ":10248") {
 		target = a.kubelet.Listener.Addr().String()
 	}
@@ -86,6 +108,15 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 		a.etcd(w, r)
+		return
+	}
+	if r.Host == peerA || r.Host == peerB {
+		if r.Host == a.falters {
+			a.asked++
+		}
+		if a.isDown(r.Host) || a.asked == 2 && r.Host == a.falters || r.URL.Path != "/readyz" {
+			http.Error(w, "etcd is not ready", http.StatusInternalServerError)
+		}
 		return
 	}
 	if a.serverVersion() == "" {

@@ -12,5 +12,8 @@
 // kubelet goes back, which may be older than its API server. etcd's data is never put
 // back.
 //
+// While the static Pods of the endpoint's host are replaced, clients of the control plane
+// endpoint are redirected to another API server.
+//
 // The message of an upgrade that failed begins with a protocol.UpgradeOutcome.
 package nodeupgrade

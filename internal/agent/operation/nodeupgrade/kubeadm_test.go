@@ -93,6 +93,7 @@ func (k kubeadm) replace(component string) error {
 	if k.read(staticpods.Path(component)) == next {
 		return nil
 	}
+	k.expectClients()
 	backup := k.path("/etc/kubernetes/tmp/kubeadm-backup-manifests-1")
 	if err := os.MkdirAll(backup, 0o700); err != nil {
 		return err

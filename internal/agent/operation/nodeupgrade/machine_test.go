@@ -106,6 +106,7 @@ type machine struct {
 	readOnly string
 	stageErr error
 	commands []string
+	filter   filter
 	progress []string
 	// boots counts power cuts.
 	boots int
@@ -137,6 +138,7 @@ func newMachine(t *testing.T, role protocol.UpgradeRole, seed uint64) *machine {
 	m.write("/etc/kubernetes/kubelet.conf", kubeconfig(m.api.authority, client), 0o600)
 	if role != protocol.UpgradeWorker {
 		m.makeControlPlane()
+		m.atEndpoint()
 	}
 	wanted := m.operation().Operation
 	m.plan.Operation = &wanted
@@ -211,6 +213,7 @@ func (m *machine) operation() state.Operation {
 // boot starts the host after a power cut.
 func (m *machine) boot() {
 	m.disk.cutPower()
+	m.filter.table = ""
 	m.run(true)
 	m.boots++
 }
@@ -246,7 +249,7 @@ func (m *machine) runner(documents state.Files) *nodeupgrade.Runner {
 		Stager: m, Inspector: m, Installed: m, Kubeadm: kubeadm{m}, Commands: m, Cluster: cluster.Client{Root: m.root, Dial: m.api.dial},
 		Free:       func(string) (int64, error) { return m.free, nil },
 		IsReadOnly: func(folder string) bool { return m.readOnly != "" && folder == m.path(m.readOnly) }, Plan: func() state.Plan { return m.plan }, BootID: fmt.Sprint(m.boots),
-		Clock: m.clock, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		LocalAddresses: func() []string { return []string{address, "192.0.2.200"} }, Clock: m.clock, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
 }
 
@@ -282,13 +285,20 @@ func (m *machine) Accept(files []bundle.File) error {
 }
 
 // Run implements oscommand.Runner.
-func (m *machine) Run(_ context.Context, _ string, args ...string) (string, error) {
-	return "", m.life.do(func() error {
+func (m *machine) Run(_ context.Context, stdin string, args ...string) (out string, err error) {
+	return out, m.life.do(func() error {
+		if args[0] == "nft" {
+			out, err = m.filter.nft(stdin, args...)
+			return err
+		}
 		m.commands = append(m.commands, strings.Join(args, " "))
 		switch strings.Join(args[:2], " ") {
 		case "systemctl stop":
 			m.run(false)
 		case "systemctl start":
+			if goes := m.filter.goes(); goes != "" && goes != "cut" {
+				m.t.Errorf("the kubelet starts while connections to the endpoint go to %s", goes)
+			}
 			m.run(true)
 		case "systemctl restart":
 			happen(m.onRestart)

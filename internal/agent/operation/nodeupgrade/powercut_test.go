@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/staticpods"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -91,12 +93,16 @@ func TestPowerCutsOfFailures(t *testing.T) {
 		crashing     string
 		outcome      protocol.UpgradeOutcome
 		controlPlane string
+		// serverMayStay is true if the new API server has served, and only kubeadm's own way
+		// back puts back the old one. If the power is cut during that, in the last attempt, the
+		// new one stays.
+		serverMayStay bool
 	}{
-		"a kubelet of a worker":             {protocol.UpgradeWorker, newVersion, protocol.UpgradeRolledBack, ""},
-		"a kubelet of a control plane":      {protocol.UpgradeControlPlane, newVersion, protocol.UpgradePartlyDone, newVersion},
-		"an API server":                     {protocol.UpgradeFirstControlPlane, image("kube-apiserver", newVersion), protocol.UpgradeRolledBack, oldVersion},
-		"etcd":                              {protocol.UpgradeControlPlane, image("etcd", newVersion), protocol.UpgradeRolledBack, oldVersion},
-		"a scheduler, after the API server": {protocol.UpgradeControlPlane, image("kube-scheduler", newVersion), protocol.UpgradeRolledBack, oldVersion},
+		"a kubelet of a worker":             {protocol.UpgradeWorker, newVersion, protocol.UpgradeRolledBack, "", false},
+		"a kubelet of a control plane":      {protocol.UpgradeControlPlane, newVersion, protocol.UpgradePartlyDone, newVersion, false},
+		"an API server":                     {protocol.UpgradeFirstControlPlane, image("kube-apiserver", newVersion), protocol.UpgradeRolledBack, oldVersion, false},
+		"etcd":                              {protocol.UpgradeControlPlane, image("etcd", newVersion), protocol.UpgradeRolledBack, oldVersion, false},
+		"a scheduler, after the API server": {protocol.UpgradeControlPlane, image("kube-scheduler", newVersion), protocol.UpgradeRolledBack, oldVersion, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -115,6 +121,9 @@ func TestPowerCutsOfFailures(t *testing.T) {
 					t.Fatal(err)
 				}
 				result := m.finish()
+				if test.serverMayStay && m.serverVersion() == newVersion && m.isPartlyDone(result) {
+					continue
+				}
 				if result.State != protocol.StateFailed || protocol.UpgradeOutcomeOf(result.Message) != test.outcome {
 					t.Errorf("got %+v", result)
 				}
@@ -125,4 +134,11 @@ func TestPowerCutsOfFailures(t *testing.T) {
 			}
 		})
 	}
+}
+
+// isPartlyDone reports whether an upgrade has left the new API server with everything else as
+// it was, and says so.
+func (m *machine) isPartlyDone(result operation.Result) bool {
+	return protocol.UpgradeOutcomeOf(result.Message) == protocol.UpgradePartlyDone && m.kubeletVersion() == oldVersion &&
+		m.read(staticpods.Path("kube-scheduler")) == manifest("kube-scheduler", oldVersion) && m.filter.table == ""
 }

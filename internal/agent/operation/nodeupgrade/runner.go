@@ -56,9 +56,11 @@ type Runner struct {
 	Inspector Inspector
 	Installed Installed
 	Kubeadm   Kubeadm
-	// Commands runs systemctl and ctr.
+	// Commands runs systemctl, ctr and nft.
 	Commands oscommand.Runner
 	Cluster  cluster.Client
+	// LocalAddresses returns the addresses of the host.
+	LocalAddresses func() []string
 	// Free returns how many bytes can be written below a folder.
 	Free func(folder string) (int64, error)
 	// IsReadOnly reports whether a folder can't be written to.
@@ -82,13 +84,21 @@ func (r *Runner) Run(ctx context.Context, op state.Operation, progress func(stri
 	}
 	for {
 		if err := u.isStopped(); err != nil {
-			return operation.Result{}, err
+			return operation.Result{}, u.endSuperseded(ctx, err)
 		}
 		result, err := u.next(ctx)
 		if result != nil || err != nil {
-			return deref(result), err
+			return deref(result), u.endSuperseded(ctx, err)
 		}
 	}
+}
+
+// endSuperseded returns err. A reset that supersedes the upgrade finds no redirection.
+func (u *upgrade) endSuperseded(ctx context.Context, err error) error {
+	if errors.Is(err, operation.ErrSuperseded) {
+		return errors.Join(err, u.endRedirection(context.WithoutCancel(ctx)))
+	}
+	return err
 }
 
 // Abort kills kubeadm if it runs.

@@ -85,6 +85,8 @@ type upgrade struct {
 	want     protocol.NodeUpgrade
 	at       record
 	progress func(string)
+
+	redirection redirection
 }
 
 // resume returns the upgrade at its recorded step.
@@ -115,6 +117,7 @@ func (u *upgrade) next(ctx context.Context) (*operation.Result, error) {
 	if run == nil {
 		return nil, fmt.Errorf("the upgrade is at step %q, which this agent doesn't know: update the agent", step)
 	}
+	u.direct(ctx)
 	err := run(ctx)
 	switch {
 	case ctx.Err() != nil:
@@ -122,7 +125,7 @@ func (u *upgrade) next(ctx context.Context) (*operation.Result, error) {
 	case state.IsWriteError(err) || errors.Is(err, operation.ErrSuperseded):
 		return nil, err
 	case err != nil:
-		return u.fail(step, err)
+		return u.fail(ctx, step, err)
 	case step == stepBack:
 		return wayBack{u}.judge(ctx)
 	case step == stepFinish:
@@ -159,7 +162,7 @@ func (u *upgrade) steps(step string) (run func(context.Context) error, following
 
 // fail decides what follows the failure of a step. An error means that the step is
 // repeated.
-func (u *upgrade) fail(step string, cause error) (*operation.Result, error) {
+func (u *upgrade) fail(ctx context.Context, step string, cause error) (*operation.Result, error) {
 	switch step {
 	case stepDrain, stepFinish:
 		return nil, fmt.Errorf("%s: %w", step, cause)
@@ -176,7 +179,7 @@ func (u *upgrade) fail(step string, cause error) (*operation.Result, error) {
 	switch {
 	case isFinal && step == stepBack:
 		result := wayBack{u}.result(protocol.UpgradeLeftBroken, "the way back failed: "+short(cause))
-		return &result, nil
+		return &result, u.endRedirection(ctx)
 	case isFinal:
 		result := failed(step, protocol.UpgradeChangedNothing, short(cause))
 		return &result, u.store().Remove(u.name())

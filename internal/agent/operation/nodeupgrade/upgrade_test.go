@@ -39,6 +39,9 @@ func (m *machine) expectServing(kubelet, controlPlane string) {
 	if m.api.unschedulable {
 		m.t.Error("the Node is still cordoned")
 	}
+	if m.filter.table != "" {
+		m.t.Errorf("the table is left: %s", m.filter.table)
+	}
 	if m.role == protocol.UpgradeWorker {
 		return
 	}

@@ -79,7 +79,14 @@ func (a *Authority) issue(subject pkix.Name, names []string, usages ...x509.ExtK
 		return Pair{}, err
 	}
 	template.ExtKeyUsage = usages
-	template.DNSNames, template.IPAddresses = append([]string{"localhost"}, names...), []net.IP{net.IPv4(127, 0, 0, 1)}
+	template.DNSNames, template.IPAddresses = []string{"localhost"}, []net.IP{net.IPv4(127, 0, 0, 1)}
+	for _, name := range names {
+		if ip := net.ParseIP(name); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, name)
+		}
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
 	if err != nil {
 		return Pair{}, fmt.Errorf("signing the certificate of %s: %w", subject.CommonName, err)

@@ -95,6 +95,22 @@ func (c Client) LocalServer(ctx context.Context) (string, error) {
 	return version(ctx, access)
 }
 
+// Ready returns an error unless the API server of another host, at an address host:port, is
+// ready. Its certificate has to cover name.
+func (c Client) Ready(ctx context.Context, address, name string) error {
+	access, _, err := c.access()
+	if err != nil {
+		return err
+	}
+	access.Server = &url.URL{Scheme: "https", Host: address}
+	access.TLS = access.TLS.Clone()
+	access.TLS.ServerName = name
+	if err := access.Get(ctx, nil, "readyz"); err != nil {
+		return fmt.Errorf("asking the API server at %s whether it is ready: %w", address, err)
+	}
+	return nil
+}
+
 func version(ctx context.Context, access kube.Access) (string, error) {
 	var info struct {
 		GitVersion string `json:"gitVersion"`
