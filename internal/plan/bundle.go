@@ -39,7 +39,7 @@ func bundleOf(in infrav1.HostBundle) protocol.Bundle {
 
 // nodeUpgrade returns the requested upgrade of a Node in place, if it is unfinished. None
 // begins in maintenance.
-func nodeUpgrade(host *infrav1.ElementalHost) []protocol.Operation {
+func nodeUpgrade(host *infrav1.ElementalHost, cluster Cluster) []protocol.Operation {
 	up := host.Spec.NodeUpgrade
 	if up == nil {
 		return nil
@@ -50,7 +50,7 @@ func nodeUpgrade(host *infrav1.ElementalHost) []protocol.Operation {
 	}
 	out := protocol.NodeUpgrade{
 		Role: protocol.UpgradeRole(up.Role), Bundle: bundleOf(up.Bundle), IgnorePreflightErrors: up.IgnorePreflightErrors,
-		PatchesDirectory: up.PatchesDirectory,
+		PatchesDirectory: up.PatchesDirectory, Redirect: redirect(host, cluster),
 	}
 	if up.DrainTimeoutSeconds != nil {
 		out.DrainTimeoutSeconds = *up.DrainTimeoutSeconds

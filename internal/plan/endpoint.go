@@ -21,7 +21,8 @@ type Cluster struct {
 	// OtherControlPlane: another control-plane host of the cluster is bootstrapped.
 	OtherControlPlane bool
 	// Backends are the addresses, IP:port, of the cluster's API servers on other hosts.
-	// They are needed only if the endpoint is of type Tunnel.
+	// They are needed only if the endpoint is of type Tunnel, and for an upgrade in place of
+	// the endpoint host: see MayRedirect.
 	Backends []string
 	// Fallback: no control-plane host of the cluster has a tunnel, and the host is one of
 	// the workers whose tunnels carry the cluster meanwhile.

@@ -115,7 +115,7 @@ func wantedOperations(host *infrav1.ElementalHost, cluster Cluster) []protocol.O
 		is := host.Operation(infrav1.OperationBootstrap, claim.ID)
 		switch {
 		case is != nil && is.State == infrav1.OperationSucceeded:
-			return append(append(nodeUpgrade(host), requestedOperations(host)...), bootstrap)
+			return append(append(nodeUpgrade(host, cluster), requestedOperations(host)...), bootstrap)
 		case BootstrapPrevented(host), is == nil && !(canGetFiles(host, cluster) && canServeEndpoint(host, cluster)):
 			return requestedOperations(host)
 		default:

@@ -21,7 +21,8 @@ import (
 
 // Cluster returns what a host's plan needs of its cluster. It is empty for a host that
 // is not claimed. If the control plane endpoint is a host's address, it takes two look-ups
-// besides those of Paused. If it is of type Tunnel, it lists the cluster's hosts.
+// besides those of Paused. If it is of type Tunnel, or the host is upgraded in place and has
+// the endpoint, it lists the cluster's hosts.
 func (r *Reader) Cluster(ctx context.Context, host *infrav1.ElementalHost) (plan.Cluster, error) {
 	paused, err := r.Paused(ctx, host)
 	if err != nil {
@@ -41,7 +42,7 @@ func (r *Reader) Cluster(ctx context.Context, host *infrav1.ElementalHost) (plan
 		return r.withTunnels(ctx, host, known)
 	}
 	if claim.Role != infrav1.RoleInitialControlPlane || infra.EndpointType() != infrav1.EndpointTypeVIP {
-		return known, nil
+		return r.withPeers(ctx, host, known)
 	}
 	if known.OtherControlPlane, err = r.otherControlPlane(ctx, host); err != nil || known.OtherControlPlane {
 		return known, err

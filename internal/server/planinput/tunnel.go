@@ -58,18 +58,18 @@ func (r *Reader) withTunnels(ctx context.Context, host *infrav1.ElementalHost, k
 	if known.Fallback, err = r.isFallback(ctx, hosts, host.Name); err != nil {
 		return known, err
 	}
-	known.Backends, err = r.backends(ctx, hosts, host.Name)
+	known.Backends, err = r.servers(ctx, hosts, host.Name, backend)
 	return known, err
 }
 
-// backends returns the addresses of the cluster's API servers on other hosts than the named
-// one, sorted. KCP removes the etcd member of a Machine that is being deleted, and its API
+// servers returns the addresses of the cluster's API servers on other hosts than the named
+// one, sorted. addressOf returns that of a host, or a blank one. KCP removes the etcd member of a Machine that is being deleted, and its API
 // server with it, before the host hears of anything: so that host is left out.
-func (r *Reader) backends(ctx context.Context, hosts []infrav1.ElementalHost, except string) ([]string, error) {
+func (r *Reader) servers(ctx context.Context, hosts []infrav1.ElementalHost, except string, addressOf func(*infrav1.ElementalHost) string) ([]string, error) {
 	var out []string
 	for i := range hosts {
 		host := &hosts[i]
-		address := backend(host)
+		address := addressOf(host)
 		if address == "" || host.Name == except {
 			continue
 		}
