@@ -4,8 +4,9 @@
 #
 # Flags go to go test. Tests of the TPM need swtpm. Without it they do not run; with REQUIRE_SWTPM=true they fail.
 # Tests that erase disks use loop devices, which needs root and losetup. Otherwise they use files, and what a kernel
-# does is not tested; with REQUIRE_LOOP_DEVICES=true they fail. Three tests need namespaces of networks or
-# mounts, which containers may forbid; with REQUIRE_NETWORK_NAMESPACES=true they fail without.
+# does is not tested; with REQUIRE_LOOP_DEVICES=true they fail. Four tests need namespaces of networks or
+# mounts, which containers may forbid; with REQUIRE_NETWORK_NAMESPACES=true they fail without. One of them needs nft
+# and ip too; with REQUIRE_NFTABLES=true it fails without.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -28,6 +29,9 @@ not_run() {
 	fi
 	if ! unshare --map-root-user --net true 2>/dev/null; then
 		echo "==> NOT RUN: the test that watches a kernel's addresses. Network namespaces are forbidden here" >&2
+		echo "==> NOT RUN: the test that redirects connections in a kernel. Network namespaces are forbidden here" >&2
+	elif ! command -v nft >/dev/null || ! command -v ip >/dev/null; then
+		echo "==> NOT RUN: the test that redirects connections in a kernel. Install Debian's packages nftables and iproute2 to run it" >&2
 	fi
 	if ! unshare --map-root-user --mount true 2>/dev/null; then
 		echo "==> NOT RUN on a mount: the test of hosts with a read-only /usr. It uses a model instead: namespaces are forbidden here" >&2

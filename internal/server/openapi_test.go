@@ -75,7 +75,7 @@ func TestOpenAPIDocument(t *testing.T) {
 		protocol.Previous{}, protocol.AgentRelease{}, protocol.AgentUpdate{}, protocol.ErasedDisk{},
 		protocol.Endpoint{}, protocol.File{}, protocol.EndpointReport{}, protocol.Probe{}, protocol.APIServer{},
 		protocol.LocalEndpoint{}, protocol.Kubernetes{}, protocol.Program{}, protocol.ContainerRuntime{},
-		protocol.Bundle{}, protocol.BundleReport{}, protocol.NodeUpgrade{},
+		protocol.Bundle{}, protocol.BundleReport{}, protocol.NodeUpgrade{}, protocol.Redirect{},
 	} {
 		kind := reflect.TypeOf(value)
 		schema, ok := doc.Components.Schemas[kind.Name()]
