@@ -124,7 +124,7 @@ func (c *course) set(t *testing.T, server string) {
 func (c *course) run(t *testing.T) {
 	own, etcd := serve(t, nil, c.endpoint, "own"), serve(t, nil, netip.AddrPortFrom(netip.MustParseAddr(c.host), 2379).String(), "etcd")
 	serve(t, c.peer, c.first, "first")
-	serve(t, c.peer, c.second, "second")
+	atSecond := serve(t, c.peer, c.second, "second")
 	if c.isTranslating {
 		c.nft(t, c.kubeProxy)
 		defer c.nft(t, "delete table "+c.kubeProxyTable)
@@ -163,10 +163,14 @@ func (c *course) run(t *testing.T) {
 	c.set(t, c.second)
 	redirected.expectReset(t)
 	second := connect(t, c.client, c.endpoint, "second")
+	atSecond.drain()
+	quiet := connect(t, c.client, c.endpoint, "second")
+	speaker := <-atSecond.opened
 
 	// Afterwards.
 	c.set(t, "")
 	second.expectReset(t)
+	quiet.expectResetBy(t, speaker)
 	hairpin.expectReset(t)
 	idle.expectReset(t)
 	connect(t, c.client, c.endpoint, "own")

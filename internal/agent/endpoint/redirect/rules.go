@@ -34,39 +34,37 @@ const notReset = "tcp flags & rst == 0"
 // Script returns an nft script that replaces the table in one transaction. mark identifies
 // the rules; a comment contains it.
 //
-// Only packets that open a connection are translated, because the kernel may track a
-// connection from its middle on. Connections to the host's own API server that were open
-// before are reset, so that clients connect anew and are redirected. A connection that was
-// redirected to another server, or to any if there is none now, is reset too, as soon as its
-// client sends or acknowledges something.
+// Connections to the host's own API server that were open before are reset, so that clients
+// connect anew and are redirected. A connection that was redirected to another server, or to
+// any if there is none now, is reset too, as soon as its client sends or acknowledges
+// something. The chains that translate stay for that, without rules: if there were none in the
+// kernel, it would stop translating, and a client that only listens would not notice.
 //
-// The counters show whether connections get through; see Table.IsBlocked. The chains for
-// translation stay without rules if nothing is redirected: without any such
-// chain the kernel would no longer translate the connections that are to be cut.
+// The counters show whether connections get through; see Table.IsBlocked.
 func (r Rules) Script() (script, mark string) {
 	family, sources := nftable.Family(r.Endpoint.Addr()), nftable.Sources(r.Endpoint.Addr(), r.Local)
 	mark = nftable.Mark(append([]string{r.Endpoint.String(), r.Server.String()}, sources...)...)
-	address, port := r.Endpoint.Addr(), r.Endpoint.Port()
-	local := nftable.AcceptLocal(family, sources)
-	redirected := fmt.Sprintf("meta l4proto tcp ct status dnat ct original %s daddr %s ct original proto-dst %d", family, address, port)
-	var elsewhere, translated, input, masqueraded string
-	if r.Server.IsValid() {
-		elsewhere = fmt.Sprintf("%s daddr != %s ", family, r.Server.Addr())
-		translated = fmt.Sprintf("%s\t\t%s daddr %s tcp dport %d tcp flags & (fin | syn | rst | ack) == syn counter dnat %s to %s\n",
-			local, family, address, port, family, r.Server)
-		input = chain("input", fmt.Sprintf("type filter hook input priority %d", filterPriority),
-			fmt.Sprintf("%s\t\tct status dnat accept\n\t\t%s daddr %s tcp dport %d %s reject with tcp reset\n", local, family, address, port, notReset))
-		masqueraded = "\t\t" + redirected + " counter masquerade\n"
+	redirected := fmt.Sprintf("meta l4proto tcp ct status dnat ct original %s daddr %s ct original proto-dst %d", family, r.Endpoint.Addr(), r.Endpoint.Port())
+	forward := func(elsewhere string) string {
+		return chain("forward", "filter hook forward", filterPriority,
+			fmt.Sprintf("\t\t%s ct direction original %s%s reject with tcp reset comment %q\n", redirected, elsewhere, notReset, mark))
 	}
+	prerouting := func(rules string) string { return chain("prerouting", "nat hook prerouting", preroutingPriority, rules) }
+	postrouting := func(rules string) string { return chain("postrouting", "nat hook postrouting", postroutingPriority, rules) }
+	if !r.Server.IsValid() {
+		return nftable.Script(Name, prerouting("")+forward("")+postrouting("")), mark
+	}
+	local := nftable.AcceptLocal(family, sources)
+	toEndpoint := fmt.Sprintf("\t\t%s daddr %s tcp dport %d", family, r.Endpoint.Addr(), r.Endpoint.Port())
 	return nftable.Script(Name, strings.Join([]string{
-		chain("prerouting", fmt.Sprintf("type nat hook prerouting priority %d", preroutingPriority), translated),
-		input,
-		chain("forward", fmt.Sprintf("type filter hook forward priority %d", filterPriority),
-			fmt.Sprintf("\t\t%s ct direction original %s%s reject with tcp reset comment %q\n", redirected, elsewhere, notReset, mark)),
-		chain("postrouting", fmt.Sprintf("type nat hook postrouting priority %d", postroutingPriority), masqueraded),
+		prerouting(fmt.Sprintf("%s%s counter dnat %s to %s\n", local, toEndpoint, family, r.Server)),
+		chain("input", "filter hook input", filterPriority,
+			fmt.Sprintf("%s\t\tct status dnat accept\n%s %s reject with tcp reset\n", local, toEndpoint, notReset)),
+		forward(fmt.Sprintf("%s daddr != %s ", family, r.Server.Addr())),
+		postrouting("\t\t" + redirected + " counter masquerade\n"),
 	}, "")), mark
 }
 
-func chain(name, hook, rules string) string {
-	return fmt.Sprintf("\tchain %s {\n\t\t%s; policy accept;\n%s\t}\n", name, hook, rules)
+func chain(name, hook string, priority int, rules string) string {
+	return fmt.Sprintf("\tchain %s {\n\t\ttype %s priority %d; policy accept;\n%s\t}\n", name, hook, priority, rules)
 }

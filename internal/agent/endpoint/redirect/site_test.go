@@ -36,7 +36,8 @@ type family struct {
 	// first and second are other API servers.
 	peerHosts     []string
 	first, second string
-	// service is an address that kube-proxy translates to the endpoint.
+	// service is an address that kube-proxy translates to the endpoint. It has a rule for the
+	// endpoint itself too.
 	serviceHost, service      string
 	kubeProxyTable, kubeProxy string
 }
@@ -46,7 +47,7 @@ func ipv4() family {
 		name: "IPv4", network: "/24", clientHost: "10.0.0.9", host: "10.0.0.1", endpoint: "10.0.0.1:6443",
 		peerHosts: []string{"10.0.0.2", "10.0.0.3"}, first: "10.0.0.2:6443", second: "10.0.0.3:7443",
 		serviceHost: "10.96.0.1", service: "10.96.0.1:443", kubeProxyTable: "ip kube-proxy",
-		kubeProxy: "table ip kube-proxy { chain nat { type nat hook prerouting priority -100; ip daddr 10.96.0.1 tcp dport 443 dnat to 10.0.0.1:6443; }; }",
+		kubeProxy: "table ip kube-proxy { chain nat { type nat hook prerouting priority -100; ip daddr 10.96.0.1 tcp dport 443 dnat to 10.0.0.1:6443; ip daddr 10.0.0.1 tcp dport 6443 dnat to 10.0.0.1:6443; }; }",
 	}
 }
 
@@ -55,7 +56,7 @@ func ipv6() family {
 		name: "IPv6", network: "/64", clientHost: "fd00::9", host: "fd00::1", endpoint: "[fd00::1]:6443",
 		peerHosts: []string{"fd00::2", "fd00::3"}, first: "[fd00::2]:6443", second: "[fd00::3]:7443",
 		serviceHost: "fd96::1", service: "[fd96::1]:443", kubeProxyTable: "ip6 kube-proxy",
-		kubeProxy: "table ip6 kube-proxy { chain nat { type nat hook prerouting priority -100; ip6 daddr fd96::1 tcp dport 443 dnat to [fd00::1]:6443; }; }",
+		kubeProxy: "table ip6 kube-proxy { chain nat { type nat hook prerouting priority -100; ip6 daddr fd96::1 tcp dport 443 dnat to [fd00::1]:6443; ip6 daddr fd00::1 tcp dport 6443 dnat to [fd00::1]:6443; }; }",
 	}
 }
 
@@ -205,18 +206,26 @@ func (s *server) accepted(t *testing.T, of *connection) *connection {
 	}
 }
 
+// drain forgets the connections so far.
+func (s *server) drain() {
+	for len(s.opened) > 0 {
+		<-s.opened
+	}
+}
+
 // connection is one end of a connection.
 type connection struct {
 	conn   net.Conn
 	reader *bufio.Reader
 }
 
-// connect connects from a namespace, to a server with that name.
+// connect connects from a namespace, to a server with that name. Nothing is sent to keep the
+// connection alive.
 func connect(t *testing.T, from *namespace, to, name string) *connection {
 	t.Helper()
 	c := &connection{}
 	from.do(t, func() (err error) {
-		c.conn, err = (&net.Dialer{Timeout: patience}).DialContext(context.Background(), "tcp", to)
+		c.conn, err = (&net.Dialer{Timeout: patience, KeepAlive: -1}).DialContext(context.Background(), "tcp", to)
 		return err
 	})
 	t.Cleanup(func() { _ = c.conn.Close() })
@@ -250,6 +259,21 @@ func (c *connection) expectEcho(t *testing.T) {
 func (c *connection) expectReset(t *testing.T) {
 	t.Helper()
 	if err := c.end(); !errors.Is(err, syscall.ECONNRESET) {
+		t.Fatalf("the connection was not reset: %v", err)
+	}
+}
+
+// expectResetBy fails the test unless the next packet of the server ends the connection.
+func (c *connection) expectResetBy(t *testing.T, server net.Conn) {
+	t.Helper()
+	if _, err := fmt.Fprintln(server, "news"); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	for err == nil {
+		_, err = c.line()
+	}
+	if !errors.Is(err, syscall.ECONNRESET) {
 		t.Fatalf("the connection was not reset: %v", err)
 	}
 }

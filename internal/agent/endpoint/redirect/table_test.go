@@ -77,7 +77,7 @@ func TestIsBlocked(t *testing.T) {
 		opened, left int
 		want         bool
 	}{"nothing happens": {0, 0, false}, "one is on its way": {1, 0, false}, "all get through": {5, 5, false}, "some get through": {5, 1, false}, "none gets through": {2, 0, true}} {
-		listed := fmt.Sprintf("tcp flags syn / fin,syn,rst,ack counter packets %d bytes 60 dnat ip to 10.0.0.2:6443\nproto-dst 6443 counter packets %d bytes 60 masquerade\n", test.opened, test.left)
+		listed := fmt.Sprintf("tcp dport 6443 counter packets %d bytes 60 dnat ip to 10.0.0.2:6443\nproto-dst 6443 counter packets %d bytes 60 masquerade\n", test.opened, test.left)
 		if got := (redirect.Table{Commands: &kernel{table: listed}}).IsBlocked(t.Context()); got != test.want {
 			t.Errorf("%s: got %t", name, got)
 		}

@@ -11,13 +11,15 @@ import (
 // A script for nft contains only parsed addresses and ports, never text of a plan.
 func TestThreat40_RedirectionsAreNotInjected(t *testing.T) {
 	t.Parallel()
-	local := addresses("10.0.0.1")
+	local := addresses("10.0.0.1", "fd00::1")
 	for _, text := range []string{
 		"10.0.0.2:6443\nflush ruleset", "10.0.0.2:6443 accept; flush ruleset", "10.0.0.2:6443 }", "10.0.0.0/8:6443", "{ 10.0.0.2, 10.0.0.3 }:6443",
-		"$x:6443", "10.0.0.2:https", "10.0.0.2:1-65535", "0x0a000002:6443", "[fe80::1%}\nflush ruleset\n]:6443", "[fd00::2%eth0]:6443", "@set:6443", "*:6443",
+		"$x:6443", "10.0.0.2:https", "10.0.0.2:1-65535", "0x0a000002:6443", "[fe80::1%}\nflush ruleset\n]:6443", "[fd00::2%}\nflush ruleset\n]:6443", "@set:6443", "*:6443",
 	} {
-		if target, err := redirect.Parse(protocol.Redirect{Endpoint: "10.0.0.1:6443", Servers: []string{text}}, local); err == nil {
-			t.Errorf("the server %q was accepted: %v", text, target)
+		for _, endpoint := range []string{"10.0.0.1:6443", "[fd00::1]:6443"} {
+			if target, err := redirect.Parse(protocol.Redirect{Endpoint: endpoint, Servers: []string{text}}, local); err == nil {
+				t.Errorf("the server %q was accepted: %v", text, target)
+			}
 		}
 		if target, err := redirect.Parse(protocol.Redirect{Endpoint: text, Servers: []string{"10.0.0.2:6443"}}, local); err == nil {
 			t.Errorf("the endpoint %q was accepted: %v", text, target)
