@@ -36,7 +36,7 @@ const notReset = "tcp flags & rst == 0"
 //
 // Connections to the host's own API server that were open before are reset, so that clients
 // connect anew and are redirected. A connection that was redirected to another server, or to
-// any if there is none now, is reset too, as soon as its client sends or acknowledges
+// any if none is left, is reset too, as soon as its client sends or acknowledges
 // something. The chains that translate stay for that, without rules: if there were none in the
 // kernel, it would stop translating, and a client that only listens would not notice.
 //
@@ -49,8 +49,12 @@ func (r Rules) Script() (script, mark string) {
 		return chain("forward", "filter hook forward", filterPriority,
 			fmt.Sprintf("\t\t%s ct direction original %s%s reject with tcp reset comment %q\n", redirected, elsewhere, notReset, mark))
 	}
-	prerouting := func(rules string) string { return chain("prerouting", "nat hook prerouting", preroutingPriority, rules) }
-	postrouting := func(rules string) string { return chain("postrouting", "nat hook postrouting", postroutingPriority, rules) }
+	prerouting := func(rules string) string {
+		return chain("prerouting", "nat hook prerouting", preroutingPriority, rules)
+	}
+	postrouting := func(rules string) string {
+		return chain("postrouting", "nat hook postrouting", postroutingPriority, rules)
+	}
 	if !r.Server.IsValid() {
 		return nftable.Script(Name, prerouting("")+forward("")+postrouting("")), mark
 	}

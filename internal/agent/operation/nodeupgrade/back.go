@@ -67,7 +67,7 @@ func (w wayBack) goesAllBack() bool { return !w.isControlPlane() || !w.at.Served
 func (w wayBack) judge(ctx context.Context) (*operation.Result, error) {
 	var found string
 	err := w.await(ctx, gateTimeout, gateHold, func(ctx context.Context) error {
-		w.settle(ctx)
+		w.redirection.settle(ctx)
 		found = "the Node serves with " + w.at.From
 		if err := w.health().node(ctx, w.at.From); err != nil || !w.isControlPlane() {
 			return err
@@ -85,7 +85,7 @@ func (w wayBack) judge(ctx context.Context) (*operation.Result, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("going back: %w", context.Cause(ctx))
 	}
-	if err := w.endRedirection(ctx); err != nil {
+	if err := w.redirection.end(ctx); err != nil {
 		return nil, err
 	}
 	var result operation.Result

@@ -153,7 +153,7 @@ func (a attempts) isPossible(ctx context.Context) error {
 		_, err := a.Cluster.ServerVersion(ctx)
 		return err
 	}
-	a.direct(ctx)
+	a.redirection.direct(ctx)
 	if _, err := a.Cluster.LocalServer(ctx); err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (a attempts) isPossible(ctx context.Context) error {
 func (a attempts) try(ctx context.Context, args []string) error {
 	var recording error
 	err := a.Kubeadm.Run(ctx, a.attemptFolder(a.op, a.at.Attempt), args, func(ctx context.Context) {
-		a.direct(ctx)
+		a.redirection.direct(ctx)
 		if a.isControlPlane() && recording == nil {
 			recording = a.observe(ctx)
 		}
@@ -193,7 +193,7 @@ func (a attempts) try(ctx context.Context, args []string) error {
 		return fmt.Errorf("kubeadm says that it has upgraded the control plane: %w", err)
 	}
 	return a.await(ctx, readyTimeout, 0, func(ctx context.Context) error {
-		a.direct(ctx)
+		a.redirection.direct(ctx)
 		version, err := a.Cluster.LocalServer(ctx)
 		if err != nil {
 			return err

@@ -157,7 +157,7 @@ func (u *upgrade) gate(ctx context.Context) error {
 
 // finish makes the Node available, and removes what is no longer needed.
 func (u *upgrade) finish(ctx context.Context) error {
-	if err := u.endRedirection(ctx); err != nil {
+	if err := u.redirection.end(ctx); err != nil {
 		return err
 	}
 	if err := u.uncordon(ctx); err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/redirect"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -27,6 +28,8 @@ var errBlocked = errors.New("the host drops what is redirected: look at its pack
 // host, which has the endpoint's address, is replaced. What fails in it never fails the
 // upgrade.
 type redirection struct {
+	*upgrade
+
 	// server is the API server that connections go to; the zero value for none.
 	server netip.AddrPort
 	// misses counts how often in a row server was not ready.
@@ -43,135 +46,143 @@ type redirection struct {
 // while that of this host is replaced, and back after that. Before a new kubelet starts, no
 // connection leads to another API server any more. It is called again and again while a step
 // waits, because the other API server may fail too.
-func (u *upgrade) direct(ctx context.Context) {
-	if !u.isAtEndpoint(ctx) {
+func (r *redirection) direct(ctx context.Context) {
+	if !r.isAtEndpoint(ctx) {
 		return
 	}
-	switch u.at.Step {
+	switch r.at.Step {
 	case stepKubeadm:
-		u.redirect(ctx)
+		r.redirect(ctx)
 	case stepDrain, stepKubelet, stepGate:
-		u.cut(ctx)
+		r.cut(ctx)
 	case stepBack:
-		if (wayBack{u}).goesAllBack() {
-			u.redirect(ctx)
+		if (wayBack{r.upgrade}).goesAllBack() {
+			r.redirect(ctx)
 		} else {
-			u.cut(ctx)
+			r.cut(ctx)
 		}
 	}
 }
 
 // settle has the clients of the endpoint come back after the way back, once this host's API
 // server is ready.
-func (w wayBack) settle(ctx context.Context) {
-	if !w.isAtEndpoint(ctx) {
+func (r *redirection) settle(ctx context.Context) {
+	if !r.isAtEndpoint(ctx) {
 		return
 	}
-	version, err := w.Cluster.LocalServer(ctx)
-	if err != nil || w.goesAllBack() && version != w.at.Server {
-		w.redirect(ctx)
+	version, err := r.Cluster.LocalServer(ctx)
+	if err != nil || (wayBack{r.upgrade}).goesAllBack() && version != r.at.Server {
+		r.redirect(ctx)
 	} else {
-		w.cut(ctx)
+		r.cut(ctx)
 	}
 }
 
 // isAtEndpoint reports whether there is something to redirect, or may have been.
-func (u *upgrade) isAtEndpoint(ctx context.Context) bool {
-	return u.isControlPlane() && (u.redirectWanted() != nil || u.isTablePut(ctx))
+func (r *redirection) isAtEndpoint(ctx context.Context) bool {
+	return r.isControlPlane() && (r.redirectWanted() != nil || r.isTablePut(ctx))
 }
 
 // redirectWanted returns what the plan wants to be redirected, or nil. A plan of another
 // operation says nothing of it, so what was recorded with the request counts then.
-func (u *upgrade) redirectWanted() *protocol.Redirect {
-	wanted := u.Plan().Operation
-	if wanted == nil || wanted.Type != u.op.Type || wanted.ID != u.op.ID || wanted.NodeUpgrade == nil {
-		return u.want.Redirect
+func (r *redirection) redirectWanted() *protocol.Redirect {
+	wanted := r.Plan().Operation
+	if wanted == nil || wanted.Type != r.op.Type || wanted.ID != r.op.ID || wanted.NodeUpgrade == nil {
+		return r.want.Redirect
 	}
 	return wanted.NodeUpgrade.Redirect
 }
 
 // redirect has connections from outside go to an API server that is ready. If none is, they
 // come to this host's own one.
-func (u *upgrade) redirect(ctx context.Context) {
-	rules, servers, err := u.rules()
-	if err == nil && u.redirection.isBlocked {
+func (r *redirection) redirect(ctx context.Context) {
+	rules, servers, err := r.rules()
+	if err == nil && r.isBlocked {
 		err = errBlocked
 	}
 	if err != nil {
-		u.leave(ctx, err)
+		r.leave(ctx, err)
 		return
 	}
-	if rules.Server = u.choose(ctx, rules.Endpoint.Addr().String(), servers); !rules.Server.IsValid() {
-		u.leave(ctx, errors.New("no other API server is ready"))
+	if rules.Server = r.choose(ctx, rules.Endpoint.Addr().String(), servers); !rules.Server.IsValid() {
+		r.leave(ctx, errors.New("no other API server is ready"))
 		return
 	}
-	u.redirection.isPut, u.redirection.isKnown = true, true
-	if err := u.table().Set(ctx, rules); err != nil {
-		u.leave(ctx, err)
+	r.isPut, r.isKnown = true, true
+	if err := r.table().Set(ctx, rules); err != nil {
+		r.leave(ctx, err)
 		return
 	}
-	if u.table().IsBlocked(ctx) {
-		u.redirection.isBlocked = true
-		u.leave(ctx, errBlocked)
+	if r.table().IsBlocked(ctx) {
+		r.isBlocked = true
+		r.leave(ctx, errBlocked)
 		return
 	}
-	u.say(ctx, fmt.Sprintf("connections to the endpoint go to %s", rules.Server))
+	r.say(ctx, fmt.Sprintf("connections to the endpoint go to %s", rules.Server))
 }
 
 // leave ends the redirection because of an error.
-func (u *upgrade) leave(ctx context.Context, cause error) {
-	u.say(ctx, "connections to the endpoint are not redirected: "+short(cause))
-	u.cut(ctx)
+func (r *redirection) leave(ctx context.Context, cause error) {
+	r.say(ctx, "connections to the endpoint are not redirected: "+short(cause))
+	r.cut(ctx)
 }
 
 // cut has no connection redirected, and cuts those that are. It does nothing without a
 // table.
-func (u *upgrade) cut(ctx context.Context) {
-	if !u.isTablePut(ctx) {
+func (r *redirection) cut(ctx context.Context) {
+	if !r.isTablePut(ctx) {
 		return
 	}
-	rules, _, err := u.rules()
+	rules, _, err := r.rules()
 	if err == nil {
-		err = u.table().Set(ctx, rules)
+		err = r.table().Set(ctx, rules)
 	}
 	if err != nil {
-		err = u.endRedirection(ctx)
+		err = r.end(ctx)
 	}
 	if err != nil {
-		u.say(ctx, short(err))
+		r.say(ctx, short(err))
 	}
 }
 
-// endRedirection deletes the table if there is one.
-func (u *upgrade) endRedirection(ctx context.Context) error {
-	if !u.isControlPlane() || !u.isTablePut(ctx) {
+// end deletes the table if it may exist.
+func (r *redirection) end(ctx context.Context) error {
+	if !r.isControlPlane() || !r.isTablePut(ctx) {
 		return nil
 	}
-	if err := u.table().Delete(ctx); err != nil {
+	if err := r.table().Delete(ctx); err != nil {
 		return err
 	}
-	u.redirection.isPut = false
+	r.isPut = false
 	return nil
 }
 
-// isTablePut reports whether the table may exist. An earlier agent may have put it.
-func (u *upgrade) isTablePut(ctx context.Context) bool {
-	if !u.redirection.isKnown {
-		u.redirection.isPut, u.redirection.isKnown = u.table().Exists(ctx), true
+// endSuperseded returns err. A reset that supersedes the upgrade finds no redirection.
+func (r *redirection) endSuperseded(ctx context.Context, err error) error {
+	if errors.Is(err, operation.ErrSuperseded) {
+		return errors.Join(err, r.end(context.WithoutCancel(ctx)))
 	}
-	return u.redirection.isPut
+	return err
 }
 
-func (u *upgrade) table() redirect.Table { return redirect.Table{Commands: u.Commands} }
+// isTablePut reports whether the table may exist. An earlier agent may have put it.
+func (r *redirection) isTablePut(ctx context.Context) bool {
+	if !r.isKnown {
+		r.isPut, r.isKnown = r.table().Exists(ctx), true
+	}
+	return r.isPut
+}
+
+func (r *redirection) table() redirect.Table { return redirect.Table{Commands: r.Commands} }
 
 // rules returns the rules without a server, and the servers that there are.
-func (u *upgrade) rules() (redirect.Rules, []netip.AddrPort, error) {
-	wanted := u.redirectWanted()
+func (r *redirection) rules() (redirect.Rules, []netip.AddrPort, error) {
+	wanted := r.redirectWanted()
 	if wanted == nil {
 		return redirect.Rules{}, nil, errors.New("the endpoint is not at this host")
 	}
 	var local []netip.Addr
-	for _, text := range u.LocalAddresses() {
+	for _, text := range r.LocalAddresses() {
 		if address, err := netip.ParseAddr(text); err == nil {
 			local = append(local, address.Unmap())
 		}
@@ -180,18 +191,17 @@ func (u *upgrade) rules() (redirect.Rules, []netip.AddrPort, error) {
 	if err != nil {
 		return redirect.Rules{}, nil, err
 	}
-	return redirect.Rules{Endpoint: target.Endpoint, Local: local}, target.Servers, redirect.CheckForwarding(u.Root, target.Endpoint.Addr())
+	return redirect.Rules{Endpoint: target.Endpoint, Local: local}, target.Servers, redirect.CheckForwarding(r.Root, target.Endpoint.Addr())
 }
 
 // choose returns the API server that connections go to: the same as before unless it has
 // failed repeatedly, otherwise the first that is ready.
-func (u *upgrade) choose(ctx context.Context, name string, servers []netip.AddrPort) netip.AddrPort {
-	r := &u.redirection
+func (r *redirection) choose(ctx context.Context, name string, servers []netip.AddrPort) netip.AddrPort {
 	isKnown := slices.Contains(servers, r.server)
 	if isKnown && r.misses == 0 {
 		servers = []netip.AddrPort{r.server}
 	}
-	ready := u.ready(ctx, name, servers)
+	ready := r.ready(ctx, name, servers)
 	switch {
 	case slices.Contains(ready, r.server):
 		r.misses = 0
@@ -207,13 +217,13 @@ func (u *upgrade) choose(ctx context.Context, name string, servers []netip.AddrP
 
 // ready returns the API servers that are ready, and whose certificates are the cluster's and
 // cover name, as clients demand it.
-func (u *upgrade) ready(ctx context.Context, name string, servers []netip.AddrPort) []netip.AddrPort {
+func (r *redirection) ready(ctx context.Context, name string, servers []netip.AddrPort) []netip.AddrPort {
 	ctx, cancel := context.WithTimeout(ctx, serverTimeout)
 	defer cancel()
 	isReady := make([]bool, len(servers))
 	var asked sync.WaitGroup
 	for i, server := range servers {
-		asked.Go(func() { isReady[i] = u.Cluster.Ready(ctx, server.String(), name) == nil })
+		asked.Go(func() { isReady[i] = r.Cluster.Ready(ctx, server.String(), name) == nil })
 	}
 	asked.Wait()
 	var ready []netip.AddrPort
@@ -226,11 +236,11 @@ func (u *upgrade) ready(ctx context.Context, name string, servers []netip.AddrPo
 }
 
 // say logs a text and shows it as part of the step, once.
-func (u *upgrade) say(ctx context.Context, text string) {
-	if ctx.Err() != nil || u.redirection.said == text {
+func (r *redirection) say(ctx context.Context, text string) {
+	if ctx.Err() != nil || r.said == text {
 		return
 	}
-	u.redirection.said = text
-	u.Log.Info("The endpoint during the upgrade", "id", u.op.ID, "state", text)
-	u.progress(u.at.Step + ": " + text)
+	r.said = text
+	r.Log.Info("The endpoint during the upgrade", "id", r.op.ID, "state", text)
+	r.progress(r.at.Step + ": " + text)
 }

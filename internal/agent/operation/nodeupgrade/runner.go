@@ -84,21 +84,13 @@ func (r *Runner) Run(ctx context.Context, op state.Operation, progress func(stri
 	}
 	for {
 		if err := u.isStopped(); err != nil {
-			return operation.Result{}, u.endSuperseded(ctx, err)
+			return operation.Result{}, u.redirection.endSuperseded(ctx, err)
 		}
 		result, err := u.next(ctx)
 		if result != nil || err != nil {
-			return deref(result), u.endSuperseded(ctx, err)
+			return deref(result), u.redirection.endSuperseded(ctx, err)
 		}
 	}
-}
-
-// endSuperseded returns err. A reset that supersedes the upgrade finds no redirection.
-func (u *upgrade) endSuperseded(ctx context.Context, err error) error {
-	if errors.Is(err, operation.ErrSuperseded) {
-		return errors.Join(err, u.endRedirection(context.WithoutCancel(ctx)))
-	}
-	return err
 }
 
 // Abort kills kubeadm if it runs.

@@ -86,12 +86,13 @@ type upgrade struct {
 	at       record
 	progress func(string)
 
-	redirection redirection
+	redirection *redirection
 }
 
 // resume returns the upgrade at its recorded step.
 func (r *Runner) resume(op state.Operation, progress func(string)) (*upgrade, error) {
 	u := &upgrade{Runner: r, op: op, want: *op.NodeUpgrade, progress: progress}
+	u.redirection = &redirection{upgrade: u}
 	var err error
 	if u.at, err = r.document(op).Load(); err != nil {
 		return nil, err
@@ -117,7 +118,7 @@ func (u *upgrade) next(ctx context.Context) (*operation.Result, error) {
 	if run == nil {
 		return nil, fmt.Errorf("the upgrade is at step %q, which this agent doesn't know: update the agent", step)
 	}
-	u.direct(ctx)
+	u.redirection.direct(ctx)
 	err := run(ctx)
 	switch {
 	case ctx.Err() != nil:
@@ -179,7 +180,7 @@ func (u *upgrade) fail(ctx context.Context, step string, cause error) (*operatio
 	switch {
 	case isFinal && step == stepBack:
 		result := wayBack{u}.result(protocol.UpgradeLeftBroken, "the way back failed: "+short(cause))
-		return &result, u.endRedirection(ctx)
+		return &result, u.redirection.end(ctx)
 	case isFinal:
 		result := failed(step, protocol.UpgradeChangedNothing, short(cause))
 		return &result, u.store().Remove(u.name())
