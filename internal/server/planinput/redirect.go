@@ -45,11 +45,10 @@ func peerAddress(host *infrav1.ElementalHost, infra *infrav1.ElementalCluster) s
 		return ""
 	}
 	at, _ := address.ForEndpoint(host, infra.Spec.ControlPlaneEndpointPolicy)
-	ip, err := netip.ParseAddr(at)
-	if err != nil {
+	if _, err := netip.ParseAddr(at); err != nil {
 		return "" // it has none, or is a name
 	}
-	return netip.AddrPortFrom(ip, uint16(infra.Spec.ControlPlaneEndpoint.WithDefaultPort().Port)).String()
+	return infrav1.ControlPlaneEndpoint{Host: at, Port: infra.Spec.ControlPlaneEndpoint.Port}.HostPort()
 }
 
 // isDoubtful reports whether the API server of a host may not be ready: nobody says so, or the

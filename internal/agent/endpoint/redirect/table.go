@@ -22,7 +22,7 @@ type Table struct {
 func (t Table) Set(ctx context.Context, rules Rules) error {
 	script, mark := rules.Script()
 	if err := t.table().Set(ctx, script, mark); err != nil {
-		return fmt.Errorf("redirecting connections to the endpoint %s: %w", rules.Endpoint, err)
+		return fmt.Errorf("redirecting the endpoint %s: %w", rules.Endpoint, err)
 	}
 	return nil
 }

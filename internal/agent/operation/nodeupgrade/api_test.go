@@ -111,12 +111,7 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Host == peerA || r.Host == peerB {
-		if r.Host == a.falters {
-			a.asked++
-		}
-		if a.isDown(r.Host) || a.asked == 2 && r.Host == a.falters || r.URL.Path != "/readyz" {
-			http.Error(w, "etcd is not ready", http.StatusInternalServerError)
-		}
+		a.servePeer(w, r)
 		return
 	}
 	if a.serverVersion() == "" {
@@ -142,6 +137,17 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 		a.evict(w, strings.Split(path, "/")[6])
 	default:
 		http.NotFound(w, r)
+	}
+}
+
+// servePeer serves the API server of another host.
+func (a *api) servePeer(w http.ResponseWriter, r *http.Request) {
+	isFaltering := r.Host == a.falters
+	if isFaltering {
+		a.asked++
+	}
+	if a.isDown(r.Host) || isFaltering && a.asked == 2 || r.URL.Path != "/readyz" {
+		w.WriteHeader(http.StatusInternalServerError)
 	}
 }
 

@@ -123,7 +123,7 @@ func (r *redirection) redirect(ctx context.Context) {
 
 // leave ends the redirection because of an error.
 func (r *redirection) leave(ctx context.Context, cause error) {
-	r.say(ctx, "connections to the endpoint are not redirected: "+short(cause))
+	r.say(ctx, "the endpoint is not redirected: "+short(cause))
 	r.cut(ctx)
 }
 
