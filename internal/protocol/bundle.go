@@ -33,8 +33,8 @@ type NodeUpgrade struct {
 	Redirect *Redirect `json:"redirect,omitempty"`
 }
 
-// Redirect says where connections to a control plane endpoint may go that are not for the
-// host that has its address.
+// Redirect names the API servers that may serve a control plane endpoint instead of the host
+// that has its address.
 type Redirect struct {
 	// Endpoint is the control plane endpoint, IP:port, at an address of the host.
 	Endpoint string `json:"endpoint"`
