@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -13,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/installation"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/namespaces"
 )
 
 // stageOpt unpacks a bundle for hosts whose /usr can't be written to.
@@ -53,42 +53,11 @@ func TestReadOnlyFolder(t *testing.T) {
 	h.checkReadOnly(h.installer())
 }
 
-// insideNamespace is an environment variable of the process that runs in its own namespace of
-// mounts; required is one with which the test fails where it can have none.
-const (
-	insideNamespace = "INSTALLATION_TEST_IN_A_NAMESPACE"
-	required        = "REQUIRE_NETWORK_NAMESPACES"
-)
-
-// The test runs itself again in a new namespace of mounts, and mounts /usr of the host
-// read-only there. A container may forbid namespaces; hack/test.sh then says that the test does
-// not run.
+// The test runs in a new namespace of mounts, and mounts /usr of the host read-only there.
 func TestReadOnlyMount(t *testing.T) {
-	if os.Getenv(insideNamespace) != "" {
-		installOnReadOnlyMount(t)
+	if !namespaces.Enter(t, syscall.CLONE_NEWNS) {
 		return
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	again := exec.CommandContext(t.Context(), self, "-test.run=^"+t.Name()+"$", "-test.v")
-	again.Env = append(os.Environ(), insideNamespace+"=yes")
-	again.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
-	if os.Geteuid() != 0 {
-		again.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
-		again.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
-	}
-	out, err := again.CombinedOutput()
-	if errors.Is(err, syscall.EPERM) && os.Getenv(required) == "" {
-		t.Skip("NOT RUN: namespaces are forbidden here")
-	}
-	if err != nil || !strings.Contains(string(out), "/usr can't be written to") {
-		t.Fatalf("%v: %s", err, out)
-	}
-}
-
-func installOnReadOnlyMount(t *testing.T) {
 	h := newHost(t)
 	usr := filepath.Join(h.root, "/usr")
 	for _, mount := range []struct {
@@ -107,7 +76,6 @@ func installOnReadOnlyMount(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(usr, "x"), nil, 0o600); !errors.Is(err, syscall.EROFS) {
 		t.Fatal(err)
 	}
-	t.Log("/usr can't be written to")
 	installer := h.installer()
 	installer.Disk = unsynced{}
 	h.checkReadOnly(installer)

@@ -14,54 +14,26 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/redirect"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oscommand"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/namespaces"
 )
 
-// insideNamespace is an environment variable of the process that runs in its own network
-// namespace.
-const insideNamespace = "REDIRECT_TEST_IN_A_NAMESPACE"
+// required is an environment variable. If it is set, the test fails where a program is missing.
+const required = "REQUIRE_NFTABLES"
 
-// Environment variables. If they are set, the test fails where it can't run.
-const (
-	requiredNamespaces = "REQUIRE_NETWORK_NAMESPACES"
-	requiredNft        = "REQUIRE_NFTABLES"
-)
-
-// The test runs itself again in a new network namespace, which is the host of the endpoint.
-// Two more are a client and another host of the control plane.
+// The test runs in a new network namespace, which is the host of the endpoint. Two more are a
+// client and another host of the control plane.
 func TestKernel(t *testing.T) {
-	if os.Getenv(insideNamespace) != "" {
-		testKernel(t)
-		return
-	}
 	for program, from := range map[string]string{"nft": "nftables", "ip": "iproute2"} {
 		if _, err := exec.LookPath(program); err != nil {
-			if os.Getenv(requiredNft) != "" {
+			if os.Getenv(required) != "" {
 				t.Fatalf("there is no %s: install Debian's package %s", program, from)
 			}
 			t.Skipf("NOT RUN: there is no %s: install Debian's package %s", program, from)
 		}
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
+	if !namespaces.Enter(t, syscall.CLONE_NEWNET) {
+		return
 	}
-	again := exec.CommandContext(t.Context(), self, "-test.run=^TestKernel$", "-test.v")
-	again.Env = append(os.Environ(), insideNamespace+"=yes")
-	again.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	if os.Geteuid() != 0 {
-		again.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
-		again.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
-	}
-	out, err := again.CombinedOutput()
-	if errors.Is(err, syscall.EPERM) && os.Getenv(requiredNamespaces) == "" {
-		t.Skip("NOT RUN: network namespaces are forbidden here")
-	}
-	if err != nil || !strings.Contains(string(out), "--- PASS: TestKernel") {
-		t.Fatalf("%v: %s", err, out)
-	}
-}
-
-func testKernel(t *testing.T) {
 	s := newSite(t)
 	for _, family := range []family{ipv4(), ipv6()} {
 		for name, isTranslating := range map[string]bool{"alone": false, "beside kube-proxy": true} {

@@ -2,10 +2,6 @@ package linux_test
 
 import (
 	"context"
-	"errors"
-	"os"
-	"os/exec"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -13,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform/linux"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/namespaces"
 )
 
 func TestWatchEndsWithContext(t *testing.T) {
@@ -25,42 +22,12 @@ func TestWatchEndsWithContext(t *testing.T) {
 	}
 }
 
-// insideNamespace is an environment variable of the process that runs in its own
-// network namespace.
-const insideNamespace = "WATCH_TEST_IN_A_NAMESPACE"
-
-// required is an environment variable. If it is set, the test fails where it can have no namespace.
-const required = "REQUIRE_NETWORK_NAMESPACES"
-
-// The test runs itself again in a new network namespace, whose only interface is
-// loopback. There it brings loopback up and adds an address. A container may forbid
-// namespaces, as Docker's do; hack/test.sh then says that the test does not run.
+// The test runs in a new network namespace, whose only interface is loopback. There it brings
+// loopback up and adds an address.
 func TestWatchReportsChangesOfKernel(t *testing.T) {
-	if os.Getenv(insideNamespace) != "" {
-		watchLoopback(t)
+	if !namespaces.Enter(t, syscall.CLONE_NEWNET) {
 		return
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	again := exec.CommandContext(t.Context(), self, "-test.run=^"+t.Name()+"$", "-test.v")
-	again.Env = append(os.Environ(), insideNamespace+"=yes")
-	again.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	if os.Geteuid() != 0 {
-		again.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
-		again.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
-	}
-	out, err := again.CombinedOutput()
-	if errors.Is(err, syscall.EPERM) && os.Getenv(required) == "" {
-		t.Skip("NOT RUN: network namespaces are forbidden here")
-	}
-	if err != nil || !strings.Contains(string(out), "reported the address") {
-		t.Fatalf("%v: %s", err, out)
-	}
-}
-
-func watchLoopback(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	changes, result := make(chan struct{}, 100), make(chan error, 1)
 	go func() {
