@@ -1,15 +1,14 @@
 package reject_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/nftable/nftabletest"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/reject"
 )
 
@@ -79,33 +78,9 @@ func TestInvalidAddresses(t *testing.T) {
 	}
 }
 
-// kernel imitates nft.
-type kernel struct {
-	table   string
-	writes  int
-	missing bool
-	err     error
-}
-
-func (k *kernel) Run(_ context.Context, stdin string, args ...string) (string, error) {
-	switch line := strings.Join(args, " "); {
-	case k.missing:
-		return "", fmt.Errorf("running nft: %w", &exec.Error{Name: "nft", Err: exec.ErrNotFound})
-	case k.err != nil:
-		return "", k.err
-	case line == "nft -f -":
-		k.writes++
-		_, k.table, _ = strings.Cut(stdin, "delete table inet elemental_endpoint\n")
-		return "", nil
-	case line == "nft list table inet elemental_endpoint" && k.table != "":
-		return k.table, nil
-	}
-	return "", errors.New("No such file or directory")
-}
-
 func TestTable(t *testing.T) {
 	t.Parallel()
-	k := &kernel{}
+	k := &nftabletest.Kernel{Name: reject.Name}
 	table := reject.Table{Commands: k}
 	if table.Exists(t.Context()) {
 		t.Error("the table exists")
@@ -120,18 +95,18 @@ func TestTable(t *testing.T) {
 		{"10.0.0.1:6443", local("10.0.0.1", "10.0.0.9"), 2},
 		{"10.0.0.9:6443", local("10.0.0.1", "10.0.0.9"), 3},
 	} {
-		if err := table.Set(t.Context(), step.former, step.local); err != nil || k.writes != step.writes || !table.Exists(t.Context()) {
-			t.Errorf("%s: %d writes: %v", step.former, k.writes, err)
+		if err := table.Set(t.Context(), step.former, step.local); err != nil || k.Writes != step.writes || !table.Exists(t.Context()) {
+			t.Errorf("%s: %d writes: %v", step.former, k.Writes, err)
 		}
 	}
-	k.table = "table inet elemental_endpoint { }" // another program flushed it
-	if err := table.Set(t.Context(), "10.0.0.9:6443", local("10.0.0.1", "10.0.0.9")); err != nil || k.writes != 4 {
-		t.Errorf("%d writes: %v", k.writes, err)
+	k.Table = "table inet elemental_endpoint { }" // another program flushed it
+	if err := table.Set(t.Context(), "10.0.0.9:6443", local("10.0.0.1", "10.0.0.9")); err != nil || k.Writes != 4 {
+		t.Errorf("%d writes: %v", k.Writes, err)
 	}
 	if err := table.Delete(t.Context()); err != nil || table.Exists(t.Context()) {
 		t.Errorf("the table still exists: %v", err)
 	}
-	k.err = errors.New("out of memory")
+	k.Err = errors.New("out of memory")
 	if err := errors.Join(table.Set(t.Context(), "10.0.0.1:6443", nil), table.Delete(t.Context())); err == nil || strings.Count(err.Error(), "out of memory") != 2 {
 		t.Errorf("got %v", err)
 	}
@@ -139,7 +114,7 @@ func TestTable(t *testing.T) {
 
 func TestHostWithoutNft(t *testing.T) {
 	t.Parallel()
-	table := reject.Table{Commands: &kernel{missing: true}}
+	table := reject.Table{Commands: &nftabletest.Kernel{IsMissing: true}}
 	if err := table.Set(t.Context(), "10.0.0.1:6443", nil); err == nil || !strings.Contains(err.Error(), "install nftables") {
 		t.Errorf("got %v", err)
 	}
