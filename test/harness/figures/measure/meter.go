@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -44,20 +45,13 @@ func NewMeter(ctx context.Context, config *rest.Config, paths ...string) (*Meter
 	m := &Meter{start: time.Now(), kinds: map[string]*metered{}}
 	ctx, m.Cancel = context.WithCancel(ctx)
 	for _, path := range paths {
-		// The time is longer than any measurement.
-		url := strings.TrimSuffix(config.Host, "/") + path + "?watch=1&timeoutSeconds=36000"
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-		if err != nil {
-			m.Cancel()
-			return nil, fmt.Errorf("watching %s: %w", path, err)
-		}
-		response, err := c.Do(request)
-		if err != nil {
+		w := &watch{client: c, url: strings.TrimSuffix(config.Host, "/") + path}
+		if err := w.begin(ctx); err != nil {
 			m.Cancel()
 			return nil, fmt.Errorf("watching %s: %w", path, err)
 		}
 		m.group.Go(func() {
-			err := m.count(response)
+			err := m.count(ctx, w)
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			if ctx.Err() == nil {
@@ -68,23 +62,77 @@ func NewMeter(ctx context.Context, config *rest.Config, paths ...string) (*Meter
 	return m, nil
 }
 
-// count counts the versions of a watch until it ends.
-func (m *Meter) count(response *http.Response) error {
-	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode != http.StatusOK {
-		return errors.New(response.Status)
+// watch is what requests the versions of objects.
+type watch struct {
+	client *http.Client
+	url    string
+	// version is the resource version up to which versions were counted.
+	version string
+}
+
+// entity is an object or a list.
+type entity struct {
+	Kind     string
+	Metadata struct{ Name, ResourceVersion string }
+}
+
+// begin makes the watch begin now.
+func (w *watch) begin(ctx context.Context) error {
+	body, err := w.get(ctx, "?limit=1")
+	if err != nil {
+		return err
 	}
-	versions := json.NewDecoder(response.Body)
+	var list entity
+	if err := errors.Join(json.NewDecoder(body).Decode(&list), body.Close()); err != nil {
+		return fmt.Errorf("reading the list: %w", err)
+	}
+	w.version = list.Metadata.ResourceVersion
+	return nil
+}
+
+// get requests the objects. The caller closes what is returned.
+func (w *watch) get(ctx context.Context, query string) (io.ReadCloser, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+query, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	response, err := w.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusOK {
+		return nil, errors.Join(errors.New(response.Status), response.Body.Close())
+	}
+	return response.Body, nil
+}
+
+// count counts versions until ctx ends. An API server may end a watch at any time, for example if its client is slow.
+// The next one begins where it ended, so nothing is missed.
+func (m *Meter) count(ctx context.Context, w *watch) error {
+	for {
+		// The time is longer than any measurement.
+		body, err := w.get(ctx, "?watch=1&timeoutSeconds=36000&resourceVersion="+w.version)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(m.read(w, body), body.Close()); err != nil {
+			return err
+		}
+	}
+}
+
+// read counts the versions of a watch until the API server ends it.
+func (m *Meter) read(w *watch, body io.Reader) error {
+	versions := json.NewDecoder(body)
 	for {
 		var version struct {
 			Type   string
 			Object json.RawMessage
 		}
-		var object struct {
-			Kind     string
-			Metadata struct{ Name string }
-		}
-		if err := versions.Decode(&version); err != nil {
+		var object entity
+		if err := versions.Decode(&version); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
 			return fmt.Errorf("reading a version: %w", err)
 		}
 		if err := json.Unmarshal(version.Object, &object); err != nil {
@@ -94,6 +142,7 @@ func (m *Meter) count(response *http.Response) error {
 			return fmt.Errorf("it is %s: %s", version.Type, version.Object)
 		}
 		m.add(len(version.Object), object.Kind, object.Metadata.Name)
+		w.version = object.Metadata.ResourceVersion
 	}
 }
 
