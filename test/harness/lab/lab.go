@@ -144,17 +144,15 @@ func (l *Lab) startHost(ctx context.Context, host *engine.Host, number int, host
 
 // ensureHost creates a host with files, or turns it on, and waits until it has booted.
 func (l *Lab) ensureHost(ctx context.Context, host *engine.Host, hostImage string, files []engine.File) error {
-	existing, err := l.engine.Hosts(ctx)
+	exists, err := host.Exists(ctx)
 	if err != nil {
 		return err
 	}
-	for _, other := range existing {
-		if other.Name == host.Name {
-			if err := host.Start(ctx); err != nil {
-				return err
-			}
-			return host.WaitBooted(ctx)
+	if exists {
+		if err := host.Start(ctx); err != nil {
+			return err
 		}
+		return host.WaitBooted(ctx)
 	}
 	if err := host.Create(ctx, hostImage, files...); err != nil {
 		return err

@@ -43,6 +43,16 @@ func (e *Engine) HostIn(network, name, address string) *Host {
 // Container returns the name of the host's container.
 func (h *Host) Container() string { return h.engine.Lab + "-" + h.Name }
 
+// Exists reports whether the host exists, on or off. It looks at no other host: one that is
+// being created at the same time can be listed before Docker can describe it.
+func (h *Host) Exists(ctx context.Context) (bool, error) {
+	id, err := h.engine.Docker(ctx, "ps", "--all", "--quiet", "--filter", "name=^"+h.Container()+"$")
+	if err != nil {
+		return false, fmt.Errorf("looking for host %s: %w", h.Name, err)
+	}
+	return id != "", nil
+}
+
 // Create creates the host from an image, writes files to its disk and starts it. The container
 // restarts whenever systemd ends, so a reboot inside works like that of a machine: the disk
 // (container and /var) is kept, /run and /tmp are new.
