@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -40,7 +41,11 @@ func TestMeterGoesOnWhereAWatchEnded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-all
+	select {
+	case <-all:
+	case <-time.After(time.Minute):
+		t.Error("the meter has given up")
+	}
 	if err := m.Stop(); err != nil {
 		t.Error(err)
 	}
