@@ -87,7 +87,8 @@ type endpointProbing struct {
 	facts    *facts
 	reporter *reporter
 	log      *slog.Logger
-	// targetChanged ends the probes of the former target.
+	// targetChanged ends the probes of the former target. The lock of the facts makes it one step
+	// with the change of the target.
 	targetChanged signal
 
 	// retargeting makes what is desired and the target that follows from it one step, so
@@ -113,10 +114,10 @@ func (p *endpointProbing) retarget() {
 	p.facts.update(func(o *observation) {
 		if changed = o.endpoint.target != next; changed {
 			o.endpoint.target, o.endpoint.probes = next, probe.State{}
+			p.targetChanged.raise()
 		}
 	})
 	if changed {
-		p.targetChanged.raise()
 		// Without a target the endpoint is reportable at once.
 		p.reporter.wake.raise()
 	}
@@ -125,7 +126,7 @@ func (p *endpointProbing) retarget() {
 // run probes until ctx ends.
 func (p *endpointProbing) run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		target := p.facts.current().endpoint.target
+		target := p.takeTarget()
 		if target == (probeTarget{}) {
 			p.targetChanged.wait(ctx)
 			continue
@@ -136,6 +137,16 @@ func (p *endpointProbing) run(ctx context.Context) error {
 		})
 	}
 	return nil
+}
+
+// takeTarget returns what to probe, and clears the signal of its change: otherwise the signal
+// would interrupt the first probes of this target.
+func (p *endpointProbing) takeTarget() (target probeTarget) {
+	p.facts.update(func(o *observation) {
+		target = o.endpoint.target
+		p.targetChanged.clear()
+	})
+	return target
 }
 
 // record has the probes of a target reported, unless the target has changed.

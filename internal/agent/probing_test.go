@@ -254,7 +254,10 @@ func TestReportsTheEndpointWhenAsked(t *testing.T) {
 	r.manager.want(nil, probed("192.0.2.1"))
 	first := <-r.prober.began
 	first.show(probe.State{Endpoint: r.ago(0, probe.Answers), APIServer: r.ago(0, probe.Answers)})
-	r.manager.await(t, "the endpoint is reported as reachable", reachable("192.0.2.1:6443", true))
+	// The probes are reported even before the endpoint is applied, and applying it is a change of its own.
+	r.manager.await(t, "the endpoint is reported as applied and reachable", func(m *manager) bool {
+		return follows("192.0.2.1")(m) && reachable("192.0.2.1:6443", true)(m)
+	})
 	for range 2 {
 		var endpoints, all int
 		r.manager.set(func(m *manager) { endpoints, all, m.asks = len(m.endpoints()), len(m.reports), true })

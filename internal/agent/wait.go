@@ -31,6 +31,14 @@ func (s signal) raise() {
 	}
 }
 
+// clear takes back a signal that is pending.
+func (s signal) clear() {
+	select {
+	case <-s:
+	default:
+	}
+}
+
 // wait waits for the signal or for the end of ctx.
 func (s signal) wait(ctx context.Context) {
 	select {
