@@ -19,6 +19,8 @@ type Stager interface {
 	// Stage makes one attempt to have a bundle on the disk, instead of any other. After a
 	// failed attempt for the same bundle it waits first.
 	Stage(ctx context.Context, want protocol.Bundle, progress func(message string)) (folder string, m bundle.Manifest, err error)
+	// Retry has the next attempt begin at once. Operations call it when somebody requests them.
+	Retry(ctx context.Context) error
 	// Clear removes what is staged.
 	Clear(ctx context.Context) error
 	// Watch has report called with each change. It must be called before the others.

@@ -43,6 +43,8 @@ func (s *fakeStager) record(call string) {
 
 func (s *fakeStager) Watch(report func(protocol.BundleReport)) { s.watch = report }
 
+func (s *fakeStager) Retry(context.Context) error { return nil }
+
 func (s *fakeStager) Clear(context.Context) error {
 	s.record("clear")
 	return nil

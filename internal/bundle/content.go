@@ -14,6 +14,9 @@ import (
 // pinned one.
 var ErrWrongDigest = errors.New("its SHA-256 is not the pinned one")
 
+// ErrNotServed is wrapped by the error for a bundle that the manager does not serve yet, or not now.
+var ErrNotServed = errors.New("waiting for the manager to serve the bundle")
+
 // Verify reads a bundle to its end. It returns an error unless the bundle has that SHA-256,
 // in lower-case hex, and an allowed size.
 func Verify(ctx context.Context, r io.Reader, digest string, l Limits) error {

@@ -114,7 +114,7 @@ func (s *Stager) Stage(ctx context.Context, want protocol.Bundle, progress func(
 		s.tell(want, protocol.BundleStaged, "")
 		return folder, s.manifest, nil
 	}
-	if err := s.prepare(ctx, want); err != nil {
+	if err := s.prepare(ctx, want, progress); err != nil {
 		return "", bundle.Manifest{}, err
 	}
 	m, err = s.attempt(ctx, want, func(message string) {
@@ -125,6 +125,9 @@ func (s *Stager) Stage(ctx context.Context, want protocol.Bundle, progress func(
 		return "", bundle.Manifest{}, context.Cause(ctx)
 	}
 	if err != nil {
+		if isWaiting(err) {
+			err = fmt.Errorf("%w: %w", bundle.ErrNotServed, err)
+		}
 		s.postpone(want, err)
 		return "", bundle.Manifest{}, err
 	}
@@ -184,17 +187,38 @@ func (s *Stager) isStaged(want protocol.Bundle) bool {
 	return err == nil
 }
 
+// Retry has the next attempt begin at once and ask every source again: somebody asks for it, and
+// may have corrected what was wrong.
+func (s *Stager) Retry(ctx context.Context) error {
+	if err := s.take(ctx); err != nil {
+		return err
+	}
+	defer s.release()
+	s.notBefore = time.Time{}
+	clear(s.distrusted)
+	s.backoff.Reset()
+	return nil
+}
+
 // prepare waits until the next attempt may begin.
-func (s *Stager) prepare(ctx context.Context, want protocol.Bundle) error {
+func (s *Stager) prepare(ctx context.Context, want protocol.Bundle, progress func(string)) error {
 	if !reflect.DeepEqual(want, s.last) {
 		s.last, s.notBefore = want, time.Time{}
 		s.distrusted, s.etags = map[string]bool{}, map[string]string{}
 		s.backoff.Reset()
 	}
 	if left := s.notBefore.Sub(s.Clock.Now()); left > 0 {
+		progress(fmt.Sprintf("next attempt in %s: %s", left.Round(time.Second), s.message()))
 		return s.Clock.Wait(ctx, left)
 	}
 	return nil
+}
+
+// message is that of the last report.
+func (s *Stager) message() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.report.Message
 }
 
 // postpone reports a failed attempt, and decides when the next one begins.
@@ -206,13 +230,12 @@ func (s *Stager) postpone(want protocol.Bundle, err error) {
 		clear(s.distrusted)
 	}
 	s.notBefore = s.Clock.Now().Add(wait)
-	state, message := protocol.BundleFailed, err.Error()
-	if isWaiting(err) {
+	state := protocol.BundleFailed
+	if errors.Is(err, bundle.ErrNotServed) {
 		state = protocol.BundleStaging
-		message = "waiting for the manager to serve the bundle: " + message
 	}
 	s.Log.Warn("Could not stage a bundle, and tries again", "version", want.Version, "sha256", want.SHA256, "error", err)
-	s.tell(want, state, message)
+	s.tell(want, state, err.Error())
 }
 
 // isWaiting reports whether the manager may serve the bundle later: it does not know yet

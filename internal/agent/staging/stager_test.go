@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/bundle"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -135,6 +136,36 @@ func TestWaitsForTheManager(t *testing.T) {
 		if _, _, err := s.Stage(t.Context(), want, quiet); err != nil || !slices.Equal(r.waits, []time.Duration{65 * time.Second}) {
 			t.Errorf("%d: waited %v, %v", status, r.waits, err)
 		}
+	}
+}
+
+// A file with other bytes is read again after an hour. Whoever asks before that has it read at once.
+func TestRetry(t *testing.T) {
+	t.Parallel()
+	r, data := newRig(t), sample(t, version, 100)
+	path := filepath.Join(t.TempDir(), "corrected")
+	write := func(content string) {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, want := r.start(), pinned(data, version, "file:"+path)
+	write(strings.Repeat("x", len(data)))
+	var messages []string
+	for range 2 {
+		if _, _, err := s.Stage(t.Context(), want, func(m string) { messages = append(messages, m) }); !errors.Is(err, bundle.ErrWrongDigest) {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(r.waits, []time.Duration{time.Hour}) || !slices.ContainsFunc(messages, func(m string) bool { return strings.HasPrefix(m, "next attempt in 1h0m0s: file:"+path) }) {
+		t.Errorf("waited %v, and told %q", r.waits, messages)
+	}
+	write(string(data))
+	if err := s.Retry(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.Stage(t.Context(), want, quiet); err != nil || len(r.waits) != 1 {
+		t.Errorf("waited %v, %v", r.waits, err)
 	}
 }
 

@@ -118,6 +118,26 @@ func TestLeftBroken(t *testing.T) {
 	m.expectFailure(m.finish(), "gate", protocol.UpgradeLeftBroken, "kubelet", "/state/checkpoints/nodeupgrade-one/etcd.db")
 }
 
+// A manager that serves the bundle later is waited for. An attempt that failed before the request
+// delays it once only, so that the manager decides when the next attempt begins.
+func TestWaitsForTheBundle(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, protocol.UpgradeWorker, 1)
+	m.stageErr = fmt.Errorf("%w: it serves others", bundle.ErrNotServed)
+	attempts := 0
+	m.onStage = func() {
+		if attempts++; attempts == 10 {
+			m.stageErr = nil
+		}
+	}
+	if result := m.finish(); result.State != protocol.StateSucceeded {
+		t.Errorf("got %+v", result)
+	}
+	if m.stageRetries != 1 {
+		t.Errorf("asked %d times for an attempt at once", m.stageRetries)
+	}
+}
+
 func TestWithdrawal(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, protocol.UpgradeWorker, 1)

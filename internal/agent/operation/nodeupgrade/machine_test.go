@@ -105,9 +105,11 @@ type machine struct {
 	// readOnly is a folder that can't be written to; blank for none.
 	readOnly string
 	stageErr error
-	commands []string
-	filter   filter
-	progress []string
+	// stageRetries counts the calls of Retry.
+	stageRetries int
+	commands     []string
+	filter       filter
+	progress     []string
 	// boots counts power cuts.
 	boots int
 	// operationID is that of the request.
@@ -251,6 +253,12 @@ func (m *machine) runner(documents state.Files) *nodeupgrade.Runner {
 		IsReadOnly: func(folder string) bool { return m.readOnly != "" && folder == m.path(m.readOnly) }, Plan: func() state.Plan { return m.plan }, BootID: fmt.Sprint(m.boots),
 		LocalAddresses: func() []string { return []string{address, "192.0.2.200"} }, Clock: m.clock, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
+}
+
+// Retry implements nodeupgrade.Stager.
+func (m *machine) Retry(context.Context) error {
+	m.stageRetries++
+	return nil
 }
 
 // Stage implements nodeupgrade.Stager.

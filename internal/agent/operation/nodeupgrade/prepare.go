@@ -25,6 +25,9 @@ const (
 
 // stage has the bundle unpacked, and its images imported into containerd.
 func (u *upgrade) stage(ctx context.Context) error {
+	if err := u.retryOnce(ctx); err != nil {
+		return err
+	}
 	folder, m, err := u.staged(ctx)
 	if err != nil {
 		return err
@@ -52,6 +55,19 @@ func (u *upgrade) stage(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// retryOnce has the first attempt begin at once. The host may have tried before, in vain: whoever
+// requests the upgrade may have corrected the cause, and is told at once if not.
+func (u *upgrade) retryOnce(ctx context.Context) error {
+	if u.at.Retried {
+		return nil
+	}
+	if err := u.Stager.Retry(ctx); err != nil {
+		return fmt.Errorf("beginning a new attempt to stage the bundle: %w", err)
+	}
+	u.at.Retried = true
+	return u.save()
 }
 
 // examination is the step check.

@@ -24,6 +24,8 @@ type Stager interface {
 	// Stage returns the folder of an unpacked bundle, which has each file of the manifest
 	// under its name.
 	Stage(ctx context.Context, want protocol.Bundle, progress func(message string)) (folder string, m bundle.Manifest, err error)
+	// Retry has the next attempt begin at once.
+	Retry(ctx context.Context) error
 }
 
 // Inspector finds the programs of Kubernetes on the host.

@@ -39,6 +39,8 @@ type record struct {
 	Step string `json:"step"`
 	// Tries counts failures of the step, if it is stage, checkpoint or rollback.
 	Tries int `json:"tries,omitempty"`
+	// Retried is true once the bundle need not wait for an earlier attempt to stage it.
+	Retried bool `json:"retried,omitempty"`
 	// From is the kubelet's version before, and Server that of the host's API server.
 	From   string `json:"from,omitempty"`
 	Server string `json:"server,omitempty"`
@@ -171,6 +173,10 @@ func (u *upgrade) fail(ctx context.Context, step string, cause error) (*operatio
 		u.Log.Error("An upgrade of the Node failed; going back", "id", u.op.ID, "step", step, "error", cause)
 		u.at.Step, u.at.Tries, u.at.FailedStep, u.at.Cause = stepBack, 0, step, short(cause)
 		return nil, u.save()
+	case stepStage:
+		if errors.Is(cause, bundle.ErrNotServed) {
+			return nil, fmt.Errorf("%w: %s: %w", operation.ErrNothingDone, step, cause)
+		}
 	}
 	u.at.Tries++
 	if err := u.save(); err != nil {

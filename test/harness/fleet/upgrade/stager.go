@@ -132,6 +132,9 @@ func (s *Stager) tell(want protocol.Bundle, state protocol.BundleState, message 
 	s.report(protocol.BundleReport{SHA256: want.SHA256, Version: want.Version, State: state, Message: message})
 }
 
+// Retry is agent.Stager's. No attempt waits for an earlier one.
+func (s *Stager) Retry(context.Context) error { return nil }
+
 // Clear is agent.Stager's.
 func (s *Stager) Clear(context.Context) error {
 	s.turn.Lock()
