@@ -15,6 +15,7 @@ import (
 var ErrWrongDigest = errors.New("its SHA-256 is not the pinned one")
 
 // ErrNotServed is wrapped by the error for a bundle that the manager does not serve yet, or not now.
+// It says nothing about the bundle.
 var ErrNotServed = errors.New("waiting for the manager to serve the bundle")
 
 // Verify reads a bundle to its end. It returns an error unless the bundle has that SHA-256,

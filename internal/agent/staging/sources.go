@@ -57,6 +57,10 @@ func (s *Stager) obtain(ctx context.Context, want protocol.Bundle, progress func
 		if err == nil || ctx.Err() != nil || errors.Is(err, errNoSpace) {
 			return m, err
 		}
+		if source == protocol.SourceManager && isWaiting(err) {
+			failures = append(failures, fmt.Errorf("%w: %w", bundle.ErrNotServed, err))
+			continue
+		}
 		failures = append(failures, fmt.Errorf("%s: %w", name(source), err))
 	}
 	return bundle.Manifest{}, errors.Join(failures...)

@@ -125,9 +125,6 @@ func (s *Stager) Stage(ctx context.Context, want protocol.Bundle, progress func(
 		return "", bundle.Manifest{}, context.Cause(ctx)
 	}
 	if err != nil {
-		if isWaiting(err) {
-			err = fmt.Errorf("%w: %w", bundle.ErrNotServed, err)
-		}
 		s.postpone(want, err)
 		return "", bundle.Manifest{}, err
 	}
@@ -238,11 +235,12 @@ func (s *Stager) postpone(want protocol.Bundle, err error) {
 	s.tell(want, state, err.Error())
 }
 
-// isWaiting reports whether the manager may serve the bundle later: it does not know yet
-// that the host needs it, does not have it yet, or serves too many hosts.
+// isWaiting reports whether the manager may serve the bundle later: it is restarted, does not
+// know yet that the host needs the bundle, does not have it yet, or serves too many hosts.
 func isWaiting(err error) bool {
 	refusal, ok := errors.AsType[*client.ProblemError](err)
-	return ok && (refusal.Problem.Status == http.StatusNotFound || refusal.Problem.Status == http.StatusServiceUnavailable)
+	return ok && (refusal.Problem.Status == http.StatusNotFound || refusal.Problem.Status == http.StatusServiceUnavailable) ||
+		client.Unreachable(err)
 }
 
 // attempt makes the folder complete.

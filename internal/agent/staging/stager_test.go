@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -119,22 +121,32 @@ func TestRetriesSlowDown(t *testing.T) {
 	}
 }
 
-// A manager that does not have the bundle yet is waited for, as long as it says.
+// A manager that does not have the bundle yet is waited for, as long as it says, and so is one that
+// is being restarted.
 func TestWaitsForTheManager(t *testing.T) {
 	t.Parallel()
-	for _, status := range []int{http.StatusNotFound, http.StatusServiceUnavailable} {
+	for name, test := range map[string]struct {
+		manager func(int64) (io.Reader, error)
+		wait    time.Duration
+	}{
+		"not there yet": {refuses(http.StatusNotFound, time.Minute), 65 * time.Second},
+		"busy":          {refuses(http.StatusServiceUnavailable, time.Minute), 65 * time.Second},
+		"restarted": {func(int64) (io.Reader, error) {
+			return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+		}, 5 * time.Second},
+	} {
 		r, data := newRig(t), sample(t, version, 100)
-		r.manager = refuses(status, time.Minute)
+		r.manager = test.manager
 		s, want := r.start(), pinned(data, version, protocol.SourceManager)
-		if _, _, err := s.Stage(t.Context(), want, quiet); err == nil {
-			t.Error("staged what is not there")
+		if _, _, err := s.Stage(t.Context(), want, quiet); !errors.Is(err, bundle.ErrNotServed) {
+			t.Errorf("%s: %v", name, err)
 		}
 		if got := r.last(); got.State != protocol.BundleStaging || !strings.HasPrefix(got.Message, "waiting for the manager") {
-			t.Errorf("%d: reported %+v", status, got)
+			t.Errorf("%s: reported %+v", name, got)
 		}
 		r.manager = whole(data)
-		if _, _, err := s.Stage(t.Context(), want, quiet); err != nil || !slices.Equal(r.waits, []time.Duration{65 * time.Second}) {
-			t.Errorf("%d: waited %v, %v", status, r.waits, err)
+		if _, _, err := s.Stage(t.Context(), want, quiet); err != nil || !slices.Equal(r.waits, []time.Duration{test.wait}) {
+			t.Errorf("%s: waited %v, %v", name, r.waits, err)
 		}
 	}
 }
