@@ -86,7 +86,7 @@ func TestWaysBack(t *testing.T) {
 		},
 		"an API server that crashes": {
 			protocol.UpgradeFirstControlPlane, image("kube-apiserver", newVersion), "kubeadm", protocol.UpgradeRolledBack, oldVersion,
-			[]string{"the Node serves with " + oldVersion + " and API server " + oldVersion, "3 attempts failed", "kube-apiserver did not come up"},
+			[]string{"the Node serves with " + oldVersion + " and API server " + oldVersion, "attempt 1, the last one, failed", "kube-apiserver did not come up"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -106,6 +106,26 @@ func TestWaysBack(t *testing.T) {
 			}
 			m.expectServing(newVersion, newVersion)
 		})
+	}
+}
+
+// What fails at once may succeed a moment later. No component was replaced.
+func TestRepeatsWhatFailsAtOnce(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, protocol.UpgradeControlPlane, 1)
+	m.refusal = errors.New("etcd has no leader")
+	m.expectFailure(m.finish(), "kubeadm", protocol.UpgradeRolledBack, "attempt 3, the last one, failed", "etcd has no leader")
+	m.expectServing(oldVersion, oldVersion)
+
+	m = newMachine(t, protocol.UpgradeControlPlane, 1)
+	m.refusal = errors.New("etcd has no leader")
+	m.onKubeadm = func() {
+		if len(m.runs) == 2 {
+			m.refusal = nil
+		}
+	}
+	if result := m.finish(); result.State != protocol.StateSucceeded {
+		t.Errorf("got %+v", result)
 	}
 }
 

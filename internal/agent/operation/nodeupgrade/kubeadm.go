@@ -15,14 +15,21 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// pause is the time between two attempts of kubeadm.
-const pause = 10 * time.Second
+const (
+	// pause is the time between two attempts of kubeadm.
+	pause = 10 * time.Second
+	// patience is how long kubeadm waits for a static Pod that it has replaced (timeouts.upgradeManifests
+	// of kubeadm's UpgradeConfiguration). Another attempt would wait as long for the same Pod, and a
+	// control plane of one host does not serve meanwhile.
+	patience = 5 * time.Minute
+)
 
 // attempts is the step kubeadm.
 type attempts struct{ *upgrade }
 
 // run upgrades the static Pods and the configuration of the kubelet, in at most
-// maxAttempts attempts. An attempt that an earlier agent began is waited for.
+// maxAttempts attempts, and none after one in which kubeadm lost its patience. An attempt that
+// an earlier agent began is waited for.
 func (a attempts) run(ctx context.Context) error {
 	folder, m, err := a.staged(ctx)
 	if err != nil {
@@ -44,13 +51,14 @@ func (a attempts) run(ctx context.Context) error {
 		if err := a.store().Sync(); err != nil {
 			return err
 		}
+		a.at.Futile = a.Clock.Now().Sub(a.at.BeganAt) >= patience
 		if err := a.end(err); err != nil {
 			return err
 		}
 		if err := a.isStopped(); err != nil {
 			return err
 		}
-		if a.at.Attempt < maxAttempts {
+		if !a.isLast() {
 			if err := a.Clock.Wait(ctx, pause); err != nil {
 				return err
 			}
@@ -104,8 +112,8 @@ func (a attempts) begin(ctx context.Context) error {
 			return err
 		}
 	}
-	if a.at.Attempt >= maxAttempts {
-		return fmt.Errorf("%d attempts failed, the last one: %s", a.at.Attempt, a.at.Failure)
+	if a.isLast() {
+		return fmt.Errorf("attempt %d, the last one, failed: %s", a.at.Attempt, a.at.Failure)
 	}
 	if err := a.repair(); err != nil {
 		return err
@@ -117,8 +125,12 @@ func (a attempts) begin(ctx context.Context) error {
 		return err
 	}
 	a.at.Attempt, a.at.BootID, a.at.Distrusted = a.at.Attempt+1, a.BootID, false
+	a.at.BeganAt = a.Clock.Now().UTC().Round(0)
 	return a.save()
 }
+
+// isLast reports whether no attempt follows the last one.
+func (a attempts) isLast() bool { return a.at.Attempt >= maxAttempts || a.at.Futile }
 
 // repair puts back what kubeadm or a power cut has damaged. A file that was cut short may
 // look whole, so after a power cut no file is trusted that kubeadm writes in any case, and

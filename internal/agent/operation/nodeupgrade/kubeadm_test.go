@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/staticpods"
 )
@@ -48,7 +49,10 @@ func (k kubeadm) Run(ctx context.Context, folder string, args []string, watch fu
 	}
 	r := &run{args: args}
 	k.runs[folder] = r
-	err := k.upgrade(ctx, watch)
+	err := k.refusal
+	if err == nil {
+		err = k.upgrade(ctx, watch)
+	}
 	if k.life.dead && !k.outlives {
 		return errDead
 	}
@@ -80,6 +84,7 @@ func (k kubeadm) upgrade(ctx context.Context, watch func(context.Context)) error
 			}
 			looks()
 			if k.image(component) == "" {
+				k.must(k.clock.Wait(context.WithoutCancel(ctx), 5*time.Minute))
 				return errors.Join(fmt.Errorf("%s did not come up", component), k.restore())
 			}
 		}

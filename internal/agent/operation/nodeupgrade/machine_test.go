@@ -114,6 +114,8 @@ type machine struct {
 	boots int
 	// operationID is that of the request.
 	operationID string
+	// refusal, if set, is the error of kubeadm, which changes nothing.
+	refusal error
 	// onStage, onKubeadm and onRestart are called before these happen; they may be nil.
 	onStage, onKubeadm, onRestart func()
 }

@@ -140,11 +140,7 @@ func TestNoRedirectionAfterAFailedWayBack(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, protocol.UpgradeControlPlane, 1)
 	m.crash(image("kube-apiserver", newVersion))
-	m.onKubeadm = func() {
-		if len(m.runs) == 2 {
-			m.must(os.RemoveAll(m.path("/state/checkpoints/nodeupgrade-one/index.json")))
-		}
-	}
+	m.onKubeadm = func() { m.must(os.RemoveAll(m.path("/state/checkpoints/nodeupgrade-one/index.json"))) }
 	result := m.finish()
 	if protocol.UpgradeOutcomeOf(result.Message) != protocol.UpgradeLeftBroken || m.filter.table != "" || !slices.Contains(m.filter.went, peerA) {
 		t.Errorf("got %+v, connections went %q", result, m.filter.went)

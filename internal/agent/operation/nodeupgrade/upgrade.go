@@ -52,8 +52,11 @@ type record struct {
 	Ended   int `json:"ended,omitempty"`
 	// Failure is that of the attempt Ended.
 	Failure string `json:"failure,omitempty"`
-	// BootID is the boot in which Attempt was begun.
-	BootID string `json:"bootID,omitempty"`
+	// BootID is the boot in which Attempt was begun, and BeganAt when.
+	BootID  string    `json:"bootID,omitempty"`
+	BeganAt time.Time `json:"beganAt,omitzero"`
+	// Futile is true if the attempt Ended shows that another one would fail too.
+	Futile bool `json:"futile,omitempty"`
 	// Distrusted is true if the power was cut during the attempt Ended: files that kubeadm
 	// wrote may be cut short.
 	Distrusted bool `json:"distrusted,omitempty"`
