@@ -11,10 +11,7 @@ SHELL := /bin/bash
 VERSION ?= v0.1.0
 # IMAGE is the manager's image, without tag.
 IMAGE ?= ghcr.io/capi-elemental/cluster-api-provider-elemental-manager
-# ARCH is the architecture of images.
-ARCH ?= $(shell go env GOARCH)
-# AGENT_ARCHS are the architectures of the agents in the manager's image. They are
-# the architectures of hosts and do not depend on ARCH.
+# AGENT_ARCHS are the architectures of agents.
 AGENT_ARCHS := amd64 arm64
 # E2E_LABELS is a Ginkgo label filter for test-e2e, such as "smoke || reset"; empty runs everything.
 E2E_LABELS ?=
@@ -38,6 +35,13 @@ GOLANGCI_LINT := go tool -modfile=$(CURDIR)/hack/tools/golangci-lint/go.mod gola
 
 BIN := bin
 RELEASE_DIR := out/release/$(VERSION)
+MANIFESTS_DIR := out/manifests/$(VERSION)
+PUBLISHED_DIR := out/published/$(VERSION)
+
+# REGISTRY is where make publish pushes to, as host[:port]/path: for the default IMAGE, ghcr.io/capi-elemental.
+REGISTRY ?=
+RELEASE := CGO_ENABLED=0 go -C hack/release run -trimpath .
+RELEASE_FLAGS = -root '$(CURDIR)' -version '$(VERSION)' -image '$(IMAGE)' -kustomize '$(KUSTOMIZE)'
 
 .PHONY: help
 help: ## Show this help.
@@ -49,7 +53,7 @@ build: ## Build the manager, the agent and the program that builds bundles into 
 	$(GO_BUILD) -o $(BIN)/ ./cmd/manager ./cmd/elemental-agent ./cmd/bundle
 
 .PHONY: agents
-agents: ## Build the agents that the manager serves into out/agents/.
+agents: ## Build agents for a manager to serve into out/agents/.
 	@echo "==> Building agents $(BUILD_VERSION) for $(AGENT_ARCHS)"
 	@rm -rf out/agents
 	for arch in $(AGENT_ARCHS); do \
@@ -60,13 +64,6 @@ agents: ## Build the agents that the manager serves into out/agents/.
 agent-digests: ## Print what a registration's spec.agent pins for these agents.
 	@$(MAKE) --no-print-directory agents >&2
 	@hack/agent-digests.sh '$(BUILD_VERSION)' out/agents
-
-.PHONY: images
-images: agents ## Build the manager's container image, with agents to serve (needs docker).
-	@echo "==> Building image $(IMAGE):$(VERSION)"
-	GOOS=linux GOARCH=$(ARCH) $(GO_BUILD) -o out/image/$(ARCH)/manager ./cmd/manager
-	rm -rf out/image/$(ARCH)/agents && cp -R out/agents out/image/$(ARCH)/agents
-	docker build --platform linux/$(ARCH) --tag $(IMAGE):$(VERSION) --file hack/image/Dockerfile out/image/$(ARCH)
 
 .PHONY: generate
 generate: ## Generate deepcopy code, CRDs, RBAC roles, webhook configurations and the reference.
@@ -88,6 +85,7 @@ lint: ## Run golangci-lint.
 	$(GOLANGCI_LINT) run --timeout 30m ./...
 	cd test/harness/simulator && $(GOLANGCI_LINT) run --timeout 30m ./...
 	cd test/harness/carriers && $(GOLANGCI_LINT) run --timeout 30m ./...
+	cd hack/release && $(GOLANGCI_LINT) run --timeout 30m ./...
 
 .PHONY: test
 test: ## Run unit tests and tests against a real kube-apiserver. Needs no root.
@@ -98,9 +96,9 @@ test-long: ## Run long searches (seeds, orders, crashes, races) with all their c
 	@hack/test.sh long $(TESTFLAGS)
 
 .PHONY: test-embedded
-test-embedded: ## Test the embedded management cluster, documented scripts, moves, a hostile host and the benchmarks. Needs no root.
-	@echo "==> Testing the embedded management cluster, documented scripts, moves, a hostile host and the benchmarks"
-	go test -tags embedded -count 1 -timeout 1h ./test/harness/embedded ./test/suite/docs ./test/suite/bench/... ./test/suite/move ./test/suite/threats/rogue
+test-embedded: ## Test the embedded management cluster, documented scripts, moves, releases, a hostile host and the benchmarks. Needs no root.
+	@echo "==> Testing the embedded management cluster, documented scripts, moves, releases, a hostile host and the benchmarks"
+	go test -tags embedded -count 1 -timeout 1h ./test/harness/embedded ./test/suite/docs ./test/suite/bench/... ./test/suite/move ./test/suite/release ./test/suite/threats/rogue
 
 .PHONY: test-simulator
 test-simulator: ## Test workload clusters on virtual hosts. Needs no root.
@@ -168,7 +166,7 @@ threats: ## Remove each mitigation of docs/security.md and check that its test f
 	REMOVALS='$(REMOVALS)' go test -tags removals -count 1 -timeout 1h -run TestRemovals -v ./test/suite/threats
 
 .PHONY: lab-up
-lab-up: release ## Start a lab: management cluster, hosts, workload cluster (needs root).
+lab-up: manifests ## Start a lab: management cluster, hosts, workload cluster (needs root).
 	go run ./test/harness/lab/cmd/lab up
 
 .PHONY: lab-down
@@ -178,7 +176,7 @@ lab-down: ## Remove the lab.
 .PHONY: test-e2e
 test-e2e: ## Run end-to-end tests on a lab (needs root); E2E_LABELS and E2E_FOCUS select.
 	@hack/e2e-labels.sh check "$$E2E_LABELS"
-	@$(MAKE) --no-print-directory release
+	@$(MAKE) --no-print-directory manifests
 	@echo "==> Running end-to-end tests, labels \"$$E2E_LABELS\", focus \"$$E2E_FOCUS\""
 	go test -tags e2e -count 1 -timeout 4h ./test/suite/e2e/... -v -ginkgo.v -ginkgo.timeout 4h \
 		-ginkgo.label-filter="$$E2E_LABELS" -ginkgo.focus="$$E2E_FOCUS"
@@ -192,10 +190,23 @@ test-oracle: ## Compare what the agent does with bootstrap data with cloud-init 
 test-e2e-labels: ## List the end-to-end scenarios with their labels.
 	@hack/e2e-labels.sh list
 
+.PHONY: manifests
+manifests: ## Write the files for clusterctl into out/manifests/VERSION.
+	@echo "==> Writing $(MANIFESTS_DIR)"
+	@$(RELEASE) manifests $(RELEASE_FLAGS) '$(abspath $(MANIFESTS_DIR))'
+
 .PHONY: release
-release: ## Write the clusterctl release into out/release/VERSION.
+release: ## Write a whole release into out/release/VERSION: files for clusterctl, agent, packages, image, digests.
 	@echo "==> Writing $(RELEASE_DIR)"
-	@VERSION='$(VERSION)' IMAGE='$(IMAGE)' KUSTOMIZE='$(KUSTOMIZE)' hack/release.sh '$(RELEASE_DIR)'
+	@$(RELEASE) build $(RELEASE_FLAGS) '$(abspath $(RELEASE_DIR))'
+
+.PHONY: verify-release
+verify-release: ## Check the release in out/release/VERSION.
+	@$(RELEASE) verify '$(abspath $(RELEASE_DIR))'
+
+.PHONY: publish
+publish: ## Push the release's image below REGISTRY=host/path, and write files for clusterctl that name its digest.
+	@$(RELEASE) publish -registry '$(REGISTRY)' -output '$(abspath $(PUBLISHED_DIR))' '$(abspath $(RELEASE_DIR))'
 
 .PHONY: ci
 ci: ## Run all checks and tests that a change must pass.

@@ -1,5 +1,5 @@
 #!/bin/bash
-# test.sh [FLAGS]       runs all tests of the main module and of those in test/harness; long searches try few cases.
+# test.sh [FLAGS]       runs all tests of the main module and of those in test/harness and hack/release; long searches try few cases.
 # test.sh long [FLAGS]  runs the packages that have long searches, with all cases.
 #
 # Flags go to go test. Tests of the TPM need swtpm. Without it they do not run; with REQUIRE_SWTPM=true they fail.
@@ -83,6 +83,8 @@ go test -short "${flags[@]}" -timeout 20m "$@" ./internal/controller/cluster ./i
 # What only the manager of virtual hosts does.
 go test -short "${flags[@]}" -tags simulation -run '^TestVirtualHosts' "$@" ./internal/address
 (cd test/harness/simulator && go test -short "${flags[@]}" -timeout 20m "$@" ./...)
+# It is a tool: without the race detector, so that its libraries are compiled once.
+(cd hack/release && CGO_ENABLED=0 go test -short -trimpath -vet=off -timeout 20m "$@" ./...)
 # Not with the race detector: remotedialer has data races. So it needs no cgo, and has the flags of programs.
 (cd test/harness/carriers && CGO_ENABLED=0 go test -short -trimpath -vet=off -ldflags=-w -timeout 20m "$@" ./...)
 not_run

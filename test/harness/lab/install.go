@@ -40,7 +40,7 @@ func (p providerInstaller) install(ctx context.Context) error {
 	}
 	switch {
 	case p.release.folder == "":
-		p.progress.Say("There is no release of this provider in out/release (make release): it is not installed")
+		p.progress.Say("There is no release of this provider in out/manifests (make manifests): it is not installed")
 	case strings.Contains(installed, elemental().label):
 		if err := p.reinstall(ctx); err != nil {
 			return err

@@ -32,7 +32,7 @@ type Options struct {
 	Subnet string
 	// Management is ManagementHost (the default) or ManagementKind.
 	Management string
-	// Release is the folder with this provider's release. Default: the newest in out/release of the checkout.
+	// Release is the folder with this provider's release. Default: the newest in out/manifests of the checkout.
 	Release string
 	// State is the folder for kubeconfig files, repositories and the like; Down removes it. Default: a folder in the
 	// cache.

@@ -35,7 +35,7 @@ type release struct {
 	version, folder string
 }
 
-// findRelease returns the release that the options name, otherwise the newest one in out/release.
+// findRelease returns the release that the options name, otherwise the newest one in out/manifests.
 func (s sources) findRelease() (release, error) {
 	if folder := s.release; folder != "" {
 		folder, err := filepath.Abs(folder)
@@ -47,7 +47,7 @@ func (s sources) findRelease() (release, error) {
 		}
 		return release{version: filepath.Base(folder), folder: folder}, nil
 	}
-	files, err := filepath.Glob(filepath.Join(s.checkout, "out", "release", "v*", elemental().components))
+	files, err := filepath.Glob(filepath.Join(s.checkout, "out", "manifests", "v*", elemental().components))
 	if err != nil {
 		return release{}, fmt.Errorf("looking for releases: %w", err)
 	}

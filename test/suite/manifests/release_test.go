@@ -32,14 +32,14 @@ func TestMain(m *testing.M) {
 	os.Exit(envtest.Main(m, func(e *envtest.Environment) { env = e }))
 }
 
-// release builds a release and returns its folder.
+// release writes the files for clusterctl and returns their folder.
 func release(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "make", "--no-print-directory", "-C", filepath.Join("..", "..", ".."),
-		"release", "RELEASE_DIR="+folder, "VERSION="+version, "IMAGE="+image)
+		"manifests", "MANIFESTS_DIR="+folder, "VERSION="+version, "IMAGE="+image)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("running make release: %v\n%s", err, out)
+		t.Fatalf("running make manifests: %v\n%s", err, out)
 	}
 	return folder
 }

@@ -69,7 +69,8 @@ func Tools() []Tool {
 	}
 	return append(tools,
 		Tool{Name: "coredns", Set: "coredns", Package: "github.com/coredns/coredns"},
-		Tool{Name: "kube-vip", Set: "kube-vip", Package: "github.com/kube-vip/kube-vip"})
+		Tool{Name: "kube-vip", Set: "kube-vip", Package: "github.com/kube-vip/kube-vip"},
+		Tool{Name: "registry", Set: "registry", Package: "github.com/distribution/distribution/v3/cmd/registry"})
 }
 
 // Select returns the tools with the given names, without repetition and in build order. A name is that of a tool, of a tool

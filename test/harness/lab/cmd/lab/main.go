@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string) error {
 	set.IntVar(&f.options.Hosts, "hosts", 0, "how many hosts (LAB_HOSTS, default 6)")
 	set.StringVar(&f.options.Subnet, "subnet", "", "network of the hosts (LAB_SUBNET, default 172.30.0.0/24)")
 	set.StringVar(&f.options.Management, "management", "", "management cluster: host or kind (LAB_MANAGEMENT, default host)")
-	set.StringVar(&f.options.Release, "release", "", "folder of this provider's release (LAB_RELEASE, default the newest in out/release)")
+	set.StringVar(&f.options.Release, "release", "", "folder of this provider's release (LAB_RELEASE, default the newest in out/manifests)")
 	set.StringVar(&f.options.State, "state", "", "folder for what the lab keeps (LAB_STATE)")
 	set.StringToStringVar(&f.labels, "labels", nil, "labels of the ElementalHosts")
 	set.StringVar(&f.cluster, "cluster", "demo", "name of the cluster that up makes; empty for none")
