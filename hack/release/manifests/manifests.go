@@ -95,26 +95,19 @@ func WithImage(release, folder, from, to string) error {
 	return nil
 }
 
-// Check returns an error unless all files for clusterctl are YAML, and the components name the
-// image.
+// Check returns an error unless the components and the metadata are YAML, and the components name
+// the image. Templates become YAML only when their variables have values.
 func Check(folder, image string) error {
-	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
-	if err != nil {
+	if _, err := images(filepath.Join(folder, "metadata.yaml")); err != nil {
 		return err
 	}
 	for name := range components() {
-		if !slices.Contains(files, filepath.Join(folder, name)) {
-			return fmt.Errorf("%s is missing", name)
-		}
-	}
-	for _, file := range files {
-		name := filepath.Base(file)
-		images, err := images(file)
+		found, err := images(filepath.Join(folder, name))
 		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return err
 		}
-		if _, ok := components()[name]; ok && !slices.Equal(images, []string{image}) {
-			return fmt.Errorf("%s names the images %q, not %s", name, images, image)
+		if !slices.Equal(found, []string{image}) {
+			return fmt.Errorf("%s names the images %q, not %s", name, found, image)
 		}
 	}
 	return nil
@@ -137,7 +130,7 @@ func images(file string) (found []string, err error) {
 			return found, nil
 		}
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("reading %s: %w", filepath.Base(file), err)
 		}
 		if object.Kind != "Deployment" {
 			continue
@@ -148,7 +141,7 @@ func images(file string) (found []string, err error) {
 			}
 		}
 		if err := object.Spec.Decode(&spec); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("reading the Deployment of %s: %w", filepath.Base(file), err)
 		}
 		for _, container := range spec.Template.Spec.Containers {
 			found = append(found, container.Image)

@@ -19,7 +19,7 @@ func checkout(t *testing.T, image string) (root string, kustomize []string) {
 		"config/namespaced/watched_namespace.yaml": "kind: Role\n",
 		"config/networkpolicy/network_policy.yaml": "kind: NetworkPolicy\n",
 		"metadata.yaml":                   "kind: Metadata\n",
-		"templates/cluster-template.yaml": "kind: Cluster\n",
+		"templates/cluster-template.yaml": "labels: {${LABELS:=}}\n",
 		"templates/clusterclass-x.yaml":   "kind: ClusterClass\n",
 		"components":                      strings.ReplaceAll(deployment, "IMAGE", image),
 	} {
@@ -75,8 +75,8 @@ func TestCheck(t *testing.T) {
 	for name, tt := range map[string]struct{ file, text, want string }{
 		"another image":  {"infrastructure-components.yaml", strings.ReplaceAll(deployment, "IMAGE", "other:v1"), `names the images ["other:v1"], not image:v1`},
 		"no image":       {"infrastructure-components-namespaced.yaml", "kind: Service\n", "names the images []"},
-		"not YAML":       {"metadata.yaml", "a: b: c\n", "metadata.yaml: "},
-		"no components":  {"infrastructure-components.yaml", "", "infrastructure-components.yaml is missing"},
+		"not YAML":       {"metadata.yaml", "a: b: c\n", "reading metadata.yaml: "},
+		"no components":  {"infrastructure-components.yaml", "", "infrastructure-components.yaml: no such file"},
 		"all as it must": {"metadata.yaml", "kind: Metadata\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
