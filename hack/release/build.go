@@ -34,18 +34,18 @@ type builder struct {
 }
 
 // manifests writes the files for clusterctl.
-func (b builder) manifests(ctx context.Context, folder string) error {
+func (b *builder) manifests(ctx context.Context, folder string) error {
 	if err := b.check(); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // a release is public
+	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
 	return manifests.Write(ctx, b.root, folder, b.image+":"+b.version, strings.Fields(b.kustomize))
 }
 
 // build writes a release. The folder has it when everything has succeeded, and not before.
-func (b builder) build(ctx context.Context, folder string) (err error) {
+func (b *builder) build(ctx context.Context, folder string) (err error) {
 	if err := b.check(); err != nil {
 		return err
 	}
@@ -68,10 +68,7 @@ func (b builder) build(ctx context.Context, folder string) (err error) {
 	for _, step := range []func() error{
 		func() error { say("Writing the files for clusterctl"); return b.manifests(ctx, r.folder) },
 		func() error { return b.programs(ctx, work, at) },
-		func() error { return b.archives(r, work, at) },
-		func() error { return b.writeImage(r, work, at) },
-		func() error { return b.lists(r, work) },
-		func() error { return finish(r, at) },
+		func() error { return b.assemble(r, work, at) },
 		func() error { return os.RemoveAll(folder) },
 		func() error { return os.Rename(r.folder, folder) },
 	} {
@@ -88,7 +85,7 @@ func built(work, command, architecture string) string {
 	return filepath.Join(work, command+"-linux-"+architecture)
 }
 
-func (b builder) programs(ctx context.Context, work string, at time.Time) error {
+func (b *builder) programs(ctx context.Context, work string, at time.Time) error {
 	p := programs.Builder{Root: b.root, Version: b.version, Time: at}
 	for _, architecture := range architectures() {
 		for _, command := range append(commands(), manager) {
@@ -101,8 +98,23 @@ func (b builder) programs(ctx context.Context, work string, at time.Time) error 
 	return nil
 }
 
+// assemble makes of the programs, which are built, and of the files for clusterctl, which are in
+// the folder, a release.
+func (b *builder) assemble(r release, work string, at time.Time) error {
+	if err := b.archives(r, work, at); err != nil {
+		return err
+	}
+	if err := b.writeImage(r, work, at); err != nil {
+		return err
+	}
+	if err := b.lists(r, work); err != nil {
+		return err
+	}
+	return finish(r, at)
+}
+
 // archives writes what people get of each program: an archive, packages, a list of modules.
-func (b builder) archives(r release, work string, at time.Time) error {
+func (b *builder) archives(r release, work string, at time.Time) error {
 	license, unit := filepath.Join(b.root, "LICENSE"), filepath.Join(b.root, "cmd", agent, agent+".service")
 	for _, architecture := range architectures() {
 		say("Packing the programs for %s", architecture)
@@ -140,7 +152,7 @@ func (b builder) archives(r release, work string, at time.Time) error {
 	return nil
 }
 
-func (b builder) writeImage(r release, work string, at time.Time) error {
+func (b *builder) writeImage(r release, work string, at time.Time) error {
 	say("Writing the manager's image")
 	managers, agents := map[string]string{}, map[string]string{}
 	for _, architecture := range architectures() {
@@ -160,7 +172,7 @@ func (b builder) writeImage(r release, work string, at time.Time) error {
 }
 
 // lists writes which images an installation needs, and what registrations pin.
-func (b builder) lists(r release, work string) error {
+func (b *builder) lists(r release, work string) error {
 	text := strings.Replace(images, "${IMAGE}", b.image+":"+b.version, 1)
 	var pinned bytes.Buffer
 	fmt.Fprintf(&pinned, "# For the spec of an ElementalRegistration whose hosts are to have the agent of this release.\nagent:\n  version: %s\n  binaries:\n", b.version)
@@ -172,7 +184,7 @@ func (b builder) lists(r release, work string) error {
 		fmt.Fprintf(&pinned, "    - architecture: %s\n      sha256: %s\n", architecture, sum)
 	}
 	for name, content := range map[string][]byte{imageList: []byte(text), pins: pinned.Bytes()} {
-		if err := os.WriteFile(filepath.Join(r.folder, name), content, 0o644); err != nil { //nolint:gosec // a release is public
+		if err := os.WriteFile(filepath.Join(r.folder, name), content, 0o644); err != nil {
 			return err
 		}
 	}

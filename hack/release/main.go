@@ -44,7 +44,7 @@ func run(ctx context.Context, args []string) error {
 		fmt.Fprint(os.Stderr, usage)
 		return flag.ErrHelp
 	}
-	var b builder
+	b := &builder{}
 	var registry, output string
 	flags := flag.NewFlagSet("release "+args[0], flag.ContinueOnError)
 	var do func(ctx context.Context, folder string) error
@@ -54,9 +54,9 @@ func run(ctx context.Context, args []string) error {
 		flags.StringVar(&b.version, "version", "", "`VERSION` of the release, such as v0.1.0")
 		flags.StringVar(&b.image, "image", "", "the manager's `IMAGE`, without tag")
 		flags.StringVar(&b.kustomize, "kustomize", "kustomize", "`COMMAND` that runs kustomize")
-		do = func(ctx context.Context, folder string) error { return b.manifests(ctx, folder) }
+		do = b.manifests
 		if args[0] == "build" {
-			do = func(ctx context.Context, folder string) error { return b.build(ctx, folder) }
+			do = b.build
 		}
 	case "verify":
 		do = func(_ context.Context, folder string) error { return verify(folder) }
@@ -78,7 +78,7 @@ func run(ctx context.Context, args []string) error {
 }
 
 // check returns an error unless the release can have its version and image.
-func (b builder) check() error {
+func (b *builder) check() error {
 	if !versions.MatchString(b.version) {
 		return fmt.Errorf("the version must be a semantic one with a v, such as v0.1.0, not %q", b.version)
 	}

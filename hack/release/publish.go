@@ -42,7 +42,7 @@ func publish(ctx context.Context, folder, registry, output string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(output, 0o755); err != nil { //nolint:gosec // a release is public
+	if err := os.MkdirAll(output, 0o755); err != nil {
 		return err
 	}
 	if err := manifests.WithImage(folder, output, img.Name, pushed); err != nil {

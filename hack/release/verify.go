@@ -42,27 +42,29 @@ func verify(folder string) (err error) {
 // serves with those of the archives.
 func (r release) verifyPrograms(img *image.Image, architecture string) error {
 	program, err := img.File(architecture, manager)
-	wrong := errors.Join(err, checkSBOM(r.sbom(manager, architecture), program, err))
+	if err == nil {
+		err = checkSBOM(r.sbom(manager, architecture), program)
+	}
+	wrong := err
 	for _, command := range commands() {
 		program, err := r.program(command, architecture)
-		wrong = errors.Join(wrong, err, checkSBOM(r.sbom(command, architecture), program, err))
-		if command != agent || err != nil {
-			continue
+		if err == nil {
+			err = checkSBOM(r.sbom(command, architecture), program)
 		}
-		served, err := img.File(architecture, "agents/"+agent+"-linux-"+architecture)
-		if err == nil && !bytes.Equal(served, program) {
-			err = fmt.Errorf("the image serves another %s for %s than the archive has", agent, architecture)
+		if command == agent {
+			served, unserved := img.File(architecture, "agents/"+agent+"-linux-"+architecture)
+			if unserved == nil && !bytes.Equal(served, program) {
+				unserved = fmt.Errorf("the image serves another %s for %s than the archive has", agent, architecture)
+			}
+			err = errors.Join(err, unserved)
 		}
 		wrong = errors.Join(wrong, err)
 	}
 	return wrong
 }
 
-// checkSBOM compares the document about a program with it, unless the program could not be read.
-func checkSBOM(file string, program []byte, unread error) error {
-	if unread != nil {
-		return nil
-	}
+// checkSBOM compares the document about a program with it.
+func checkSBOM(file string, program []byte) error {
 	document, err := os.ReadFile(file)
 	if err != nil {
 		return err

@@ -30,7 +30,7 @@ func Write(folder string) error {
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
 		fmt.Fprintf(&text, "%s  %s\n", sums[name], name)
 	}
-	return os.WriteFile(filepath.Join(folder, File), []byte(text.String()), 0o644) //nolint:gosec // a release is public
+	return os.WriteFile(filepath.Join(folder, File), []byte(text.String()), 0o644)
 }
 
 // Check returns an error that names each file that is missing, is not in SHA256SUMS, or has

@@ -160,5 +160,5 @@ func replace(text, from, to string) (string, error) {
 
 // write writes a file that all users may read.
 func write(file string, text []byte) error {
-	return os.WriteFile(file, text, 0o644) //nolint:gosec // a release is public
+	return os.WriteFile(file, text, 0o644)
 }
