@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 	cliflag "k8s.io/component-base/cli/flag"
@@ -20,11 +22,21 @@ import (
 // version is set by the linker.
 var version = "v0.0.0-dev"
 
+// furtherArguments is the environment variable with further arguments, separated by spaces. A
+// variable of clusterctl can be one string only, not several arguments.
+const furtherArguments = "MANAGER_ARGS"
+
 func main() {
-	if err := run(ctrl.SetupSignalHandler(), os.Args[1:]); err != nil {
+	if err := run(ctrl.SetupSignalHandler(), arguments(os.Args[1:], os.Getenv(furtherArguments))); err != nil {
 		fmt.Fprintf(os.Stderr, "Error: %v\n", err)
 		os.Exit(1)
 	}
+}
+
+// arguments returns the arguments of the command line and the further ones, which decide if both
+// have a flag.
+func arguments(line []string, further string) []string {
+	return slices.Concat(line, strings.Fields(further))
 }
 
 func run(ctx context.Context, args []string) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/hack/release/checksums"
 )
 
-const deployment = "kind: Deployment\nspec:\n  template:\n    spec:\n      containers:\n        - image: controller:latest\n"
+const deployment = "kind: Deployment\nspec:\n  template:\n    spec:\n      containers:\n        - image: controller:latest\n---\nkind: Service\nmetadata:\n  annotations:\n    placeholder: annotations\n"
 
 // small makes a release whose programs are all one small program.
 func small(t *testing.T) release {

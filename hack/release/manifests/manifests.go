@@ -19,6 +19,12 @@ import (
 // placeholder is the image in config/manager.
 const placeholder = "controller:latest"
 
+// What kustomize can't have as a variable, because it is a map, and the variable.
+const (
+	annotationsPlaceholder = "annotations:\n    placeholder: annotations\n"
+	annotationsVariable    = "annotations: ${ELEMENTAL_AGENT_API_ANNOTATIONS:=null}\n"
+)
+
 // components are the files that name the manager's image, with the folders of their sources.
 func components() map[string]string {
 	return map[string]string{
@@ -64,6 +70,10 @@ func Write(ctx context.Context, root, folder, image string, kustomize []string) 
 		if err != nil {
 			return fmt.Errorf("%s: %w", source, err)
 		}
+		if !strings.Contains(changed, annotationsPlaceholder) {
+			return fmt.Errorf("%s: there is no place for the annotations of the Service", source)
+		}
+		changed = strings.Replace(changed, annotationsPlaceholder, annotationsVariable, 1)
 		if err := write(filepath.Join(folder, name), []byte(changed)); err != nil {
 			return err
 		}

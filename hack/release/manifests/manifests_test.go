@@ -9,7 +9,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/hack/release/manifests"
 )
 
-const deployment = "apiVersion: apps/v1\nkind: Deployment\nspec:\n  template:\n    spec:\n      containers:\n        - image: IMAGE\n---\nkind: Service\nspec:\n  type: ${TYPE:=ClusterIP}\n"
+const deployment = "apiVersion: apps/v1\nkind: Deployment\nspec:\n  template:\n    spec:\n      containers:\n        - image: IMAGE\n---\nkind: Service\nmetadata:\n  annotations:\n    placeholder: annotations\nspec:\n  type: ${TYPE:=ClusterIP}\n"
 
 // checkout writes the sources of a release, and a program that prints components as kustomize does.
 func checkout(t *testing.T, image string) (root string, kustomize []string) {
@@ -48,6 +48,10 @@ func TestWrite(t *testing.T) {
 	}
 	if err := manifests.Check(other, published); err != nil {
 		t.Error(err)
+	}
+	text, err := os.ReadFile(filepath.Join(folder, "infrastructure-components.yaml"))
+	if err != nil || !strings.Contains(string(text), "  annotations: ${ELEMENTAL_AGENT_API_ANNOTATIONS:=null}\nspec:\n") {
+		t.Errorf("got %v\n%s", err, text)
 	}
 	for _, folder := range []string{folder, other} {
 		for _, name := range []string{

@@ -42,7 +42,10 @@ func TestComponents(t *testing.T) {
 			"ELEMENTAL_AGENT_API_SERVICE_TYPE": "NodePort",
 			"ELEMENTAL_AGENT_API_NODE_PORT":    "30444",
 		},
-		"load balancer": {"ELEMENTAL_AGENT_API_SERVICE_TYPE": "LoadBalancer"},
+		"load balancer": {
+			"ELEMENTAL_AGENT_API_SERVICE_TYPE": "LoadBalancer", "ELEMENTAL_AGENT_API_ANNOTATIONS": "{metallb.io/address-pool: edge}",
+			"ELEMENTAL_MANAGER_ARGS": "--agent-downloads=64 -v=2",
+		},
 		"endpoints in a domain": {
 			"ELEMENTAL_ENDPOINT_PORT": "8443", "ELEMENTAL_ENDPOINT_DOMAIN": "clusters.example.com", "ELEMENTAL_CLUSTER_DOMAIN": "example.org",
 		},
@@ -73,13 +76,16 @@ func TestComponents(t *testing.T) {
 			if port := values["ELEMENTAL_AGENT_API_NODE_PORT"]; port != "" {
 				g.Expect(service.Spec.Ports[0].NodePort).To(Equal(int32(30444)))
 			}
+			if values["ELEMENTAL_AGENT_API_ANNOTATIONS"] != "" {
+				g.Expect(service.Annotations).To(Equal(map[string]string{"metallb.io/address-pool": "edge"}))
+			}
 			if policy := values["ELEMENTAL_AGENT_API_EXTERNAL_TRAFFIC_POLICY"]; policy != "" {
 				g.Expect(service.Spec.ExternalTrafficPolicy).To(Equal(corev1.ServiceExternalTrafficPolicy(policy)))
 			}
 			deployment := &appsv1.Deployment{}
 			g.Expect(env.Client(t).Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "elemental-controller-manager"}, deployment)).To(Succeed())
 			manager := deployment.Spec.Template.Spec.Containers[0]
-			for _, name := range []string{"AGENT_API_PROXIES", "KUBE_VIP_REPOSITORIES", "ENDPOINT_DOMAIN", "CLUSTER_DOMAIN", "GATEWAY_URL", "GATEWAY_CERT_DIR"} {
+			for _, name := range []string{"AGENT_API_PROXIES", "KUBE_VIP_REPOSITORIES", "ENDPOINT_DOMAIN", "CLUSTER_DOMAIN", "GATEWAY_URL", "GATEWAY_CERT_DIR", "MANAGER_ARGS"} {
 				g.Expect(manager.Env).To(ContainElement(And(HaveField("Name", name), HaveField("Value", values["ELEMENTAL_"+name]))))
 			}
 			g.Expect(manager.Args).To(ContainElement("--kube-vip-require-digest=" + cmp.Or(values["ELEMENTAL_KUBE_VIP_REQUIRE_DIGEST"], "false")))
