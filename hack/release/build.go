@@ -49,6 +49,9 @@ func (b *builder) build(ctx context.Context, folder string) (err error) {
 	if err := b.check(); err != nil {
 		return err
 	}
+	if err := checkReplaceable(folder); err != nil {
+		return err
+	}
 	at, err := programs.CommitTime(ctx, b.root)
 	if err != nil {
 		return err

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 )
@@ -52,6 +55,22 @@ func (r release) image() string {
 // airgap is the archive with all other files.
 func (r release) airgap() string {
 	return filepath.Join(r.folder, fmt.Sprintf("%s_%s_airgap.tar", project, r.version))
+}
+
+// checkReplaceable returns an error if a folder has something else than a release, which must not
+// be lost.
+func checkReplaceable(folder string) error {
+	entries, err := os.ReadDir(folder)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := open(folder); err != nil {
+		return fmt.Errorf("%w, so it is not replaced: remove it, or name another folder", err)
+	}
+	return nil
 }
 
 // open finds out the version of the release in a folder by the name of its image.

@@ -16,7 +16,7 @@ import (
 const usage = `Usage: release COMMAND [FLAG...] FOLDER
 
   manifests  write the files for clusterctl into FOLDER
-  build      write a release into FOLDER, which is replaced
+  build      write a release into FOLDER; a release there is replaced
   verify     check the release in FOLDER
   publish    push the image of the release in FOLDER to a registry
 

@@ -140,7 +140,10 @@ func TestCommandLine(t *testing.T) {
 		"no folder":            {[]string{"verify"}, "needs one folder"},
 		"no semantic version":  {[]string{"build", "-version", "1.2", "-image", "a/b", folder}, "must be a semantic one with a v"},
 		"an image with digest": {[]string{"manifests", "-version", "v1.2.3", "-image", "a/b@sha256:0", folder}, "without tag and digest"},
-		"no registry":          {[]string{"publish", "-output", "x", folder}, "needs -registry"},
+		"a folder with other files": {
+			[]string{"build", "-version", "v1.2.3", "-image", "a/b", "sbom"}, "it is not replaced: remove it",
+		},
+		"no registry": {[]string{"publish", "-output", "x", folder}, "needs -registry"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := run(t.Context(), tt.args); err == nil || !strings.Contains(err.Error(), tt.want) {
