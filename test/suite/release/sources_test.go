@@ -130,7 +130,7 @@ func startRegistry(t *testing.T, s sources) string {
 func platforms(t *testing.T, registry, repository, reference string) []string {
 	t.Helper()
 	g := NewWithT(t)
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+registry+"/v2/"+repository+"/manifests/"+reference, nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+registry+"/v2/"+repository+"/manifests/"+reference, http.NoBody)
 	g.Expect(err).NotTo(HaveOccurred())
 	request.Header.Set("Accept", "application/vnd.oci.image.index.v1+json")
 	response, err := http.DefaultClient.Do(request)
