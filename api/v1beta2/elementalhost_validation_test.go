@@ -32,7 +32,12 @@ func TestElementalHostCreate(t *testing.T) {
 		{name: "fenced", spec: `spec: {fence: {reason: dead}}`},
 		{name: "to be rebooted", spec: `spec: {reboot: {id: "1"}}`},
 		{name: "to be upgraded", spec: `spec: {osUpgrade: {id: "1", image: "oci:registry.example.com/os:v2"}}`},
+		{name: "to boot another image below its Node", spec: `spec: {nodeUpgrade: {id: "1", role: Worker, osImage: "oci:registry.example.com/os:v2"}}`},
 
+		{name: "upgrade of a Node to nothing", spec: `spec: {nodeUpgrade: {id: "1", role: Worker}}`, err: "give either bundle or osImage"},
+		{name: "upgrade of a Node to a bare name", spec: `spec: {nodeUpgrade: {id: "1", role: Worker, osImage: "registry.example.com/os:v2"}}`, err: "should match '^(oci|docker|dir|file)"},
+		{name: "upgrade of a Node to two things", spec: `spec: {nodeUpgrade: {id: "1", role: Worker, osImage: "oci:os:v2", bundle: {version: v1.36.3, sha256: ` + long(64) + `, sizeBytes: 1, sources: [manager]}}}`,
+			err: "give either bundle or osImage"},
 		{name: "unknown approval", spec: `spec: {approval: Yes}`, err: "spec.approval"},
 		{name: "fingerprint without algorithm", spec: `spec: {identity: {keyFingerprint: ` + long(64) + `}}`, err: "should match '^sha256:"},
 		{name: "fingerprint too short", spec: `spec: {identity: {keyFingerprint: "sha256:00"}}`, err: "should match '^sha256:"},

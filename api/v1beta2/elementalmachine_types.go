@@ -43,6 +43,12 @@ type ElementalMachineSpec struct {
 	// reset; programs of a package are never changed. Defaults to Keep.
 	// +optional
 	Programs ProgramPolicy `json:"programs,omitempty"`
+
+	// osImage is the image of Elemental OS that an update in place boots, as a source of the
+	// elemental CLI: oci:…, docker:…, dir:… or file:…. A machine with it uses only hosts that
+	// report an image of Elemental OS. Its Node begins with whichever image the host has.
+	// +optional
+	OSImage OSImage `json:"osImage,omitempty"`
 }
 
 // ProgramPolicy is what a bootstrap does with the programs of Kubernetes that a host has.

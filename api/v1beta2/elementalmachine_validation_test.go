@@ -13,6 +13,7 @@ func TestElementalMachineCreate(t *testing.T) {
 		{name: "most labels", spec: `spec: {hostSelector: {matchLabels: ` + many(64) + `}}`},
 		{name: "held, disks erased", spec: `spec: {release: {policy: Hold, eraseDataDisks: Discard}}`},
 		{name: "programs replaced", spec: `spec: {programs: Replace}`},
+		{name: "an image", spec: `spec: {osImage: "oci:registry.example.com/os:v2"}`},
 		{name: "timeout 0", spec: `spec: {release: {disconnectedTimeoutSeconds: 0}}`},
 
 		{name: "pinned with a selector", spec: `spec: {hostName: a, hostSelector: {matchLabels: {a: b}}}`, err: "hostName pins one host"},
@@ -33,6 +34,8 @@ func TestElementalMachineCreate(t *testing.T) {
 		{name: "providerID too long", spec: `spec: {providerID: ` + long(513) + `}`, err: "Too long"},
 		{name: "unknown policy", spec: `spec: {release: {policy: Keep}}`, err: `Unsupported value: "Keep"`},
 		{name: "unknown erasure", spec: `spec: {release: {eraseDataDisks: Shred}}`, err: `Unsupported value: "Shred"`},
+		{name: "an image without a scheme", spec: `spec: {osImage: "registry.example.com/os:v2"}`, err: "should match '^(oci|docker|dir|file)"},
+		{name: "an image with more arguments", spec: `spec: {osImage: "oci:os --force"}`, err: "should match"},
 		{name: "unknown program policy", spec: `spec: {programs: Remove}`, err: `Unsupported value: "Remove"`},
 		{name: "timeout negative", spec: `spec: {release: {disconnectedTimeoutSeconds: -1}}`, err: "should be greater than or equal to 0"},
 		{name: "unknown field", spec: `spec: {hostSelector: {labels: {a: b}}}`, err: `unknown field "spec.hostSelector.labels"`},

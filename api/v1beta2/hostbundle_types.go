@@ -28,7 +28,9 @@ type HostBundle struct {
 	Programs ProgramPolicy `json:"programs,omitempty"`
 }
 
-// HostNodeUpgrade requests an upgrade of Kubernetes in place.
+// HostNodeUpgrade requests an upgrade of a Node in place: of Kubernetes, or of the operating
+// system below it.
+// +kubebuilder:validation:XValidation:rule="has(self.bundle) != has(self.osImage)",message="give either bundle or osImage: one request upgrades Kubernetes or boots another image"
 type HostNodeUpgrade struct {
 	// id of the request. The agent runs the upgrade at most once for each ID.
 	// +required
@@ -38,9 +40,12 @@ type HostNodeUpgrade struct {
 	// role of the host in the upgrade.
 	// +required
 	Role NodeUpgradeRole `json:"role,omitempty"`
-	// bundle of the version to upgrade to.
-	// +required
+	// bundle of the version of Kubernetes to upgrade to.
+	// +optional
 	Bundle HostBundle `json:"bundle,omitempty,omitzero"`
+	// osImage is the image of Elemental OS to boot.
+	// +optional
+	OSImage OSImage `json:"osImage,omitempty"`
 	// drainTimeoutSeconds is how long the drain of the Node may take, in seconds. If it
 	// is absent, the Node is not drained.
 	// +optional

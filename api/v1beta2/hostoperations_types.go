@@ -71,8 +71,11 @@ type HostOSUpgrade struct {
 	// image to upgrade to, as a source of the elemental CLI: oci:…, docker:…, dir:… or
 	// file:….
 	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:Pattern=`^(oci|docker|dir|file):[^\s]+$`
-	Image string `json:"image,omitempty"`
+	Image OSImage `json:"image,omitempty"`
 }
+
+// OSImage is an image of Elemental OS, as a source of the elemental CLI.
+// +kubebuilder:validation:MinLength=1
+// +kubebuilder:validation:MaxLength=512
+// +kubebuilder:validation:Pattern=`^(oci|docker|dir|file):[^\s]+$`
+type OSImage string

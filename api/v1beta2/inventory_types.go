@@ -120,6 +120,10 @@ type HostOS struct {
 	// kernelVersion is the version of the running kernel.
 	// +optional
 	KernelVersion string `json:"kernelVersion,omitempty"`
+	// image is the source of the image of Elemental OS that the host boots; absent on other
+	// systems.
+	// +optional
+	Image string `json:"image,omitempty"`
 }
 
 // HostKubernetes are the programs that kubeadm and its nodes need. A program that the host

@@ -18,8 +18,6 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/hostkey"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/bootstrap"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/erase"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oscommand"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform/elemental"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/tpm"
@@ -105,19 +103,12 @@ func assemble(path string, o assembleOptions, log *slog.Logger) (_ *localAgent, 
 		Status: connectionFile(log).write, Version: agentVersion(), BootID: boot, Log: log,
 	}
 	if system == nil {
-		// Elemental OS has its programs in its image, and no room where the state is.
 		addBundles(&options, machine, settings.StateDir, log)
 		if err := addNodeUpgrade(&options, machine, settings.StateDir, log); err != nil {
 			return nil, err
 		}
 	} else {
-		options.Reset = &elemental.ResetRunner{
-			System: *system, Documents: store.Documents(), Bootstraps: executor, Platform: machine,
-			Commands: oscommand.System{}, BootID: boot, Log: log,
-		}
-		options.Upgrade = &elemental.UpgradeRunner{
-			System: *system, Documents: store.Documents(), Platform: machine, BootID: boot, Log: log,
-		}
+		addElemental(&options, *system, machine, settings.StateDir, log)
 	}
 	if o.selfUpdate {
 		options.NewUpdater = func(currentClient func() *client.Client) (agent.Updater, error) {

@@ -20,7 +20,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 )
 
-// addNodeUpgrade makes the agent upgrade Kubernetes in place.
+// addNodeUpgrade makes the agent upgrade Kubernetes in place, to a bundle.
 func addNodeUpgrade(o *assembly.Options, machine *linux.Platform, stateDir string, log *slog.Logger) error {
 	self, err := os.Executable()
 	if err != nil {

@@ -209,7 +209,8 @@ func (a *Agent) hello() protocol.Hello {
 		{a.o.Tunnel != nil, protocol.CapabilityTunnel},
 		{a.o.Applier != nil && a.o.Local != nil, protocol.CapabilityLocalEndpoint},
 		{a.o.Stager != nil, protocol.CapabilityBundle},
-		{a.o.Runners[protocol.OperationNodeUpgrade] != nil, protocol.CapabilityNodeUpgrade},
+		{a.o.Stager != nil && a.o.Runners[protocol.OperationNodeUpgrade] != nil, protocol.CapabilityNodeUpgrade},
+		{a.o.Runners[protocol.OperationUpgrade] != nil && a.o.Runners[protocol.OperationNodeUpgrade] != nil, protocol.CapabilityNodeImage},
 	} {
 		if c.supported {
 			hello.Capabilities = append(hello.Capabilities, c.capability)

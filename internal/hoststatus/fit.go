@@ -107,7 +107,7 @@ func texts(s *infrav1.ElementalHostStatus) []*string {
 	add := func(t ...*string) { all = append(all, t...) }
 	if i := s.Inventory; i != nil {
 		add(&i.MachineID, &i.Architecture, &i.SMBIOS.Manufacturer, &i.SMBIOS.ProductName, &i.SMBIOS.SerialNumber, &i.SMBIOS.UUID,
-			&i.CPU.Model, &i.OS.ID, &i.OS.VersionID, &i.OS.PrettyName, &i.OS.KernelVersion)
+			&i.CPU.Model, &i.OS.ID, &i.OS.VersionID, &i.OS.PrettyName, &i.OS.KernelVersion, &i.OS.Image)
 		for k := range i.Disks {
 			add(&i.Disks[k].Name, &i.Disks[k].Model, &i.Disks[k].Serial)
 		}

@@ -18,7 +18,7 @@ func server(devices, addresses int, text string) func(*infrav1.ElementalHost) {
 	return func(h *infrav1.ElementalHost) {
 		i := &infrav1.HostInventory{
 			MachineID: text, Architecture: "amd64", SMBIOS: infrav1.HostSMBIOS{Manufacturer: text, ProductName: text, SerialNumber: text, UUID: text},
-			CPU: infrav1.HostCPU{Model: text, Cores: 8}, OS: infrav1.HostOS{ID: text, VersionID: text, PrettyName: text, KernelVersion: text},
+			CPU: infrav1.HostCPU{Model: text, Cores: 8}, OS: infrav1.HostOS{ID: text, VersionID: text, PrettyName: text, KernelVersion: text, Image: text},
 			Kubernetes: programs("/usr/bin/"+text, text),
 		}
 		for d := range devices {

@@ -29,9 +29,9 @@ func (c Change) bootstrapObstacle() string {
 	switch {
 	case c.From.BootstrapKind != kind:
 		return "the kind of the bootstrap configuration can't be changed in place"
-	case c.NewVersion() && kind == "":
+	case c.Target() != Target{} && kind == "":
 		return "the Machine has no KubeadmConfig, so it is unknown whether kubeadm made its Node"
-	case c.NewVersion() && strings.TrimSuffix(kind, "Template") != "KubeadmConfig":
+	case c.Target() != Target{} && strings.TrimSuffix(kind, "Template") != "KubeadmConfig":
 		return "the bootstrap configuration is a " + kind + "; only Nodes that kubeadm made can be upgraded"
 	}
 	from, to := c.From.Bootstrap, c.To.Bootstrap

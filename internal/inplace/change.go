@@ -7,7 +7,6 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/release"
 )
 
@@ -37,7 +36,7 @@ type Change struct {
 // provider can't change, or what is missing. It is blank if the change can be made. It
 // contains no values of the bootstrap configuration, which may be secret.
 func (c Change) Obstacle() string {
-	for _, find := range []func() string{c.machineObstacle, c.infrastructureObstacle, c.bootstrapObstacle, c.releaseObstacle} {
+	for _, find := range []func() string{c.machineObstacle, c.infrastructureObstacle, c.bootstrapObstacle, c.hostsObstacle} {
 		if obstacle := find(); obstacle != "" {
 			return obstacle
 		}
@@ -47,6 +46,24 @@ func (c Change) Obstacle() string {
 
 // NewVersion reports whether the change has another version of Kubernetes.
 func (c Change) NewVersion() bool { return c.From.Machine.Version != c.To.Machine.Version }
+
+// Target returns what the change brings the hosts to; zero if they stay as they are.
+func (c Change) Target() Target {
+	switch {
+	case c.NewVersion():
+		return Target{Version: c.To.Machine.Version}
+	case c.newImage():
+		return Target{OSImage: c.To.Infrastructure.OSImage}
+	default:
+		return Target{}
+	}
+}
+
+// newImage reports whether the change has another image. Without one, a host keeps its own.
+func (c Change) newImage() bool {
+	wanted := c.To.Infrastructure.OSImage
+	return wanted != "" && wanted != c.From.Infrastructure.OSImage
+}
 
 func (c Change) machineObstacle() string {
 	if obstacle := versionObstacle(c.From.Machine.Version, c.To.Machine.Version); obstacle != "" {
@@ -70,8 +87,8 @@ func compared(spec clusterv1.MachineSpec) clusterv1.MachineSpec {
 	return spec
 }
 
-// infrastructureObstacle accepts another selector that the hosts still meet, and another
-// release policy, which takes effect when the Machine is deleted.
+// infrastructureObstacle accepts another selector that the hosts still meet, another release
+// policy, which takes effect when the Machine is deleted, and another image.
 func (c Change) infrastructureObstacle() string {
 	from, to := c.From.Infrastructure.DeepCopy(), c.To.Infrastructure.DeepCopy()
 	if !equality.Semantic.DeepEqual(from.HostSelector, to.HostSelector) {
@@ -81,37 +98,37 @@ func (c Change) infrastructureObstacle() string {
 			}
 		}
 	}
-	from.HostSelector, from.Release = to.HostSelector, to.Release
+	if c.NewVersion() && c.newImage() {
+		return "spec.osImage of the ElementalMachine can't be changed in place together with the version; change one after the other"
+	}
+	from.HostSelector, from.Release, from.OSImage = to.HostSelector, to.Release, to.OSImage
 	if equality.Semantic.DeepEqual(from, to) {
 		return ""
 	}
 	return differs("ElementalMachine", difference("spec", tree(from), tree(to)))
 }
 
-// releaseObstacle requires what the upgrade of each host needs.
-func (c Change) releaseObstacle() string {
-	if !c.NewVersion() {
+// hostsObstacle requires what the upgrade of each host needs.
+func (c Change) hostsObstacle() string {
+	target := c.Target()
+	if target == (Target{}) {
 		return ""
 	}
-	version := c.To.Machine.Version
-	if c.Release == nil {
-		return fmt.Sprintf("there is no ElementalKubernetesRelease %s in the namespace", release.Name(version))
-	}
 	for _, host := range c.Hosts {
-		if obstacle := HostObstacle(host, c.Release); obstacle != "" {
+		if obstacle := target.Obstacle(host); obstacle != "" {
 			return obstacle
 		}
 	}
-	return ""
-}
-
-// HostObstacle says why the host can't be upgraded to the release; blank if it can.
-func HostObstacle(host *infrav1.ElementalHost, r *infrav1.ElementalKubernetesRelease) string {
-	if release.BundleFor(r, host) == nil {
-		return fmt.Sprintf("ElementalKubernetesRelease %s has no bundle for the architecture of host %s", r.Name, host.Name)
+	if target.Version == "" {
+		return ""
 	}
-	if !host.Supports(infrav1.OperationType(protocol.CapabilityNodeUpgrade)) {
-		return fmt.Sprintf("the agent of host %s can't upgrade Kubernetes; update the agent", host.Name)
+	if c.Release == nil {
+		return fmt.Sprintf("there is no ElementalKubernetesRelease %s in the namespace", release.Name(target.Version))
+	}
+	for _, host := range c.Hosts {
+		if release.BundleFor(c.Release, host) == nil {
+			return fmt.Sprintf("ElementalKubernetesRelease %s has no bundle for the architecture of host %s", c.Release.Name, host.Name)
+		}
 	}
 	return ""
 }

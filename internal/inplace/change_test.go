@@ -47,6 +47,13 @@ func object(t *testing.T, text string) map[string]any {
 	return out
 }
 
+// toImage makes it a change of nothing but the image, for a host with Elemental OS.
+func toImage(c *inplace.Change) {
+	c.From.Machine.Version, c.From.Bootstrap, c.Release = c.To.Machine.Version, c.To.Bootstrap, nil
+	c.From.Infrastructure.OSImage, c.To.Infrastructure.OSImage = "oci:registry/os:1", "oci:registry/os:2"
+	c.Hosts[0].Status.Agent.Capabilities = []string{"Upgrade", "NodeImage"}
+}
+
 func TestObstacle(t *testing.T) {
 	site := func(value string) *infrav1.HostSelector {
 		return &infrav1.HostSelector{MatchLabels: infrav1.Labels{"site": value}}
@@ -112,6 +119,41 @@ func TestObstacle(t *testing.T) {
 		"no bundle":                      {func(c *inplace.Change) { c.Hosts[0].Status.Inventory.Architecture = "arm64" }, "no bundle for the architecture of host h1"},
 		"an old agent":                   {func(c *inplace.Change) { c.Hosts[0].Status.Agent = nil }, "the agent of host h1 can't upgrade Kubernetes"},
 		"no hosts":                       {func(c *inplace.Change) { c.Hosts = nil }, ""},
+		"another image":                  {toImage, ""},
+		"a first image": {func(c *inplace.Change) {
+			toImage(c)
+			c.From.Infrastructure.OSImage = ""
+		}, ""},
+		"no image any more": {func(c *inplace.Change) {
+			toImage(c)
+			c.To.Infrastructure.OSImage, c.Hosts[0].Status.Agent = "", nil
+		}, ""},
+		"another image and a selector that the host meets": {func(c *inplace.Change) {
+			toImage(c)
+			c.To.Infrastructure.HostSelector = site("a")
+		}, ""},
+		"another image and a file": {func(c *inplace.Change) {
+			toImage(c)
+			c.To.Bootstrap = object(t, `{"files":[{"content":"secret"}]}`)
+		}, "spec.files of the KubeadmConfig can't be changed in place"},
+		"an image and a version": {func(c *inplace.Change) {
+			c.To.Infrastructure.OSImage = "oci:registry/os:2"
+		}, "spec.osImage of the ElementalMachine can't be changed in place together with the version"},
+		"an image for another bootstrap provider": {func(c *inplace.Change) {
+			toImage(c)
+			c.From.BootstrapKind, c.To.BootstrapKind = "RKE2Config", "RKE2Config"
+		}, "the bootstrap configuration is a RKE2Config"},
+		"an image for another operating system": {func(c *inplace.Change) {
+			toImage(c)
+			c.Hosts[0].Status.Agent.Capabilities = []string{"NodeUpgrade"}
+		}, "host h1 does not run Elemental OS"},
+		"an image for an old agent": {func(c *inplace.Change) {
+			toImage(c)
+			c.Hosts[0].Status.Agent.Capabilities = []string{"Upgrade"}
+		}, "the agent of host h1 can't boot another image below a Node; update the agent"},
+		"a version of Elemental OS": {func(c *inplace.Change) {
+			c.Release, c.Hosts[0].Status.Agent.Capabilities = nil, []string{"Upgrade", "NodeImage"}
+		}, "host h1 runs Elemental OS, which has the programs of Kubernetes in its image"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

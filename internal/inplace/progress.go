@@ -12,6 +12,7 @@ import (
 	runtimecatalog "sigs.k8s.io/cluster-api/api/runtime/catalog"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
 // ModeOf returns the mode of the cluster. A nil cluster, of another provider, has the mode
@@ -65,15 +66,43 @@ func Operation(host *infrav1.ElementalHost) *infrav1.HostOperation {
 	return nil
 }
 
-// IsUpToDate reports whether the Node of the Machine and its host has the Machine's version.
-// If the host was asked for that version, it must have finished: its kubelet has the version
-// before the host has checked the Node.
-func IsUpToDate(machine *clusterv1.Machine, host *infrav1.ElementalHost) bool {
-	if up := Request(host); up != nil && up.Bundle.Version == machine.Spec.Version {
+// Wanted returns the first target that the Machine's host does not have; zero if it has all. infra
+// is the Machine's ElementalMachine.
+//
+// If the host was asked for that target, it must have finished: its kubelet has the version, and
+// it runs the image, before the host has checked the Node.
+func Wanted(machine *clusterv1.Machine, infra *infrav1.ElementalMachine, host *infrav1.ElementalHost) Target {
+	for _, target := range []Target{{Version: machine.Spec.Version}, {OSImage: infra.Spec.OSImage}} {
+		if target != (Target{}) && !hasReached(target, machine, host) {
+			return target
+		}
+	}
+	return Target{}
+}
+
+func hasReached(target Target, machine *clusterv1.Machine, host *infrav1.ElementalHost) bool {
+	if up := Request(host); up != nil && TargetOf(up) == target {
 		op := Operation(host)
 		return op != nil && op.State == infrav1.OperationSucceeded
 	}
-	return KubeletVersion(machine) == machine.Spec.Version
+	if target.OSImage != "" {
+		return protocol.SameOSImage(OSImage(host), string(target.OSImage))
+	}
+	return KubeletVersion(machine) == target.Version
+}
+
+// IsUpToDate reports whether the Machine's host has all that the Machine is to have.
+func IsUpToDate(machine *clusterv1.Machine, infra *infrav1.ElementalMachine, host *infrav1.ElementalHost) bool {
+	return Wanted(machine, infra, host) == Target{}
+}
+
+// OSImage returns the image of the operating system that the host reports; blank if it is not
+// known.
+func OSImage(host *infrav1.ElementalHost) string {
+	if host.Status.Inventory == nil {
+		return ""
+	}
+	return host.Status.Inventory.OS.Image
 }
 
 // KubeletVersion returns the version that the kubelet of the Machine's Node reports; blank if

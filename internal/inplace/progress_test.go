@@ -61,7 +61,45 @@ func TestIsUpToDate(t *testing.T) {
 			if tc.change != nil {
 				tc.change(h)
 			}
-			g.Expect(inplace.IsUpToDate(m, h)).To(Equal(tc.want))
+			g.Expect(inplace.IsUpToDate(m, &infrav1.ElementalMachine{}, h)).To(Equal(tc.want))
+		})
+	}
+}
+
+// A host has an image if it says so, or has finished the request for it.
+func TestWantedImage(t *testing.T) {
+	const image = "oci:registry.example.com/os:2"
+	version, wanted := inplace.Target{Version: "v1.36.3"}, inplace.Target{OSImage: image}
+	for name, tc := range map[string]struct {
+		kubelet, has string
+		image        infrav1.OSImage
+		requested    infrav1.OSImage
+		state        infrav1.OperationState
+		want         inplace.Target
+	}{
+		"none":                         {kubelet: version.Version, has: "oci://registry.example.com/os:1"},
+		"as the toolkit writes it":     {kubelet: version.Version, has: "oci://registry.example.com/os:2", image: image},
+		"another":                      {kubelet: version.Version, has: "oci://registry.example.com/os:1", image: image, want: wanted},
+		"unknown":                      {kubelet: version.Version, image: image, want: wanted},
+		"the version comes first":      {kubelet: "v1.35.4", image: image, want: version},
+		"it runs, and is not finished": {kubelet: version.Version, has: image, image: image, requested: image, state: infrav1.OperationRunning, want: wanted},
+		"it runs, and has failed":      {kubelet: version.Version, has: image, image: image, requested: image, state: infrav1.OperationFailed, want: wanted},
+		"finished, not reported yet":   {kubelet: version.Version, image: image, requested: image, state: infrav1.OperationSucceeded},
+		"finished for another":         {kubelet: version.Version, image: image, requested: "oci:x", state: infrav1.OperationSucceeded, want: wanted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			m := &clusterv1.Machine{Spec: clusterv1.MachineSpec{Version: version.Version}}
+			m.Status.NodeInfo = &corev1.NodeSystemInfo{KubeletVersion: tc.kubelet}
+			infra := &infrav1.ElementalMachine{Spec: infrav1.ElementalMachineSpec{OSImage: tc.image}}
+			h := &infrav1.ElementalHost{}
+			h.Spec.Claim = &infrav1.HostClaim{ID: "claim"}
+			h.Status.Inventory = &infrav1.HostInventory{OS: infrav1.HostOS{Image: tc.has}}
+			if tc.requested != "" {
+				h.Spec.NodeUpgrade = &infrav1.HostNodeUpgrade{ID: inplace.NewRequestID(h.Spec.Claim), OSImage: tc.requested}
+				h.Status.Operations = []infrav1.HostOperation{{Type: infrav1.OperationNodeUpgrade, ID: h.Spec.NodeUpgrade.ID, State: tc.state}}
+			}
+			g.Expect(inplace.Wanted(m, infra, h)).To(Equal(tc.want))
 		})
 	}
 }

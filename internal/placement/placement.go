@@ -26,6 +26,8 @@ type Constraints struct {
 	HostName string
 	// Selector selects hosts by labels and inventory; nil allows any.
 	Selector *selector.Selector
+	// OSImage requires a host that runs an image of Elemental OS, whichever.
+	OSImage bool
 	// FailureDomain that the host must be in; blank allows any.
 	FailureDomain string
 	// FailureDomainLabel is the host label that names a host's failure domain.
@@ -49,6 +51,7 @@ const (
 	InventoryUnknown   = "with unknown inventory"
 	NotEvaluated       = "not looked at, because the selector's expression is too expensive for so many hosts"
 	WrongFailureDomain = "in another failure domain"
+	NoOSImage          = "without an image of Elemental OS"
 )
 
 // Matches reports whether the host is admitted and meets the constraints, whether it
@@ -71,6 +74,9 @@ func (c Constraints) Matches(host *infrav1.ElementalHost) (reason string, ok boo
 		return NotEvaluated, false
 	default:
 		return NotMatching, false
+	}
+	if c.OSImage && (host.Status.Inventory == nil || host.Status.Inventory.OS.Image == "") {
+		return NoOSImage, false
 	}
 	if c.FailureDomain != "" && host.Labels[c.FailureDomainLabel] != c.FailureDomain {
 		return WrongFailureDomain, false

@@ -68,7 +68,10 @@ func TestPick(t *testing.T) {
 		"strict failure domain":       {placement.Constraints{FailureDomain: "x", FailureDomainLabel: zone}, []*infrav1.ElementalHost{host("a", label(zone, "y")), host("b")}, ""},
 		"failure domain":              {placement.Constraints{FailureDomain: "x", FailureDomainLabel: zone}, []*infrav1.ElementalHost{host("a", label(zone, "y")), host("b", label(zone, "x"))}, "b"},
 		"failure domain, other label": {placement.Constraints{FailureDomain: "x", FailureDomainLabel: "rack"}, []*infrav1.ElementalHost{host("a", label(zone, "x")), host("b", label("rack", "x"))}, "b"},
-		"none":                        {placement.Constraints{}, nil, ""},
+		"an image of Elemental OS": {placement.Constraints{OSImage: true}, []*infrav1.ElementalHost{host("a"), host("b", cores(1)), host("c", func(h *infrav1.ElementalHost) {
+			h.Status.Inventory = &infrav1.HostInventory{OS: infrav1.HostOS{Image: "oci://registry/os:1"}}
+		})}, "c"},
+		"none": {placement.Constraints{}, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

@@ -11,7 +11,7 @@ import (
 // unpacked or as that of an upgrade, or nil.
 func BundleNamed(p protocol.Plan, sha256 string) *protocol.Bundle {
 	candidates := []*protocol.Bundle{p.Desired.Bundle}
-	if p.Operation != nil && p.Operation.NodeUpgrade != nil {
+	if p.Operation != nil && p.Operation.NodeUpgrade != nil && p.Operation.NodeUpgrade.OSImage == "" {
 		candidates = append(candidates, &p.Operation.NodeUpgrade.Bundle)
 	}
 	i := slices.IndexFunc(candidates, func(b *protocol.Bundle) bool { return b != nil && b.SHA256 == sha256 })
@@ -37,6 +37,14 @@ func bundleOf(in infrav1.HostBundle) protocol.Bundle {
 	}
 }
 
+// needed returns the capability that the host needs for the operation.
+func needed(op protocol.Operation) infrav1.OperationType {
+	if op.NodeUpgrade != nil && op.NodeUpgrade.OSImage != "" {
+		return infrav1.OperationType(protocol.CapabilityNodeImage)
+	}
+	return infrav1.OperationType(op.Type)
+}
+
 // nodeUpgrade returns the requested upgrade of a Node in place, if it is unfinished. None
 // begins in maintenance.
 func nodeUpgrade(host *infrav1.ElementalHost, cluster Cluster) []protocol.Operation {
@@ -48,9 +56,10 @@ func nodeUpgrade(host *infrav1.ElementalHost, cluster Cluster) []protocol.Operat
 	if !unfinished(is) || is == nil && host.Spec.Maintenance != nil {
 		return nil
 	}
-	out := protocol.NodeUpgrade{
-		Role: protocol.UpgradeRole(up.Role), Bundle: bundleOf(up.Bundle), IgnorePreflightErrors: up.IgnorePreflightErrors,
-		PatchesDirectory: up.PatchesDirectory, Redirect: redirect(host, cluster),
+	out := protocol.NodeUpgrade{Role: protocol.UpgradeRole(up.Role), OSImage: string(up.OSImage)}
+	if up.OSImage == "" {
+		out.Bundle, out.IgnorePreflightErrors, out.PatchesDirectory = bundleOf(up.Bundle), up.IgnorePreflightErrors, up.PatchesDirectory
+		out.Redirect = redirect(host, cluster)
 	}
 	if up.DrainTimeoutSeconds != nil {
 		out.DrainTimeoutSeconds = *up.DrainTimeoutSeconds

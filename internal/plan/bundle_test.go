@@ -73,6 +73,21 @@ func TestNodeUpgrade(t *testing.T) {
 	})))
 }
 
+// Another image below a Node needs an agent that says that it can boot one.
+func TestNodeUpgradeToAnImage(t *testing.T) {
+	g := NewWithT(t)
+	h := able(infrav1.ClaimBound, is("Bootstrap", infrav1.OperationSucceeded, "id-1"), func(h *infrav1.ElementalHost) {
+		h.Spec.NodeUpgrade = &infrav1.HostNodeUpgrade{ID: "n", Role: infrav1.UpgradeWorker, OSImage: "oci:os:2", DrainTimeoutSeconds: new(int32(60))}
+	})
+	g.Expect(plan.For(h, site, plan.Cluster{}).Operation.Type).To(Equal(protocol.OperationBootstrap), "this agent can upgrade Kubernetes only")
+	capable(h, "Bootstrap", "NodeImage")
+	p := plan.For(h, site, plan.Cluster{})
+	g.Expect(p.Operation).To(HaveValue(Equal(protocol.Operation{
+		Type: protocol.OperationNodeUpgrade, ID: "n", NodeUpgrade: &protocol.NodeUpgrade{Role: protocol.UpgradeWorker, OSImage: "oci:os:2", DrainTimeoutSeconds: 60},
+	})))
+	g.Expect(plan.BundleNamed(p, "")).To(BeNil(), "an image needs no bundle")
+}
+
 func TestDesiredBundle(t *testing.T) {
 	const bound, held, releasing, reserved = infrav1.ClaimBound, infrav1.ClaimHeld, infrav1.ClaimReleasing, infrav1.ClaimReserved
 	want := &protocol.Bundle{Version: "v1.36.3", SHA256: strings.Repeat("b", 64), SizeBytes: 42, Sources: []string{"manager", "file:/usb/b"}}

@@ -79,7 +79,7 @@ func operation(host *infrav1.ElementalHost, cluster Cluster, paused bool) *proto
 		if paused && host.Operation(kind, op.ID) == nil {
 			continue
 		}
-		if host.Supports(kind) && (op.Erase == "" || host.Supports(erase)) {
+		if host.Supports(needed(op)) && (op.Erase == "" || host.Supports(erase)) {
 			return &op
 		}
 	}
@@ -163,7 +163,7 @@ func requestedOperations(host *infrav1.ElementalHost) []protocol.Operation {
 		}
 	}
 	if up := host.Spec.OSUpgrade; up != nil && (host.Spec.Claim == nil || host.Spec.Maintenance != nil) {
-		add(protocol.Operation{Type: protocol.OperationUpgrade, ID: up.ID, Image: up.Image})
+		add(protocol.Operation{Type: protocol.OperationUpgrade, ID: up.ID, Image: string(up.Image)})
 	}
 	if reboot := host.Spec.Reboot; reboot != nil {
 		add(protocol.Operation{Type: protocol.OperationReboot, ID: reboot.ID})

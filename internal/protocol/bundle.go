@@ -18,10 +18,13 @@ type Bundle struct {
 // SourceManager is the source of a Bundle that stands for PathBundle.
 const SourceManager = "manager"
 
-// NodeUpgrade is an upgrade of Kubernetes in place.
+// NodeUpgrade is an upgrade of a Node in place: of Kubernetes, to Bundle, or of the operating
+// system below it, to OSImage. The other one is blank.
 type NodeUpgrade struct {
 	Role   UpgradeRole `json:"role"`
-	Bundle Bundle      `json:"bundle"`
+	Bundle Bundle      `json:"bundle,omitzero"`
+	// OSImage is a source of the elemental CLI.
+	OSImage string `json:"osImage,omitempty"`
 	// DrainTimeoutSeconds is how long the drain of the Node may take. 0: no drain.
 	DrainTimeoutSeconds int32 `json:"drainTimeoutSeconds,omitempty"`
 	// IgnorePreflightErrors are checks of kubeadm whose errors are warnings.

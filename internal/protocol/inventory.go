@@ -59,6 +59,9 @@ type OS struct {
 	VersionID     string `json:"versionID,omitempty"`
 	PrettyName    string `json:"prettyName,omitempty"`
 	KernelVersion string `json:"kernelVersion,omitempty"`
+	// Image is the source of the image of Elemental OS that the host boots; blank on other
+	// systems.
+	Image string `json:"image,omitempty"`
 }
 
 // Kubernetes names the programs that kubeadm and its nodes need. The zero value means

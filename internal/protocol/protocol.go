@@ -123,8 +123,10 @@ const (
 	CapabilityLocalEndpoint Capability = "LocalEndpoint"
 	// CapabilityBundle: the agent stages Desired.Bundle, and a Bootstrap installs it.
 	CapabilityBundle Capability = "Bundle"
-	// CapabilityNodeUpgrade: the agent upgrades Kubernetes in place.
+	// CapabilityNodeUpgrade and CapabilityNodeImage: the agent does NodeUpgrades to a Bundle, and
+	// to an OSImage.
 	CapabilityNodeUpgrade Capability = "NodeUpgrade"
+	CapabilityNodeImage   Capability = "NodeImage"
 )
 
 // Hello describes an agent. It is part of EnrolRequest and Report.
@@ -264,11 +266,9 @@ const (
 	OperationReset OperationType = "Reset"
 	// OperationReboot reboots the host once.
 	OperationReboot OperationType = "Reboot"
-	// OperationUpgrade upgrades the operating system to Operation.Image, with a
-	// reboot into it.
+	// OperationUpgrade reboots the host into the operating system's image Operation.Image.
 	OperationUpgrade OperationType = "Upgrade"
-	// OperationNodeUpgrade upgrades Kubernetes on a Node to the bundle of
-	// Operation.NodeUpgrade.
+	// OperationNodeUpgrade upgrades a Node in place, as Operation.NodeUpgrade says.
 	OperationNodeUpgrade OperationType = "NodeUpgrade"
 )
 

@@ -158,6 +158,7 @@ func constraintsFor(ctx context.Context, selectors *selector.Compiler, s *scope)
 	constraints := placement.Constraints{
 		HostName:           s.machine.Spec.HostName,
 		Selector:           selectors.Compile(ctx, s.machine.Spec.HostSelector),
+		OSImage:            s.machine.Spec.OSImage != "",
 		FailureDomainLabel: reconcile.FailureDomainLabel(s.infraCluster),
 		ReservedFor:        reservedFor(s),
 	}

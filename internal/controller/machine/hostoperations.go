@@ -17,7 +17,7 @@ import (
 )
 
 // Values that mark skip-remediation annotations that this package has set: for maintenance of
-// the host, and for an upgrade of Kubernetes in place.
+// the host, and for an upgrade in place.
 const (
 	skipForMaintenance = "elemental-maintenance"
 	skipForUpgrade     = "elemental-upgrade"
@@ -60,7 +60,7 @@ func (r *Reconciler) releaseFencedHost(ctx context.Context, s *scope) error {
 }
 
 // skipRemediation sets Cluster API's skip-remediation annotation on the Machine while its host
-// is in maintenance or upgrades Kubernetes, and removes it afterwards. It leaves annotations
+// is in maintenance or upgrades its Node, and removes it afterwards. It leaves annotations
 // alone that another client has set.
 func (r *Reconciler) skipRemediation(ctx context.Context, s *scope) error {
 	if !s.owner.DeletionTimestamp.IsZero() {
@@ -99,12 +99,12 @@ func skipValue(s *scope) string {
 	}
 }
 
-// isUpgrading reports whether Kubernetes is upgraded in place: from the moment at which Cluster
+// isUpgrading reports whether the Node is upgraded in place: from the moment at which Cluster
 // API or this provider marks the Machine until the host has finished. A host whose upgrade
 // failed counts too, because a remediation would wipe what a person or another attempt can
 // repair.
 func isUpgrading(s *scope) bool {
 	up := inplace.Request(s.host)
 	return inplace.IsMarked(s.owner.Annotations) ||
-		up != nil && up.Bundle.Version == s.owner.Spec.Version && !inplace.IsUpToDate(s.owner, s.host)
+		up != nil && inplace.TargetOf(up) == inplace.Wanted(s.owner, s.machine, s.host)
 }

@@ -93,7 +93,7 @@ func (r *Reconciler) paused(ctx context.Context, template *infrav1.ElementalMach
 func (r *Reconciler) constraints(ctx context.Context, template *infrav1.ElementalMachineTemplate) placement.Constraints {
 	constraints := placement.Constraints{}
 	if spec := template.Spec.Template.Spec; spec != nil {
-		constraints.Selector = r.Selectors.Compile(ctx, spec.HostSelector)
+		constraints.Selector, constraints.OSImage = r.Selectors.Compile(ctx, spec.HostSelector), spec.OSImage != ""
 	}
 	return constraints
 }

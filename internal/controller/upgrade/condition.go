@@ -1,6 +1,7 @@
 package upgrade
 
 import (
+	"cmp"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -23,33 +24,43 @@ func no(reason, format string, args ...any) *metav1.Condition {
 	}
 }
 
-// obstacle returns the condition if the host can't be upgraded to the release; nil if it can.
-func obstacle(s *scope) *metav1.Condition {
-	if up := inplace.Request(s.host); up != nil && up.Bundle.Version == s.owner.Spec.Version {
+// obstacle returns the condition if the host can't be upgraded to the target that its Machine
+// has; nil if it can.
+func obstacle(s *scope, target inplace.Target) *metav1.Condition {
+	if isRequested(s, target) {
 		return nil // the request has all that the host needs
 	}
-	return releaseObstacle(s, s.owner.Spec.Version)
+	return targetObstacle(s, target)
 }
 
-// releaseObstacle returns the condition if the host can't be upgraded to the version.
-func releaseObstacle(s *scope, version string) *metav1.Condition {
+// isRequested reports whether the host was asked for the target.
+func isRequested(s *scope, target inplace.Target) bool {
+	up := inplace.Request(s.host)
+	return up != nil && inplace.TargetOf(up) == target
+}
+
+// targetObstacle returns the condition if the host can't be upgraded to the target.
+func targetObstacle(s *scope, target inplace.Target) *metav1.Condition {
+	if why := target.Obstacle(s.host); why != "" {
+		return no(infrav1.UpgradeNotPossibleReason, "The upgrade to %s in place is not possible: %s", target, why)
+	}
+	if target.Version == "" {
+		return nil
+	}
 	if s.release == nil {
-		return no(infrav1.UpgradeWaitingForReleaseReason, "There is no ElementalKubernetesRelease %s in the namespace; create it", release.Name(version))
+		return no(infrav1.UpgradeWaitingForReleaseReason, "There is no ElementalKubernetesRelease %s in the namespace; create it", release.Name(target.Version))
 	}
 	if bundleOf(s) == nil {
 		return no(infrav1.UpgradeWaitingForReleaseReason, "ElementalKubernetesRelease %s has no bundle for the architecture of host %s",
 			s.release.Name, s.host.Name)
 	}
-	if why := inplace.HostObstacle(s.host, s.release); why != "" {
-		return no(infrav1.UpgradeNotPossibleReason, "Kubernetes %s can't be installed in place: %s", version, why)
-	}
 	return nil
 }
 
 // notNow returns the condition if it is not the host's turn; nil if it is.
-func notNow(s *scope) *metav1.Condition {
-	if other := outdatedControlPlane(s); other != "" {
-		return no(infrav1.UpgradeWaitingForControlPlane, "Waiting until %s has Kubernetes %s", other, s.owner.Spec.Version)
+func notNow(s *scope, target inplace.Target) *metav1.Condition {
+	if other := outdatedControlPlane(s); target.Version != "" && other != "" {
+		return no(infrav1.UpgradeWaitingForControlPlane, "Waiting until %s has %s", other, target)
 	}
 	if s.host.Spec.Maintenance != nil {
 		return inMaintenance(s)
@@ -63,29 +74,30 @@ func inMaintenance(s *scope) *metav1.Condition {
 
 // progress returns the condition for a host that has a request.
 func progress(s *scope) *metav1.Condition {
-	host, up, op := s.host, inplace.Request(s.host), inplace.Operation(s.host)
+	host, op := s.host, inplace.Operation(s.host)
+	target := inplace.TargetOf(inplace.Request(host))
 	switch {
 	case op == nil:
-		return notBegun(s, up)
+		return notBegun(s)
 	case op.State == infrav1.OperationFailed:
-		return failed(s, up, op)
+		return failed(s, target, op)
 	case op.State == infrav1.OperationUnsupported:
-		return no(infrav1.UpgradeNotPossibleReason, "The agent of host %s can't upgrade Kubernetes; update the agent, then set the annotation %s",
-			host.Name, infrav1.RetryUpgradeAnnotation)
+		return no(infrav1.UpgradeNotPossibleReason, "The agent of host %s can't upgrade to %s; update the agent, then set the annotation %s",
+			host.Name, target, infrav1.RetryUpgradeAnnotation)
 	case op.State == infrav1.OperationSucceeded:
 		return upToDate(s)
 	case !host.IsConnected():
-		return no(infrav1.UpgradeHostNotConnectedReason, "Host %s is not connected; it was upgrading to Kubernetes %s%s and goes on by itself",
-			host.Name, up.Bundle.Version, atStep(op))
+		return no(infrav1.UpgradeHostNotConnectedReason, "Host %s is not connected; it was upgrading to %s%s and goes on by itself",
+			host.Name, target, atStep(op))
 	default:
-		return no(infrav1.UpgradingReason, "Host %s upgrades to Kubernetes %s%s%s", host.Name, up.Bundle.Version, atStep(op), detail(op))
+		return no(infrav1.UpgradingReason, "Host %s upgrades to %s%s%s", host.Name, target, atStep(op), detail(op))
 	}
 }
 
 // notBegun returns the condition for a host that has not begun.
-func notBegun(s *scope, up *infrav1.HostNodeUpgrade) *metav1.Condition {
-	host := s.host
-	staged := host.Status.Bundle
+func notBegun(s *scope) *metav1.Condition {
+	host, up, staged := s.host, inplace.Request(s.host), s.host.Status.Bundle
+	target := inplace.TargetOf(up)
 	switch {
 	case plan.Paused(host):
 		return no(clusterv1.PausedReason, "The upgrade waits until the annotation %s is removed from host %s", clusterv1.PausedAnnotation, host.Name)
@@ -93,12 +105,12 @@ func notBegun(s *scope, up *infrav1.HostNodeUpgrade) *metav1.Condition {
 		return inMaintenance(s)
 	case !host.IsConnected():
 		return no(infrav1.UpgradeHostNotConnectedReason, "The upgrade waits until host %s is connected", host.Name)
-	case !host.Supports(infrav1.OperationNodeUpgrade):
-		return no(infrav1.UpgradeNotPossibleReason, "The agent of host %s can no longer upgrade Kubernetes; update the agent", host.Name)
+	case target.Obstacle(host) != "":
+		return no(infrav1.UpgradeNotPossibleReason, "The upgrade to %s is no longer possible: %s", target, target.Obstacle(host))
 	case staged != nil && staged.SHA256 == up.Bundle.SHA256 && staged.State != infrav1.BundleStaged:
 		return staging(host)
 	default:
-		return no(infrav1.UpgradingReason, "Host %s is to upgrade to Kubernetes %s", host.Name, up.Bundle.Version)
+		return no(infrav1.UpgradingReason, "Host %s is to upgrade to %s", host.Name, target)
 	}
 }
 
@@ -116,13 +128,13 @@ func staging(host *infrav1.ElementalHost) *metav1.Condition {
 
 // failed returns the condition for a failed upgrade. The agent's message begins with what the
 // failure left behind.
-func failed(s *scope, up *infrav1.HostNodeUpgrade, op *infrav1.HostOperation) *metav1.Condition {
+func failed(s *scope, target inplace.Target, op *infrav1.HostOperation) *metav1.Condition {
 	reason := infrav1.UpgradeFailedReason
 	if protocol.UpgradeOutcomeOf(op.Message) == protocol.UpgradeRolledBack {
 		reason = infrav1.UpgradeRolledBackReason
 	}
-	return no(reason, "The upgrade of host %s to Kubernetes %s failed%s: %s. To try again, set the annotation %s here",
-		s.host.Name, up.Bundle.Version, atStep(op), op.Message, infrav1.RetryUpgradeAnnotation)
+	return no(reason, "The upgrade of host %s to %s failed%s: %s. To try again, set the annotation %s here",
+		s.host.Name, target, atStep(op), op.Message, infrav1.RetryUpgradeAnnotation)
 }
 
 func atStep(op *infrav1.HostOperation) string {
@@ -143,7 +155,7 @@ func detail(op *infrav1.HostOperation) string {
 // for its update.
 func waitingForClusterAPI(s *scope) *metav1.Condition {
 	return no(infrav1.UpgradeWaitingForClusterAPIReason,
-		"Machine %s is marked for an update in place; waiting for Cluster API to write its new version and to call the hook UpdateMachine. "+
+		"Machine %s is marked for an update in place; waiting for Cluster API to write what it is to be and to call the hook UpdateMachine. "+
 			"It needs the feature gates RuntimeSDK and InPlaceUpdates, in the core and in the kubeadm control plane provider", s.owner.Name)
 }
 
@@ -155,16 +167,26 @@ func finished(s *scope) *metav1.Condition {
 	case isUpToDate(s) && (was != nil || up != nil || inplace.IsMarked(s.owner.Annotations)):
 		return upToDate(s)
 	case was != nil && inplace.KubeletVersion(s.owner) != "":
-		return no(infrav1.UpgradeFailedReason, "The Node of host %s has Kubernetes %s, and Cluster API does not ask for an upgrade to %s",
-			s.host.Name, inplace.KubeletVersion(s.owner), s.owner.Spec.Version)
+		return no(infrav1.UpgradeFailedReason, "%s, and Cluster API does not ask for an upgrade to %s", current(s), inplace.Wanted(s.owner, s.machine, s.host))
 	default:
 		return nil
 	}
 }
 
+// current says what the host has of what its Machine is to have.
+func current(s *scope) string {
+	if inplace.Wanted(s.owner, s.machine, s.host).OSImage == "" {
+		return fmt.Sprintf("The Node of host %s has Kubernetes %s", s.host.Name, inplace.KubeletVersion(s.owner))
+	}
+	return fmt.Sprintf("Host %s has the image %s", s.host.Name, cmp.Or(inplace.OSImage(s.host), "of another system"))
+}
+
 func upToDate(s *scope) *metav1.Condition {
+	has := "Kubernetes " + s.owner.Spec.Version
+	if image := s.machine.Spec.OSImage; image != "" {
+		has += " and the image " + string(image)
+	}
 	return &metav1.Condition{
-		Type: infrav1.KubernetesUpToDateCondition, Status: metav1.ConditionTrue, Reason: infrav1.KubernetesUpToDateReason,
-		Message: "Kubernetes " + s.owner.Spec.Version,
+		Type: infrav1.KubernetesUpToDateCondition, Status: metav1.ConditionTrue, Reason: infrav1.KubernetesUpToDateReason, Message: has,
 	}
 }

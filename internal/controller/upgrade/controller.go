@@ -75,9 +75,9 @@ func (r *Reconciler) step(ctx context.Context, s *scope) (ctrl.Result, error) {
 	case inplace.IsMarked(s.owner.Annotations):
 		s.condition = waitingForClusterAPI(s)
 		return ctrl.Result{}, nil
-	case isUnfinished(s.host) && (s.next == "" || !hasFailed(s.host)):
+	case isUnfinished(s.host) && (s.next == (inplace.Target{}) || !hasFailed(s.host)):
 		return ctrl.Result{}, r.abandon(ctx, s)
-	case s.next != "": // also after a version that failed
+	case s.next != inplace.Target{}: // also after a target that failed
 		return r.prepare(ctx, s)
 	default:
 		return ctrl.Result{}, r.finish(ctx, s)
@@ -89,13 +89,14 @@ func (r *Reconciler) upgrade(ctx context.Context, s *scope) error {
 	if err := r.retry(ctx, s); err != nil {
 		return err
 	}
-	if isUpToDate(s) {
+	target := inplace.Wanted(s.owner, s.machine, s.host)
+	if target == (inplace.Target{}) {
 		return r.finish(ctx, s)
 	}
-	if s.condition = obstacle(s); s.condition != nil {
+	if s.condition = obstacle(s, target); s.condition != nil {
 		return nil
 	}
-	if up := inplace.Request(s.host); up != nil && up.Bundle.Version == s.owner.Spec.Version {
+	if isRequested(s, target) {
 		s.condition = progress(s)
 		return nil
 	}
@@ -104,13 +105,13 @@ func (r *Reconciler) upgrade(ctx context.Context, s *scope) error {
 		return err
 	}
 	if !mayBegin {
-		s.condition = held(s, s.owner.Spec.Version)
-		return r.stage(ctx, s)
+		s.condition = held(s, target)
+		return r.stage(ctx, s, target)
 	}
-	if s.condition = notNow(s); s.condition != nil {
+	if s.condition = notNow(s, target); s.condition != nil {
 		return nil
 	}
-	if err := r.request(ctx, s); err != nil {
+	if err := r.request(ctx, s, target); err != nil {
 		return err
 	}
 	s.condition = progress(s)
@@ -161,7 +162,7 @@ func hasFailed(host *infrav1.ElementalHost) bool {
 	return op != nil && (op.State == infrav1.OperationFailed || op.State == infrav1.OperationUnsupported)
 }
 
-func isUpToDate(s *scope) bool { return inplace.IsUpToDate(s.owner, s.host) }
+func isUpToDate(s *scope) bool { return inplace.IsUpToDate(s.owner, s.machine, s.host) }
 
 func (r *Reconciler) patchHost(ctx context.Context, s *scope, doing string, change func(*infrav1.ElementalHost)) error {
 	status := func(h *infrav1.ElementalHost) *infrav1.ElementalHostStatus { return &h.Status }
@@ -174,8 +175,9 @@ func (r *Reconciler) retry(ctx context.Context, s *scope) error {
 	if _, asked := s.machine.Annotations[infrav1.RetryUpgradeAnnotation]; !asked {
 		return nil
 	}
-	if hasFailed(s.host) && bundleOf(s) != nil {
-		if err := r.request(ctx, s); err != nil {
+	target := inplace.Wanted(s.owner, s.machine, s.host)
+	if hasFailed(s.host) && target != (inplace.Target{}) && (target.Version == "" || bundleOf(s) != nil) {
+		if err := r.request(ctx, s, target); err != nil {
 			return err
 		}
 	}

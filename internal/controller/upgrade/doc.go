@@ -1,9 +1,9 @@
-// Package upgrade upgrades Kubernetes on the hosts of Machines, when Cluster API asks for an
-// update in place.
+// Package upgrade upgrades the Nodes on the hosts of Machines, when Cluster API asks for an
+// update in place: Kubernetes, or the image of the operating system.
 //
 // Cluster API marks a Machine and its ElementalMachine, writes what the Machine is to be, and
 // then asks (hook UpdateMachine) until it is done. The reconciler looks at these objects, not
-// at the hook's calls: it requests the upgrade on the host, once for each version and claim,
+// at the hook's calls: it requests the upgrade on the host, once for each target and claim,
 // and reports the host's progress in the condition KubernetesUpToDate, which the hook passes
 // on. Workers wait until the control plane has the version.
 //

@@ -9,6 +9,7 @@ import (
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/inplace"
 )
 
 // hasHold reports whether the Cluster has the label that holds upgrades back.
@@ -31,20 +32,23 @@ func (r *Reconciler) mayBegin(ctx context.Context, s *scope) (bool, error) {
 	return live != nil && !hasHold(live), nil
 }
 
-// held returns the condition for a host whose upgrade to the version is held back. A host that
+// held returns the condition for a host whose upgrade to the target is held back. A host that
 // still fetches the bundle is not ready to be released, so that comes first.
-func held(s *scope, version string) *metav1.Condition {
+func held(s *scope, target inplace.Target) *metav1.Condition {
 	label := fmt.Sprintf("the label %s of Cluster %s", infrav1.HoldUpgradeLabel, s.cluster.Name)
+	if target.Version == "" {
+		return no(infrav1.UpgradeHeldReason, "Host %s is to upgrade to %s, and %s holds its upgrade back; remove the label to release it", s.host.Name, target, label)
+	}
 	switch staged := s.host.StagedBundle(); {
 	case staged != nil && staged.SHA256 == bundleOf(s).SHA256 && staged.State == infrav1.BundleStaged:
-		return no(infrav1.UpgradeHeldReason, "Host %s has the bundle of Kubernetes %s, and %s holds its upgrade back; remove the label to release it",
-			s.host.Name, version, label)
+		return no(infrav1.UpgradeHeldReason, "Host %s has the bundle of %s, and %s holds its upgrade back; remove the label to release it",
+			s.host.Name, target, label)
 	case !s.host.IsConnected():
-		return no(infrav1.UpgradeHostNotConnectedReason, "Host %s fetches the bundle of Kubernetes %s when it is connected; then %s holds its upgrade back",
-			s.host.Name, version, label)
+		return no(infrav1.UpgradeHostNotConnectedReason, "Host %s fetches the bundle of %s when it is connected; then %s holds its upgrade back",
+			s.host.Name, target, label)
 	case staged != nil && staged.SHA256 == bundleOf(s).SHA256:
 		return staging(s.host)
 	default:
-		return no(infrav1.UpgradeStagingReason, "Host %s is to fetch the bundle of Kubernetes %s; then %s holds its upgrade back", s.host.Name, version, label)
+		return no(infrav1.UpgradeStagingReason, "Host %s is to fetch the bundle of %s; then %s holds its upgrade back", s.host.Name, target, label)
 	}
 }

@@ -25,10 +25,10 @@ import (
 // There is no watch on control planes.
 const controlPlaneDelay = 10 * time.Second
 
-// prepare gets the host ready for the next version of its Machine, or says why that is not
+// prepare gets the host ready for what its Machine is to have next, or says why that is not
 // possible: Cluster API does not show it.
 func (r *Reconciler) prepare(ctx context.Context, s *scope) (ctrl.Result, error) {
-	if s.condition = releaseObstacle(s, s.next); s.condition != nil {
+	if s.condition = targetObstacle(s, s.next); s.condition != nil {
 		return ctrl.Result{}, nil
 	}
 	if s.kcp != nil {
@@ -41,7 +41,7 @@ func (r *Reconciler) prepare(ctx context.Context, s *scope) (ctrl.Result, error)
 			return ctrl.Result{RequeueAfter: controlPlaneDelay}, nil
 		}
 	}
-	if err := r.stage(ctx, s); err != nil {
+	if err := r.stage(ctx, s, s.next); err != nil {
 		return ctrl.Result{}, err
 	}
 	if hasHold(s.cluster) {
@@ -53,7 +53,7 @@ func (r *Reconciler) prepare(ctx context.Context, s *scope) (ctrl.Result, error)
 		return ctrl.Result{}, nil
 	}
 	if why := notReady(s); why != "" {
-		s.condition = no(infrav1.UpgradeWaitingForControlPlane, "The upgrade to Kubernetes %s waits: %s", s.next, why)
+		s.condition = no(infrav1.UpgradeWaitingForControlPlane, "The upgrade to %s waits: %s", s.next, why)
 		return ctrl.Result{RequeueAfter: controlPlaneDelay}, nil
 	}
 	return ctrl.Result{}, r.begin(ctx, s)
@@ -83,16 +83,20 @@ func consequence(mode infrav1.InPlaceMode) string {
 	return "Cluster API replaces the Machine"
 }
 
-// awaitingTurn returns the condition for a host whose Machine has no new version yet.
+// awaitingTurn returns the condition for a host whose Machine is as it was.
 func awaitingTurn(s *scope) *metav1.Condition {
-	if staged := s.host.Status.Bundle; staged != nil && staged.SHA256 == bundleOf(s).SHA256 && staged.State != infrav1.BundleStaged {
+	if staged := s.host.Status.Bundle; s.next.Version != "" && staged != nil && staged.SHA256 == bundleOf(s).SHA256 && staged.State != infrav1.BundleStaged {
 		return staging(s.host)
 	}
-	return no(infrav1.UpgradeWaitingForClusterAPIReason, "Waiting for the turn of Machine %s to be upgraded to Kubernetes %s", s.owner.Name, s.next)
+	return no(infrav1.UpgradeWaitingForClusterAPIReason, "Waiting for the turn of Machine %s to be upgraded to %s", s.owner.Name, s.next)
 }
 
-// stage has the host fetch the bundle of the next version before its turn.
-func (r *Reconciler) stage(ctx context.Context, s *scope) error {
+// stage has the host fetch the bundle of a version before its turn. An image is fetched when it
+// is deployed.
+func (r *Reconciler) stage(ctx context.Context, s *scope, target inplace.Target) error {
+	if target.Version == "" {
+		return nil
+	}
 	bundle := bundleOf(s)
 	if equality.Semantic.DeepEqual(s.host.Spec.Bundle, bundle) {
 		return nil
@@ -111,7 +115,7 @@ func notReady(s *scope) string {
 	case annotations.HasPaused(kcp):
 		return "the KubeadmControlPlane is paused"
 	case !hasSeen(kcp):
-		return "Cluster API has not seen the new version of the KubeadmControlPlane yet"
+		return "Cluster API has not seen the change of the KubeadmControlPlane yet"
 	case !s.host.IsConnected():
 		return fmt.Sprintf("host %s is not connected", s.host.Name)
 	case s.host.Spec.Maintenance != nil:
@@ -149,11 +153,11 @@ func (r *Reconciler) mark(ctx context.Context, s *scope) error {
 	}
 	before := s.owner.DeepCopy()
 	annotations.AddAnnotations(s.owner, map[string]string{clusterv1.UpdateInProgressAnnotation: ""})
-	ctrl.LoggerFrom(ctx).Info("Marking Machine for an update in place", "Machine", klog.KObj(s.owner), "version", s.next)
+	ctrl.LoggerFrom(ctx).Info("Marking Machine for an update in place", "Machine", klog.KObj(s.owner), "target", s.next.String())
 	if err := r.Client.Patch(ctx, s.owner, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("marking Machine %s for an update in place: %w", s.owner.Name, err)
 	}
 	r.Recorder.Eventf(s.machine, s.owner, corev1.EventTypeNormal, infrav1.UpgradingReason, "Mark",
-		"Marked Machine %s for an update in place to Kubernetes %s", s.owner.Name, s.next)
+		"Marked Machine %s for an update in place to %s", s.owner.Name, s.next)
 	return nil
 }

@@ -25,23 +25,29 @@ const (
 	maxIgnoredErrors = 32
 )
 
-// request requests the upgrade to the Machine's version. The ID, the role and all else are
-// recorded in the host, so that a repetition does the same.
-func (r *Reconciler) request(ctx context.Context, s *scope) error {
+// request requests the upgrade to the target. The ID, the role and all else are recorded in the
+// host, so that a repetition does the same.
+func (r *Reconciler) request(ctx context.Context, s *scope, target inplace.Target) error {
 	up := &infrav1.HostNodeUpgrade{
-		ID: inplace.NewRequestID(s.host.Spec.Claim), Role: role(s), Bundle: *bundleOf(s), DrainTimeoutSeconds: drainTimeout(s),
+		ID: inplace.NewRequestID(s.host.Spec.Claim), Role: role(s), OSImage: target.OSImage, DrainTimeoutSeconds: drainTimeout(s, target),
 	}
-	if err := r.setKubeadm(ctx, s, up); err != nil {
-		return err
+	if target.Version != "" {
+		up.Bundle = *bundleOf(s)
+		if err := r.setKubeadm(ctx, s, up); err != nil {
+			return err
+		}
 	}
-	ctrl.LoggerFrom(ctx).Info("Requesting the upgrade of a host", "ElementalHost", s.host.Name, "version", up.Bundle.Version, "role", up.Role, "request", up.ID)
+	ctrl.LoggerFrom(ctx).Info("Requesting the upgrade of a host", "ElementalHost", s.host.Name, "target", target.String(), "role", up.Role, "request", up.ID)
 	if err := r.patchHost(ctx, s, "requesting the upgrade of", func(h *infrav1.ElementalHost) {
-		h.Spec.NodeUpgrade, h.Spec.Bundle = up, up.Bundle.DeepCopy()
+		h.Spec.NodeUpgrade = up
+		if target.Version != "" {
+			h.Spec.Bundle = up.Bundle.DeepCopy()
+		}
 	}); err != nil {
 		return err
 	}
 	r.Recorder.Eventf(s.machine, s.host, corev1.EventTypeNormal, infrav1.UpgradingReason, "Upgrade",
-		"Requested the upgrade of host %s to Kubernetes %s", s.host.Name, up.Bundle.Version)
+		"Requested the upgrade of host %s to %s", s.host.Name, target)
 	return nil
 }
 
@@ -60,9 +66,10 @@ func role(s *scope) infrav1.NodeUpgradeRole {
 }
 
 // drainTimeout returns how long the drain may take. Nil means no drain: a patch release does
-// not need it, and the Pods of the only Node have nowhere to go.
-func drainTimeout(s *scope) *int32 {
-	if !inplace.IsMinorUpgrade(inplace.KubeletVersion(s.owner), s.owner.Spec.Version) {
+// not need it, while another image needs a reboot, and the Pods of the only Node have nowhere to
+// go.
+func drainTimeout(s *scope, target inplace.Target) *int32 {
+	if target.Version != "" && !inplace.IsMinorUpgrade(inplace.KubeletVersion(s.owner), s.owner.Spec.Version) {
 		return nil
 	}
 	for _, other := range s.others {

@@ -32,10 +32,10 @@ type scope struct {
 	others []*clusterv1.Machine
 	// controlPlaneVersion is that of a control plane without Machines; blank if unknown.
 	controlPlaneVersion string
-	// next is the version that the Machine is about to have; blank if it has the newest, or
-	// if the cluster's mode is Off.
-	next string
-	// kcp is the KubeadmControlPlane that wants the next version; nil for workers.
+	// next is what the Machine is about to have; zero if it has it, or if the cluster's mode is
+	// Off.
+	next inplace.Target
+	// kcp is the KubeadmControlPlane that wants it; nil for workers.
 	kcp *controlplanev1.KubeadmControlPlane
 	// release is that of the version that the Machine has or is about to have; nil if it does
 	// not exist.
@@ -77,8 +77,8 @@ func (r *Reconciler) read(ctx context.Context, machine *infrav1.ElementalMachine
 		return nil, err
 	}
 	version := s.owner.Spec.Version
-	if s.next != "" && !inplace.IsMarked(owner.Annotations) {
-		version = s.next
+	if s.next.Version != "" && !inplace.IsMarked(owner.Annotations) {
+		version = s.next.Version
 	}
 	s.release, err = release.Get(ctx, r.Client, namespace, version)
 	return s, err
@@ -90,7 +90,7 @@ func isReady(host *infrav1.ElementalHost, ref *infrav1.HostReference) bool {
 		host.Spec.Claim.Phase == infrav1.ClaimBound && host.Spec.Fence == nil && host.IsBootstrapped()
 }
 
-// readVersions reads the cluster's policy, its other Machines and the next version, as far as
+// readVersions reads the cluster's policy, its other Machines and what is next, as far as
 // they matter.
 func (r *Reconciler) readVersions(ctx context.Context, s *scope) error {
 	infra, err := reconcile.Get(ctx, r.Client, s.machine.Namespace, s.cluster.Spec.InfrastructureRef.Name, &infrav1.ElementalCluster{})
@@ -121,28 +121,48 @@ func (r *Reconciler) readVersions(ctx context.Context, s *scope) error {
 	return r.readNext(ctx, s)
 }
 
-// readNext reads the version that the Machine's owner wants.
+// readNext reads the version and the image that the Machine's owner wants.
 func (r *Reconciler) readNext(ctx context.Context, s *scope) error {
-	next := ""
+	version, template := s.owner.Spec.Version, clusterv1.ContractVersionedObjectReference{}
 	if isControlPlane(s.owner) {
 		var err error
 		if s.kcp, err = r.controlPlanes().Get(ctx, s.cluster); err != nil || s.kcp == nil {
 			return err
 		}
-		next = s.kcp.Spec.Version
+		version, template = s.kcp.Spec.Version, s.kcp.Spec.MachineTemplate.Spec.InfrastructureRef
 	} else if name := s.owner.Labels[clusterv1.MachineDeploymentNameLabel]; name != "" {
 		deployment, err := reconcile.Get(ctx, r.APIReader, s.owner.Namespace, name, &clusterv1.MachineDeployment{})
 		if err != nil {
 			return fmt.Errorf("getting MachineDeployment: %w", err)
 		}
 		if deployment != nil {
-			next = deployment.Spec.Template.Spec.Version
+			version, template = deployment.Spec.Template.Spec.Version, deployment.Spec.Template.Spec.InfrastructureRef
 		}
 	}
-	if next != s.owner.Spec.Version {
-		s.next = next
+	if version != s.owner.Spec.Version {
+		s.next = inplace.Target{Version: version}
+		return nil
 	}
-	return nil
+	image, err := r.imageIn(ctx, s.owner.Namespace, template)
+	if image != s.machine.Spec.OSImage {
+		s.next = inplace.Target{OSImage: image}
+	}
+	return err
+}
+
+// imageIn returns the image that a template asks for; blank for none.
+func (r *Reconciler) imageIn(ctx context.Context, namespace string, ref clusterv1.ContractVersionedObjectReference) (infrav1.OSImage, error) {
+	if ref.APIGroup != infrav1.GroupVersion.Group || ref.Kind != "ElementalMachineTemplate" {
+		return "", nil
+	}
+	template, err := reconcile.Get(ctx, r.Client, namespace, ref.Name, &infrav1.ElementalMachineTemplate{})
+	if err != nil {
+		return "", fmt.Errorf("getting ElementalMachineTemplate: %w", err)
+	}
+	if template == nil || template.Spec.Template.Spec == nil {
+		return "", nil
+	}
+	return template.Spec.Template.Spec.OSImage, nil
 }
 
 func (r *Reconciler) controlPlanes() controlplane.Reader {

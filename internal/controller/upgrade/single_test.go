@@ -101,7 +101,7 @@ func (s *single) mode(mode infrav1.InPlaceMode) {
 func TestTheOnlyMachineIsMarked(t *testing.T) {
 	s := newSingle(t)
 	f := s.fixture
-	f.Expect(s.expect(no, infrav1.UpgradeWaitingForControlPlane)).To(ContainSubstring("Cluster API has not seen the new version"))
+	f.Expect(s.expect(no, infrav1.UpgradeWaitingForControlPlane)).To(ContainSubstring("Cluster API has not seen the change"))
 	f.Expect(s.host.Spec.Bundle.SHA256).To(Equal(digest))
 	s.healthy(yes, metav1.ConditionUnknown)
 	f.Expect(s.expect(no, infrav1.UpgradeWaitingForControlPlane)).To(ContainSubstring("ControlPlaneComponentsHealthy of the KubeadmControlPlane is not True"))

@@ -208,7 +208,7 @@ func TestAbort(t *testing.T) {
 	n.reconcile()
 	n.end()
 	f.Expect(n.expect(no, infrav1.UpgradeFailedReason)).To(
-		Equal("The Node of host h1 has Kubernetes v1.35.4, and Cluster API does not ask for an upgrade to v1.36.3"))
+		Equal("The Node of host h1 has Kubernetes v1.35.4, and Cluster API does not ask for an upgrade to Kubernetes v1.36.3"))
 	f.Expect(n.host.Spec.NodeUpgrade).To(BeNil())
 
 	t.Log("A host that fetches the bundle has changed nothing")

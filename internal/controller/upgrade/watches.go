@@ -3,6 +3,7 @@ package upgrade
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -111,7 +112,7 @@ func (r *Reconciler) ofHost(ctx context.Context, before, after *infrav1.Elementa
 func concerns(before, after *infrav1.ElementalHost) bool {
 	return before.Generation != after.Generation || before.IsConnected() != after.IsConnected() ||
 		after.Spec.NodeUpgrade != nil || after.Spec.Bundle != nil || before.IsBootstrapped() != after.IsBootstrapped() ||
-		before.Supports(infrav1.OperationNodeUpgrade) != after.Supports(infrav1.OperationNodeUpgrade) ||
+		!slices.Equal(capabilities(before), capabilities(after)) ||
 		architecture(before) != architecture(after)
 }
 
@@ -121,4 +122,12 @@ func architecture(host *infrav1.ElementalHost) string {
 		return ""
 	}
 	return host.Status.Inventory.Architecture
+}
+
+// capabilities returns what the host's agent can do.
+func capabilities(host *infrav1.ElementalHost) []string {
+	if host.Status.Agent == nil {
+		return nil
+	}
+	return host.Status.Agent.Capabilities
 }

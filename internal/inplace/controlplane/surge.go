@@ -44,24 +44,27 @@ func (r Reader) RefuseSurge(ctx context.Context, machine *infrav1.ElementalMachi
 		return fmt.Sprintf("spec.inPlace.mode of ElementalCluster %s is Required: Machines are not replaced, and ElementalMachine %s exists; "+
 			"its condition %s says how far its upgrade is", cluster.Spec.InfrastructureRef.Name, other.Name, infrav1.KubernetesUpToDateCondition), nil
 	}
-	possible, err := r.canUpgrade(ctx, kcp, cluster, other)
-	if err != nil || !possible {
+	target, err := r.target(ctx, kcp, cluster, other)
+	if err != nil || target == (inplace.Target{}) {
 		return "", err
 	}
-	return fmt.Sprintf("ElementalMachine %s is upgraded to Kubernetes %s in place", other.Name, kcp.Spec.Version), nil
+	return fmt.Sprintf("ElementalMachine %s is upgraded to %s in place", other.Name, target), nil
 }
 
-// canUpgrade reports whether the control plane is about to change the version of the
-// ElementalMachine's Machine, and all that it changes can be changed in place.
-func (r Reader) canUpgrade(
+// target returns what the control plane is about to upgrade the ElementalMachine's host to; zero
+// if it upgrades nothing, or not all that it changes can be changed in place.
+func (r Reader) target(
 	ctx context.Context, kcp *controlplanev1.KubeadmControlPlane, cluster *clusterv1.Cluster, infra *infrav1.ElementalMachine,
-) (bool, error) {
+) (inplace.Target, error) {
 	m, err := r.machine(ctx, cluster, infra)
 	if err != nil || m == nil {
-		return false, err
+		return inplace.Target{}, err
 	}
 	change, err := r.Change(ctx, kcp, *m)
-	return err == nil && change.NewVersion() && change.Obstacle() == "", err
+	if err != nil || change.Obstacle() != "" {
+		return inplace.Target{}, err
+	}
+	return change.Target(), nil
 }
 
 // mode returns the mode of the cluster.

@@ -28,6 +28,14 @@ var update = flag.Bool("update", false, "write the golden files anew")
 func TestGoldenCanUpdateMachine(t *testing.T) {
 	for name, change := range map[string]func(*testing.T, *runtimehooksv1.CanUpdateMachineRequest){
 		"version": func(*testing.T, *runtimehooksv1.CanUpdateMachineRequest) {},
+		"image": func(t *testing.T, q *runtimehooksv1.CanUpdateMachineRequest) {
+			t.Helper()
+			*q = *imageRequest(t)
+		},
+		"image-and-version": func(t *testing.T, q *runtimehooksv1.CanUpdateMachineRequest) {
+			t.Helper()
+			q.Desired.InfrastructureMachine = imageRequest(t).Desired.InfrastructureMachine
+		},
 		"field": func(t *testing.T, q *runtimehooksv1.CanUpdateMachineRequest) {
 			t.Helper()
 			config := newConfig(t, wanted)
@@ -49,6 +57,16 @@ func TestGoldenCanUpdateMachine(t *testing.T) {
 func TestGoldenCanUpdateMachineSet(t *testing.T) {
 	for name, change := range map[string]func(*testing.T, *runtimehooksv1.CanUpdateMachineSetRequest){
 		"version": func(*testing.T, *runtimehooksv1.CanUpdateMachineSetRequest) {},
+		"image": func(t *testing.T, q *runtimehooksv1.CanUpdateMachineSetRequest) {
+			t.Helper()
+			current, desired := &q.Current.MachineSet.Spec.Template.Spec, &q.Desired.MachineSet.Spec.Template.Spec
+			desired.Version, desired.InfrastructureRef.Name = current.Version, "t-image"
+			template := &infrav1.ElementalMachineTemplate{
+				TypeMeta: metav1.TypeMeta{APIVersion: infrav1.GroupVersion.String(), Kind: "ElementalMachineTemplate"}, ObjectMeta: meta("t"),
+			}
+			template.Spec.Template.Spec = &infrav1.ElementalMachineSpec{OSImage: wantedImage}
+			q.Desired.InfrastructureMachineTemplate = sent(t, template)
+		},
 		"field": func(t *testing.T, q *runtimehooksv1.CanUpdateMachineSetRequest) {
 			t.Helper()
 			config := &bootstrapv1.KubeadmConfigTemplate{
@@ -69,6 +87,46 @@ func TestGoldenCanUpdateMachineSet(t *testing.T) {
 		change(t, q)
 		goldenOfModes(t, runtimehooksv1.CanUpdateMachineSet, "can-update-machine-set", name, q)
 	}
+}
+
+const wantedImage infrav1.OSImage = "oci:registry.example.com/os:2"
+
+// imageRequest returns a request for another image and nothing else.
+func imageRequest(t *testing.T) *runtimehooksv1.CanUpdateMachineRequest {
+	t.Helper()
+	q := machineRequest(t)
+	infra := newInfra()
+	infra.Spec.OSImage = wantedImage
+	q.Desired.Machine, q.Desired.BootstrapConfig, q.Desired.InfrastructureMachine = q.Current.Machine, q.Current.BootstrapConfig, sent(t, infra)
+	return q
+}
+
+// UpdateMachine waits for the image, and for the cache to have it.
+func TestUpdateMachineWaitsForTheImage(t *testing.T) {
+	r := newRig(t, infrav1.InPlaceRequired)
+	q := updateRequest(t)
+	q.Desired.Machine = sentMachine(former)
+	infra, machine, host := newInfra(), newMachine(former), &infrav1.ElementalHost{}
+	infra.Spec.OSImage = wantedImage
+	q.Desired.InfrastructureMachine = sent(t, infra)
+	update := func() *runtimehooksv1.UpdateMachineResponse {
+		answer := &runtimehooksv1.UpdateMachineResponse{}
+		r.call(runtimehooksv1.UpdateMachine, "update-machine", q, answer)
+		return answer
+	}
+	r.Expect(r.client.Get(t.Context(), client.ObjectKeyFromObject(machine), machine)).To(Succeed())
+	machine.Status.NodeInfo = &corev1.NodeSystemInfo{KubeletVersion: former}
+	r.Expect(r.client.Status().Update(t.Context(), machine)).To(Succeed())
+	r.Expect(update().Message).To(Equal("waiting for the cache"))
+	r.Expect(r.client.Get(t.Context(), client.ObjectKeyFromObject(infra), infra)).To(Succeed())
+	infra.Spec.OSImage = wantedImage
+	r.Expect(r.client.Update(t.Context(), infra)).To(Succeed())
+	r.Expect(update().Message).To(ContainSubstring("waiting for the manager's leader"))
+	r.Expect(r.client.Get(t.Context(), client.ObjectKey{Namespace: "n", Name: "h"}, host)).To(Succeed())
+	host.Status.Inventory.OS.Image = "oci://registry.example.com/os:2"
+	r.Expect(r.client.Status().Update(t.Context(), host)).To(Succeed())
+	answer := update()
+	r.Expect([]any{answer.Status, answer.RetryAfterSeconds}).To(Equal([]any{runtimehooksv1.ResponseStatusSuccess, int32(0)}))
 }
 
 func TestGoldenUpdateMachine(t *testing.T) {

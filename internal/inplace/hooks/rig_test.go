@@ -51,7 +51,7 @@ func newRig(tb testing.TB, mode infrav1.InPlaceMode) *rig {
 	host := &infrav1.ElementalHost{ObjectMeta: meta("h")}
 	host.Spec.Claim = &infrav1.HostClaim{ID: "claim", ClusterName: "c", MachineName: "m", Phase: infrav1.ClaimBound}
 	host.Status.Inventory = &infrav1.HostInventory{Architecture: "amd64"}
-	host.Status.Agent = &infrav1.HostAgent{Capabilities: []string{"NodeUpgrade"}}
+	host.Status.Agent = &infrav1.HostAgent{Capabilities: []string{"NodeUpgrade", "NodeImage"}}
 	r.client = fake.NewClientBuilder().WithScheme(scheme).
 		WithStatusSubresource(&infrav1.ElementalMachine{}, &infrav1.ElementalHost{}, &clusterv1.Machine{}).
 		WithIndex(&clusterv1.Machine{}, index.MachineByCluster, func(o client.Object) []string { return []string{o.GetLabels()[clusterv1.ClusterNameLabel]} }).

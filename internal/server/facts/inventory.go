@@ -20,6 +20,8 @@ const (
 	maxCapabilities = 32
 	maxCapability   = 63
 	maxVersion      = 128
+	// maxImage is that of infrav1.OSImage.
+	maxImage = 512
 	// trustDigestLength is that of protocol.TrustDigest.
 	trustDigestLength = 16
 )
@@ -42,6 +44,7 @@ func inventoryOf(in protocol.Inventory) *infrav1.HostInventory {
 			VersionID:     Text(in.OS.VersionID),
 			PrettyName:    Text(in.OS.PrettyName),
 			KernelVersion: Text(in.OS.KernelVersion),
+			Image:         bounded(in.OS.Image, maxImage),
 		},
 		Kubernetes: kubernetesOf(in.Kubernetes),
 	}

@@ -70,13 +70,22 @@ func short(err error) string {
 	return text
 }
 
-// check returns an error for an upgrade that is not a request that the agent understands.
-func check(want *protocol.NodeUpgrade) error {
-	if want == nil {
-		return errors.New("the request names no bundle")
-	}
-	if _, err := parseVersion(want.Bundle.Version); err != nil {
-		return err
+// check returns an error for an upgrade that is not a request that the agent understands, or
+// that this host can't do.
+func (r *Runner) check(want *protocol.NodeUpgrade) error {
+	switch {
+	case want == nil:
+		return errors.New("the request names neither a bundle nor an image")
+	case want.OSImage != "":
+		if err := r.checkImage(want); err != nil {
+			return err
+		}
+	case r.Stager == nil:
+		return errors.New("this host runs Elemental OS, whose image has the programs of Kubernetes: replace the Machine")
+	default:
+		if _, err := parseVersion(want.Bundle.Version); err != nil {
+			return err
+		}
 	}
 	switch want.Role {
 	case protocol.UpgradeFirstControlPlane, protocol.UpgradeControlPlane, protocol.UpgradeWorker:

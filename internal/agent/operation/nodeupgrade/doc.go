@@ -1,7 +1,10 @@
-// Package nodeupgrade upgrades Kubernetes on a Node in place, to a bundle. kubeadm must
-// have set up the Node.
+// Package nodeupgrade upgrades a Node in place: Kubernetes, to a bundle, or the operating
+// system below it, to an image. kubeadm must have set up the Node.
 //
-// The steps are stage, check, checkpoint, kubeadm, drain, kubelet, gate and finish. The
+// The steps to an image are check, image, drain, reboot, gate and finish. The new image is
+// deployed beside the running one, and the boot loader falls back to that if it does not boot.
+//
+// The steps to a bundle are stage, check, checkpoint, kubeadm, drain, kubelet, gate and finish. The
 // operation's document has the step that may have been begun; each step can be repeated,
 // so an agent that starts again resumes. Only kubeadm runs in a process that outlives the
 // agent, and at most one of it runs.

@@ -116,6 +116,8 @@ type machine struct {
 	operationID string
 	// refusal, if set, is the error of kubeadm, which changes nothing.
 	refusal error
+	// images is Elemental OS; nil for another operating system.
+	images *images
 	// onStage, onKubeadm and onRestart are called before these happen; they may be nil.
 	onStage, onKubeadm, onRestart func()
 }
@@ -248,13 +250,17 @@ func (m *machine) live(dieAt int) (result *operation.Result, operations int, err
 }
 
 func (m *machine) runner(documents state.Files) *nodeupgrade.Runner {
-	return &nodeupgrade.Runner{
+	r := &nodeupgrade.Runner{
 		Documents: documents, Checkpoints: m.path("/state/checkpoints"), Root: m.root, System: m.life,
 		Stager: m, Inspector: m, Installed: m, Kubeadm: kubeadm{m}, Commands: m, Cluster: cluster.Client{Root: m.root, Dial: m.api.dial},
 		Free:       func(string) (int64, error) { return m.free, nil },
 		IsReadOnly: func(folder string) bool { return m.readOnly != "" && folder == m.path(m.readOnly) }, Plan: func() state.Plan { return m.plan }, BootID: fmt.Sprint(m.boots),
 		LocalAddresses: func() []string { return []string{address, "192.0.2.200"} }, Clock: m.clock, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
+	if m.images != nil {
+		m.images.equip(r, documents)
+	}
+	return r
 }
 
 // Retry implements nodeupgrade.Stager.

@@ -42,7 +42,12 @@ func (u *upgrade) drain(ctx context.Context) error {
 	if !target.isMinor(from) || u.want.DrainTimeoutSeconds <= 0 {
 		return nil
 	}
-	err = u.cordon(ctx)
+	return u.empty(ctx)
+}
+
+// empty cordons the Node, and moves its Pods.
+func (u *upgrade) empty(ctx context.Context) error {
+	err := u.cordon(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

@@ -79,6 +79,9 @@ func (e examination) run(ctx context.Context) error {
 	if err := e.checkRole(); err != nil {
 		return err
 	}
+	if err := e.checkAuthorities(); err != nil {
+		return err
+	}
 	if err := e.checkPatches(); err != nil {
 		return err
 	}
@@ -112,6 +115,14 @@ func (e examination) checkRole() error {
 	}
 	if _, err := staticpods.Read(e.Root); err != nil {
 		return fmt.Errorf("looking for the control plane of this host: %w", err)
+	}
+	return nil
+}
+
+// checkAuthorities returns an error unless kubeadm can renew the certificates of a control plane.
+func (e examination) checkAuthorities() error {
+	if !e.isControlPlane() {
+		return nil
 	}
 	for _, authority := range []string{"ca", "front-proxy-ca", "etcd/ca"} {
 		path := filepath.Join(e.Root, "/etc/kubernetes/pki", authority)

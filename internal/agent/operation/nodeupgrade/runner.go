@@ -46,7 +46,8 @@ type Kubeadm interface {
 }
 
 // Runner is the operation.Runner of NodeUpgrade operations. All fields but Root are
-// required.
+// required, except that a host whose system is an image has no Stager, Installed and Kubeadm,
+// and another one no OS.
 type Runner struct {
 	Documents state.Files
 	// Checkpoints is the folder of checkpoints, which only root can read.
@@ -58,6 +59,7 @@ type Runner struct {
 	Inspector Inspector
 	Installed Installed
 	Kubeadm   Kubeadm
+	OS        OS
 	// Commands runs systemctl, ctr and nft.
 	Commands oscommand.Runner
 	Cluster  cluster.Client
@@ -77,7 +79,7 @@ type Runner struct {
 
 // Run upgrades the Node, from the recorded step.
 func (r *Runner) Run(ctx context.Context, op state.Operation, progress func(string)) (operation.Result, error) {
-	if err := check(op.NodeUpgrade); err != nil {
+	if err := r.check(op.NodeUpgrade); err != nil {
 		return failed(stepStage, protocol.UpgradeChangedNothing, err.Error()), nil
 	}
 	u, err := r.resume(op, progress)

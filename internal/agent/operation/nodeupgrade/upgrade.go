@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
@@ -104,6 +105,9 @@ func (r *Runner) resume(op state.Operation, progress func(string)) (*upgrade, er
 	}
 	if u.at.Step == "" {
 		u.at.Step = stepStage
+		if u.want.OSImage != "" {
+			u.at.Step = stepCheck
+		}
 	}
 	return u, nil
 }
@@ -132,6 +136,8 @@ func (u *upgrade) next(ctx context.Context) (*operation.Result, error) {
 		return nil, err
 	case err != nil:
 		return u.fail(ctx, step, err)
+	case step == stepBack && u.want.OSImage != "":
+		return reimage{u}.judge(ctx)
 	case step == stepBack:
 		return wayBack{u}.judge(ctx)
 	case step == stepFinish:
@@ -143,6 +149,9 @@ func (u *upgrade) next(ctx context.Context) (*operation.Result, error) {
 
 // steps returns what a step does, and the step that follows.
 func (u *upgrade) steps(step string) (run func(context.Context) error, following string) {
+	if u.want.OSImage != "" {
+		return reimage{u}.steps(step)
+	}
 	switch step {
 	case stepStage:
 		return u.stage, stepCheck
@@ -169,10 +178,11 @@ func (u *upgrade) steps(step string) (run func(context.Context) error, following
 // fail decides what follows the failure of a step. An error means that the step is
 // repeated.
 func (u *upgrade) fail(ctx context.Context, step string, cause error) (*operation.Result, error) {
-	switch step {
-	case stepDrain, stepFinish:
+	_, isSettled := errors.AsType[final](cause)
+	switch {
+	case step == stepDrain, step == stepFinish, step == stepReboot && !isSettled:
 		return nil, fmt.Errorf("%s: %w", step, cause)
-	case stepKubeadm, stepKubelet, stepGate:
+	case slices.Contains([]string{stepKubeadm, stepKubelet, stepReboot, stepGate}, step):
 		u.Log.Error("An upgrade of the Node failed; going back", "id", u.op.ID, "step", step, "error", cause)
 		u.at.Step, u.at.Tries, u.at.FailedStep, u.at.Cause = stepBack, 0, step, short(cause)
 		return nil, u.save()
@@ -185,7 +195,7 @@ func (u *upgrade) fail(ctx context.Context, step string, cause error) (*operatio
 	if err := u.save(); err != nil {
 		return nil, err
 	}
-	isFinal := u.at.Tries >= maxAttempts || step == stepCheck || errors.Is(cause, bundle.ErrWrongDigest)
+	isFinal := u.at.Tries >= maxAttempts || step == stepCheck || step == stepImage || errors.Is(cause, bundle.ErrWrongDigest)
 	switch {
 	case isFinal && step == stepBack:
 		result := wayBack{u}.result(protocol.UpgradeLeftBroken, "the way back failed: "+short(cause))

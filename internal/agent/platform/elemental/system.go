@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
 // Paths on the OEM partition, which survives upgrades and resets.
@@ -76,6 +78,19 @@ func (s System) Detect() bool {
 
 // InOEM reports whether a path is on the OEM partition.
 func InOEM(path string) bool { return strings.HasPrefix(filepath.Clean(path), OEMDir+"/") }
+
+// Image returns the source of the image of the running system; blank if it is unknown. state.yaml
+// does not say which image the passive and the recovery system have.
+func (s System) Image() string {
+	if s.Mode() != ModeActive {
+		return ""
+	}
+	current, err := s.activeDeployment()
+	if err != nil {
+		return ""
+	}
+	return current.Source
+}
 
 // deployment is the active system according to state.yaml.
 type deployment struct {
@@ -155,23 +170,5 @@ func (d deployment) isFrom(source, operation string) bool {
 	if d.Operation != "" {
 		return d.Operation == operation
 	}
-	return normalizeSource(d.Source) == normalizeSource(source)
-}
-
-// normalizeSource makes sources comparable: the toolkit treats docker: as oci:, and
-// adds the tag latest.
-func normalizeSource(source string) string {
-	scheme, rest, found := strings.Cut(source, ":")
-	if !found {
-		return source
-	}
-	rest = strings.TrimPrefix(rest, "//")
-	if scheme != "oci" && scheme != "docker" {
-		return scheme + ":" + rest
-	}
-	if last := rest[strings.LastIndex(rest, "/")+1:]; !strings.ContainsAny(last, ":@") {
-		rest += ":latest"
-	}
-	rest = strings.TrimPrefix(strings.TrimPrefix(rest, "docker.io/"), "library/")
-	return "oci:" + rest
+	return protocol.SameOSImage(d.Source, source)
 }

@@ -53,30 +53,65 @@ type upgradeProgress struct {
 
 // Run upgrades the system, from the recorded step.
 func (u *UpgradeRunner) Run(ctx context.Context, op state.Operation, progress func(string)) (operation.Result, error) {
-	document := state.Document[upgradeProgress]{Files: u.Documents, Name: op.Folder() + "/upgrade.json"}
+	if result, err := u.Deploy(ctx, op, progress); result != nil || err != nil {
+		return deref(result), err
+	}
+	return u.Boot(ctx, op, progress)
+}
+
+func (u *UpgradeRunner) document(op state.Operation) state.Document[upgradeProgress] {
+	return state.Document[upgradeProgress]{Files: u.Documents, Name: op.Folder() + "/upgrade.json"}
+}
+
+// Deploy deploys the image of the operation, which the next boot starts, unless it has done so
+// already. A nil result means that the image is deployed.
+func (u *UpgradeRunner) Deploy(ctx context.Context, op state.Operation, progress func(string)) (*operation.Result, error) {
+	document := u.document(op)
 	at, err := document.Load()
 	if err != nil {
-		return operation.Result{}, err
+		return nil, err
 	}
 	if at.Step == "" {
-		if !imagePattern.MatchString(op.Image) {
-			return operation.Failed(stepUpgrade, fmt.Errorf("%q is no image: one begins with oci:, docker:, dir: or file:, without spaces", op.Image)), nil
-		}
-		if mode := u.System.Mode(); mode != ModeActive && mode != ModePassive {
-			return operation.Failed(stepUpgrade, fmt.Errorf("the host runs its %s system: boot the active one first", mode)), nil
-		}
-		if at.Before, err = u.System.activeDeployment(); err != nil {
-			return operation.Failed(stepUpgrade, err), nil
+		if at.Before, err = u.begin(op); err != nil {
+			result := operation.Failed(stepUpgrade, err)
+			return &result, nil
 		}
 		at.Step = stepUpgrade
 		if err := document.Save(at); err != nil {
-			return operation.Result{}, err
+			return nil, err
 		}
 	}
-	if at.Step == stepUpgrade {
-		if result, err := u.upgrade(ctx, document, &at, op, progress); result != nil || err != nil {
-			return deref(result), err
-		}
+	if at.Step != stepUpgrade {
+		return nil, nil
+	}
+	return u.upgrade(ctx, document, &at, op, progress)
+}
+
+// begin returns the system that is active before the upgrade, and an error if there must be no
+// upgrade.
+func (u *UpgradeRunner) begin(op state.Operation) (deployment, error) {
+	if !imagePattern.MatchString(op.Image) {
+		return deployment{}, fmt.Errorf("%q is no image: one begins with oci:, docker:, dir: or file:, without spaces", op.Image)
+	}
+	if mode := u.System.Mode(); mode != ModeActive && mode != ModePassive {
+		return deployment{}, fmt.Errorf("the host runs its %s system: boot the active one first", mode)
+	}
+	return u.System.activeDeployment()
+}
+
+// IsBooted reports whether the host was booted since Deploy began to deploy the image last.
+func (u *UpgradeRunner) IsBooted(op state.Operation) (bool, error) {
+	at, err := u.document(op).Load()
+	return at.BootID != u.BootID, err
+}
+
+// Boot reboots into the image that Deploy has deployed. After the boot it returns whether the
+// image runs.
+func (u *UpgradeRunner) Boot(ctx context.Context, op state.Operation, progress func(string)) (operation.Result, error) {
+	document := u.document(op)
+	at, err := document.Load()
+	if err != nil {
+		return operation.Result{}, err
 	}
 	if at.BootID == u.BootID {
 		return u.reboot(ctx, document, &at, progress)

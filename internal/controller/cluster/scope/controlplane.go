@@ -76,7 +76,7 @@ func (r Reader) ControlPlane(ctx context.Context, s *Scope) (_ ControlPlane, wai
 	}
 	constraints := placement.Constraints{ReservedFor: s.Cluster.Name}
 	if spec := template.Spec.Template.Spec; spec != nil {
-		constraints.Selector = r.Selectors.Compile(ctx, spec.HostSelector)
+		constraints.Selector, constraints.OSImage = r.Selectors.Compile(ctx, spec.HostSelector), spec.OSImage != ""
 	}
 	return ControlPlane{Constraints: constraints, Replicas: replicas(controlPlane), Surges: surges(controlPlane)}, nil, nil
 }
