@@ -56,10 +56,9 @@ func nodeUpgrade(host *infrav1.ElementalHost, cluster Cluster) []protocol.Operat
 	if !unfinished(is) || is == nil && host.Spec.Maintenance != nil {
 		return nil
 	}
-	out := protocol.NodeUpgrade{Role: protocol.UpgradeRole(up.Role), OSImage: string(up.OSImage)}
-	if up.OSImage == "" {
-		out.Bundle, out.IgnorePreflightErrors, out.PatchesDirectory = bundleOf(up.Bundle), up.IgnorePreflightErrors, up.PatchesDirectory
-		out.Redirect = redirect(host, cluster)
+	out := protocol.NodeUpgrade{
+		Role: protocol.UpgradeRole(up.Role), Bundle: bundleOf(up.Bundle), OSImage: string(up.OSImage),
+		IgnorePreflightErrors: up.IgnorePreflightErrors, PatchesDirectory: up.PatchesDirectory, Redirect: redirect(host, cluster),
 	}
 	if up.DrainTimeoutSeconds != nil {
 		out.DrainTimeoutSeconds = *up.DrainTimeoutSeconds

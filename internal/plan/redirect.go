@@ -8,11 +8,11 @@ import (
 )
 
 // MayRedirect reports whether the host redirects connections to the control plane endpoint
-// while it upgrades Kubernetes in place: it is the endpoint host. Of the cluster it needs Infra
-// alone; with Backends there is where to.
+// while it upgrades Kubernetes in place: it is the endpoint host. One that boots another image
+// goes away as a whole. Of the cluster it needs Infra alone; with Backends there is where to.
 func MayRedirect(host *infrav1.ElementalHost, cluster Cluster) bool {
 	infra, up := cluster.Infra, host.Spec.NodeUpgrade
-	return infra != nil && up != nil && up.Role != infrav1.UpgradeWorker && infra.EndpointType() == infrav1.EndpointTypeHost &&
+	return infra != nil && up != nil && up.OSImage == "" && up.Role != infrav1.UpgradeWorker && infra.EndpointType() == infrav1.EndpointTypeHost &&
 		infra.Spec.ControlPlaneEndpointPolicy.HostRef.Name == host.Name && unfinished(host.Operation(infrav1.OperationNodeUpgrade, up.ID))
 }
 

@@ -33,6 +33,9 @@ func TestRedirect(t *testing.T) {
 			c.Infra.Spec.ControlPlaneEndpointPolicy.HostRef.Name = "x"
 		}, ""},
 		"a worker": {func(h *infrav1.ElementalHost, _ *plan.Cluster) { h.Spec.NodeUpgrade.Role = infrav1.UpgradeWorker }, ""},
+		"a host that boots another image": {func(h *infrav1.ElementalHost, _ *plan.Cluster) {
+			h.Spec.NodeUpgrade.OSImage, h.Status.Agent.Capabilities = "oci:os:2", []string{"NodeImage"}
+		}, ""},
 		"a tunnel": {func(_ *infrav1.ElementalHost, c *plan.Cluster) {
 			c.Infra.Spec.ControlPlaneEndpointPolicy.Type = infrav1.EndpointTypeTunnel
 		}, ""},

@@ -12,10 +12,11 @@ const (
 	// UpgradeChangedNothing: the Node runs as before, because the upgrade ended before it
 	// changed anything.
 	UpgradeChangedNothing UpgradeOutcome = "nothing was changed"
-	// UpgradeRolledBack: the Node has its former version again.
+	// UpgradeRolledBack: the Node has its former version or image again.
 	UpgradeRolledBack UpgradeOutcome = "rolled back"
 	// UpgradePartlyDone: some components have the new version. The control plane stays at
-	// the new version, because its API server has served. Another NodeUpgrade continues.
+	// the new version, because its API server has served. Another NodeUpgrade continues. Or the
+	// host has the new image, and the Node serves, but not as it should.
 	UpgradePartlyDone UpgradeOutcome = "partly upgraded"
 	// UpgradeLeftBroken: the way back failed too. A person has to look at the host.
 	UpgradeLeftBroken UpgradeOutcome = "not serving"

@@ -65,7 +65,7 @@ func (i reimage) operation() state.Operation {
 
 // check returns an error unless the Node is well. It records the versions.
 func (i reimage) check(ctx context.Context) error {
-	e := examination{i.upgrade}
+	e := examination(i)
 	if err := e.checkRole(); err != nil {
 		return err
 	}

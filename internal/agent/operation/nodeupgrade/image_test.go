@@ -36,6 +36,8 @@ type images struct {
 	fallsBack bool
 	// isStuck is true if the host does not reboot.
 	isStuck bool
+	// isUndrained is true if the new image was booted by a power cut, before the drain.
+	isUndrained bool
 	// isRebooted is true if the host has rebooted, so that nothing is lost.
 	isRebooted bool
 	// onStart is called at each start, and onNewImage when the new image has been booted.
@@ -102,6 +104,7 @@ func (i *images) start() {
 	}
 	i.write("/run/elemental/active_mode", "1", 0o644)
 	if isNew {
+		i.isUndrained = i.isUndrained || i.api.cordons == 0
 		happen(i.onNewImage)
 	}
 }
@@ -239,7 +242,7 @@ func TestWithdrawnImage(t *testing.T) {
 
 // sampledImages is how many operations lie between two cuts of a sample. The cases begin at
 // different ones.
-const sampledImages = 13
+const sampledImages = 11
 
 // An image that is cut short at any operation, by the power or by a kill of the agent, ends
 // booted, or at the former image with a reason.
@@ -290,6 +293,9 @@ func (i *images) expectEnd(result operation.Result) {
 	}
 	if got := protocol.UpgradeOutcomeOf(result.Message); got != want || isNew == i.fallsBack || i.deployments() != 1 {
 		i.t.Errorf("got %+v after %d deployments", result, i.deployments())
+	}
+	if i.isUndrained && len(i.api.evictions) > 0 {
+		i.t.Errorf("evicted %q after the reboot that the drain is for", i.api.evictions)
 	}
 	i.expectServing(oldVersion, oldVersion)
 }
