@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,6 +69,37 @@ func TestResetSupersedesAnUpgrade(t *testing.T) {
 				report := m.operations["a"]
 				return report.State == protocol.StateFailed && strings.Contains(report.Message, "reset") && protocol.UpgradeOutcomeOf(report.Message) == ""
 			})
+		})
+	}
+}
+
+// A host says whether its Node can be upgraded to a bundle, or to an image.
+func TestSaysWhatItsNodeCanBeUpgradedTo(t *testing.T) {
+	for name, tc := range map[string]struct {
+		with      func(r *rig)
+		can, cant protocol.Capability
+	}{
+		"with bundles": {func(r *rig) { withStager(r) }, protocol.CapabilityNodeUpgrade, protocol.CapabilityNodeImage},
+		"with images": {func(r *rig) {
+			r.with = func(o *agent.Options) { o.Runners[protocol.OperationUpgrade] = &upgrader{} }
+		}, protocol.CapabilityNodeImage, protocol.CapabilityNodeUpgrade},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			tc.with(r)
+			with := r.with
+			r.with = func(o *agent.Options) {
+				with(o)
+				o.Runners[protocol.OperationNodeUpgrade] = &upgrader{}
+			}
+			r.start()
+			r.manager.await(t, "the host enrols", func(m *manager) bool { return m.enrolments == 1 })
+			r.manager.mu.Lock()
+			defer r.manager.mu.Unlock()
+			can := r.manager.enrolled[0].Hello.Capabilities
+			if !slices.Contains(can, tc.can) || slices.Contains(can, tc.cant) {
+				t.Errorf("the host can %v", can)
+			}
 		})
 	}
 }

@@ -53,6 +53,24 @@ func TestHostMatchesTheMachinesConstraints(t *testing.T) {
 	}
 }
 
+// A machine with an image waits for a host with Elemental OS, and says so.
+func TestMachineWithAnImageWaitsForElementalOS(t *testing.T) {
+	f := newFixture(t)
+	host := f.Host("h1", cores(4))
+	f.Cluster("c")
+	_, machine := f.Machine("c", "m", func(_ *clusterv1.Machine, m *infrav1.ElementalMachine) {
+		m.Spec.OSImage = "oci:registry.example.com/os:2"
+	})
+	f.reconcile(machine)
+	f.Expect(machine.Spec.HostRef).To(BeNil())
+	f.Expect(f.ExpectCondition(machine, infrav1.HostClaimedCondition, metav1.ConditionFalse, infrav1.NoHostReason).Message).To(
+		Equal("None of 1 hosts can be used: 1 without an image of Elemental OS"))
+	f.Report(host, func(s *infrav1.ElementalHostStatus) { s.Inventory.OS.Image = "oci://registry.example.com/os:1" })
+	f.Clock.Step(time.Minute)
+	f.reconcile(machine)
+	f.Expect(machine.Spec.HostRef).NotTo(BeNil())
+}
+
 func cores(n int32) func(*infrav1.ElementalHost) {
 	return func(h *infrav1.ElementalHost) {
 		h.Status.Inventory = &infrav1.HostInventory{CPU: infrav1.HostCPU{Cores: n}}

@@ -56,6 +56,18 @@ func TestUpgradeSuspendsRemediation(t *testing.T) {
 	report(infrav1.OperationSucceeded)
 	f.Expect(mark()).To(BeEmpty())
 
+	t.Log("Another image counts like another version")
+	controllertest.Change(f.Fixture, machine, func(m *infrav1.ElementalMachine) { m.Spec.OSImage = "oci:os:2" })
+	controllertest.Change(f.Fixture, host, func(h *infrav1.ElementalHost) {
+		h.Spec.NodeUpgrade = &infrav1.HostNodeUpgrade{ID: inplace.NewRequestID(h.Spec.Claim), Role: infrav1.UpgradeWorker, OSImage: "oci:os:2"}
+	})
+	report(infrav1.OperationRunning)
+	f.Expect(mark()).To(Equal("elemental-upgrade"))
+	report(infrav1.OperationFailed)
+	f.Expect(mark()).To(Equal("elemental-upgrade"))
+	report(infrav1.OperationSucceeded)
+	f.Expect(mark()).To(BeEmpty())
+
 	t.Log("A release withdraws the request, so that no later claim inherits it")
 	f.Delete(machine)
 	f.reconcile(machine)
