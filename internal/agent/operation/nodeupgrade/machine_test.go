@@ -77,15 +77,17 @@ func (c *clock) Wait(ctx context.Context, d time.Duration) error {
 
 // machine is a host with a Node, and the cluster that it belongs to.
 type machine struct {
-	t     *testing.T
-	root  string
-	role  protocol.UpgradeRole
-	disk  *disk
-	life  *life
-	clock *clock
-	api   *api
-	plan  state.Plan
-	want  protocol.NodeUpgrade
+	t    *testing.T
+	root string
+	// images is Elemental OS; nil for another operating system.
+	images *images
+	role   protocol.UpgradeRole
+	disk   *disk
+	life   *life
+	clock  *clock
+	api    *api
+	plan   state.Plan
+	want   protocol.NodeUpgrade
 	// outlives is true if kubeadm goes on without the agent: the agent is killed. Otherwise
 	// the power is cut.
 	outlives bool
@@ -116,8 +118,6 @@ type machine struct {
 	operationID string
 	// refusal, if set, is the error of kubeadm, which changes nothing.
 	refusal error
-	// images is Elemental OS; nil for another operating system.
-	images *images
 	// onStage, onKubeadm and onRestart are called before these happen; they may be nil.
 	onStage, onKubeadm, onRestart func()
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
@@ -178,11 +177,13 @@ func (u *upgrade) steps(step string) (run func(context.Context) error, following
 // fail decides what follows the failure of a step. An error means that the step is
 // repeated.
 func (u *upgrade) fail(ctx context.Context, step string, cause error) (*operation.Result, error) {
-	_, isSettled := errors.AsType[final](cause)
-	switch {
-	case step == stepDrain, step == stepFinish, step == stepReboot && !isSettled:
+	if _, isSettled := errors.AsType[final](cause); step == stepReboot && !isSettled {
 		return nil, fmt.Errorf("%s: %w", step, cause)
-	case slices.Contains([]string{stepKubeadm, stepKubelet, stepReboot, stepGate}, step):
+	}
+	switch step {
+	case stepDrain, stepFinish:
+		return nil, fmt.Errorf("%s: %w", step, cause)
+	case stepKubeadm, stepKubelet, stepReboot, stepGate:
 		u.Log.Error("An upgrade of the Node failed; going back", "id", u.op.ID, "step", step, "error", cause)
 		u.at.Step, u.at.Tries, u.at.FailedStep, u.at.Cause = stepBack, 0, step, short(cause)
 		return nil, u.save()
