@@ -99,7 +99,7 @@ func (c Change) infrastructureObstacle() string {
 		}
 	}
 	if c.NewVersion() && c.newImage() {
-		return "spec.osImage of the ElementalMachine can't be changed in place together with the version; change one after the other"
+		return "spec.osImage of the ElementalMachine can't be changed in place together with the version; keep the version"
 	}
 	from.HostSelector, from.Release, from.OSImage = to.HostSelector, to.Release, to.OSImage
 	if equality.Semantic.DeepEqual(from, to) {
