@@ -93,14 +93,19 @@ func (c Constraints) Available(host *infrav1.ElementalHost) (reason string, ok b
 	if reason, ok := c.Matches(host); !ok {
 		return reason, false
 	}
-	verdict := hoststatus.Available(host)
-	if c.isReserved(host) {
-		verdict = hoststatus.Usable(host)
-	}
-	if !verdict.IsTrue() {
+	if verdict := c.verdict(host); !verdict.IsTrue() {
 		return verdict.Reason(), false
 	}
 	return "", true
+}
+
+// verdict returns whether the host can be claimed or reserved now, whatever the other
+// constraints are.
+func (c Constraints) verdict(host *infrav1.ElementalHost) hoststatus.Verdict {
+	if c.isReserved(host) {
+		return hoststatus.Usable(host)
+	}
+	return hoststatus.Available(host)
 }
 
 // Pick returns the best available host, or nil. A host that is reserved for the

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/ast"
@@ -129,6 +130,8 @@ func newEnvironment() (*cel.Env, error) {
 type expression struct {
 	program        cel.Program
 	readsInventory bool
+	// parts are for Why, and made when it is called first.
+	parts func() []part
 }
 
 func compile(e *cel.Env, text string) (*expression, error) {
@@ -154,7 +157,9 @@ func compile(e *cel.Env, text string) (*expression, error) {
 	if err != nil {
 		return nil, fmt.Errorf("planning the evaluation: %w", err)
 	}
-	return &expression{program: program, readsInventory: readsInventory(tree)}, nil
+	return &expression{
+		program: program, readsInventory: readsInventory(tree), parts: sync.OnceValue(func() []part { return parts(e, text) }),
+	}, nil
 }
 
 // orMore formats a cost; an unbounded cost becomes "1000000000 or more".
@@ -183,13 +188,16 @@ func problems(issues *cel.Issues) error {
 // matches evaluates the expression for the host and returns the cost. An error, for example
 // because of a missing label, is no match.
 func (e *expression) matches(ctx context.Context, h *infrav1.ElementalHost) (_ bool, cost uint64) {
-	value, details, err := e.program.ContextEval(ctx, map[string]any{
-		hostVariable: &host{Name: h.Name, Labels: h.Labels, Inventory: h.Status.Inventory},
-	})
+	value, details, err := e.program.ContextEval(ctx, variables(h))
 	if spent := details.ActualCost(); spent != nil {
 		cost = *spent
 	}
 	return err == nil && value == types.True, cost
+}
+
+// variables returns the variables of an evaluation for the host.
+func variables(h *infrav1.ElementalHost) map[string]any {
+	return map[string]any{hostVariable: &host{Name: h.Name, Labels: h.Labels, Inventory: h.Status.Inventory}}
 }
 
 // readsInventory reports whether the expression reads the inventory. No other type has a

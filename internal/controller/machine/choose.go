@@ -9,17 +9,13 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
-	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubevip"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tunnelhost"
 )
 
 // chooser chooses a host for a machine. It writes no objects; it changes the waitlist,
@@ -50,11 +46,11 @@ func (r *Reconciler) chooser() *chooser {
 // The machine joins the waitlist before hosts are read, so that a host that becomes
 // free in the meantime wakes it.
 func (c *chooser) choose(ctx context.Context, s *scope) (_ *infrav1.ElementalHost, release func(), _ error) {
-	constraints := constraintsFor(ctx, c.selectors, s)
+	constraints := wanted(s).Constraints(ctx, c.selectors)
 	key := constraintsKey(s, constraints)
 	c.waiting.add(s.machine, key)
 	s.waiting = true
-	if c.freeHosts != nil && requiredHost(s) == "" {
+	if c.freeHosts != nil && wanted(s).RequiredHost() == "" {
 		return c.chooseFree(ctx, s, constraints, key)
 	}
 	hosts, err := c.hostsFor(ctx, s, constraints)
@@ -109,7 +105,7 @@ func (c *chooser) chooseFree(ctx context.Context, s *scope, constraints placemen
 // address, the first control-plane machine must have that host: on another host
 // nothing would answer at the endpoint. Then hostsFor may set s.noHost.
 func (c *chooser) hostsFor(ctx context.Context, s *scope, constraints placement.Constraints) ([]*infrav1.ElementalHost, error) {
-	required := requiredHost(s)
+	required := wanted(s).RequiredHost()
 	if required == "" {
 		return c.list(ctx, s, index.Free)
 	}
@@ -141,46 +137,9 @@ func (c *chooser) list(ctx context.Context, s *scope, clusterName string) ([]*in
 	return reconcile.ListHosts(ctx, c.client, s.machine.Namespace, c.watchFilter, client.MatchingFields{index.HostByCluster: clusterName})
 }
 
-// requiredHost returns the name of the host that the cluster's first control-plane
-// machine must have; blank if any host will do or this is another machine.
-func requiredHost(s *scope) string {
-	if s.infraCluster == nil || reservedFor(s) == "" || s.infraCluster.Spec.ControlPlaneEndpointPolicy.HostRef == nil {
-		return ""
-	}
-	if ptr.Deref(s.cluster.Status.Initialization.ControlPlaneInitialized, false) {
-		return ""
-	}
-	return s.infraCluster.Spec.ControlPlaneEndpointPolicy.HostRef.Name
-}
-
-// constraintsFor returns the constraints on the machine's host.
-func constraintsFor(ctx context.Context, selectors *selector.Compiler, s *scope) placement.Constraints {
-	constraints := placement.Constraints{
-		HostName:           s.machine.Spec.HostName,
-		Selector:           selectors.Compile(ctx, s.machine.Spec.HostSelector),
-		OSImage:            s.machine.Spec.OSImage != "",
-		FailureDomainLabel: reconcile.FailureDomainLabel(s.infraCluster),
-		ReservedFor:        reservedFor(s),
-	}
-	if s.owner != nil {
-		constraints.FailureDomain = s.owner.Spec.FailureDomain
-	}
-	if c := s.infraCluster; c != nil && c.EndpointType() == infrav1.EndpointTypeTunnel {
-		constraints.Feasible = tunnelhost.Feasible
-	}
-	if c := s.infraCluster; c != nil && constraints.ReservedFor != "" && c.Spec.ControlPlaneEndpointPolicy.VIP != nil {
-		constraints.Feasible = kubevip.Feasible(c.Spec.ControlPlaneEndpointPolicy.VIP, c.Spec.ControlPlaneEndpoint.Host)
-	}
-	return constraints
-}
-
-// reservedFor returns the name of the cluster whose reserved hosts the machine may
-// have; blank for workers.
-func reservedFor(s *scope) string {
-	if s.owner == nil || s.cluster == nil || !util.IsControlPlaneMachine(s.owner) {
-		return ""
-	}
-	return s.cluster.Name
+// wanted returns the machine with the objects that say which host it may have.
+func wanted(s *scope) placement.Machine {
+	return placement.Machine{Machine: s.machine, Owner: s.owner, Cluster: s.cluster, InfraCluster: s.infraCluster}
 }
 
 // isFree reports whether the host meets the constraints and is unclaimed.

@@ -44,7 +44,7 @@ func (r *Reconciler) reconcileClaim(ctx context.Context, s *scope) (bound bool, 
 		}
 		s.host = nil
 	}
-	if !mayClaim(s) {
+	if !wanted(s).MayClaim() {
 		return false, ctrl.Result{}, nil
 	}
 	host, release, err := r.chooser().choose(ctx, s)
@@ -98,7 +98,7 @@ func (r *Reconciler) bindRecordedHost(ctx context.Context, s *scope) (bound bool
 	case s.machine.Spec.ProviderID != "":
 		s.hostLost = fmt.Sprintf("ElementalHost %s is not this machine's any more; delete the Machine to have it replaced", ref.Name)
 		return false, nil
-	case !mayClaim(s):
+	case !wanted(s).MayClaim():
 		return false, nil
 	}
 	current, err := choiceIsCurrent(ctx, r.APIReader, s.machine)
@@ -165,7 +165,7 @@ func (r *Reconciler) claimHost(ctx context.Context, s *scope, host *infrav1.Elem
 // bind binds the host to the recorded choice. It retries after conflicts with writes
 // that do not change the claim, such as an agent's report.
 func (r *Reconciler) bind(ctx context.Context, s *scope, host *infrav1.ElementalHost) error {
-	constraints, ref := constraintsFor(ctx, r.Selectors, s), s.machine.Spec.HostRef
+	constraints, ref := wanted(s).Constraints(ctx, r.Selectors), s.machine.Spec.HostRef
 	var err error
 	for range bindAttempts {
 		if reason, ok := constraints.Available(host); !ok && !isBoundTo(host, ref) {

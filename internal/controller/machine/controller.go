@@ -151,7 +151,7 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, s *scope) (ctrl.Result
 	if hostReleased(s) {
 		return ctrl.Result{}, r.deleteReleased(ctx, s)
 	}
-	if s.machine.Spec.HostRef == nil && !mayClaim(s) {
+	if s.machine.Spec.HostRef == nil && !wanted(s).MayClaim() {
 		return ctrl.Result{}, nil
 	}
 	r.markProvisioned(s)
@@ -169,15 +169,6 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, s *scope) (ctrl.Result
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{}, r.observe(ctx, s)
-}
-
-// mayClaim reports whether the machine may claim a host. By the InfraMachine
-// contract it needs a provisioned cluster and bootstrap data, so that it uses the
-// host at once.
-func mayClaim(s *scope) bool {
-	return infrastructureProvisioned(s.cluster) &&
-		s.owner.Spec.Bootstrap.DataSecretName != nil &&
-		s.owner.DeletionTimestamp.IsZero()
 }
 
 func infrastructureProvisioned(cluster *clusterv1.Cluster) bool {

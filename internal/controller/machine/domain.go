@@ -22,7 +22,7 @@ import (
 // without one, and its owner will create another Machine in a failure domain that has one.
 // Cluster API never changes the failure domain of a Machine.
 func (r *Reconciler) replaceInOtherDomain(ctx context.Context, s *scope) error {
-	if !ownerChoosesDomain(s) || s.machine.Spec.HostRef != nil || requiredHost(s) != "" || !isPublishedElsewhere(s) {
+	if !ownerChoosesDomain(s) || s.machine.Spec.HostRef != nil || wanted(s).RequiredHost() != "" || !isPublishedElsewhere(s) {
 		return nil
 	}
 	// The cache may be stale: a machine that has chosen a host must stay.

@@ -8,7 +8,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/plan"
 )
 
@@ -26,7 +26,7 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	}
 	r.markProvisioned(s)
 	status := &s.machine.Status
-	if domain := s.host.Labels[reconcile.FailureDomainLabel(s.infraCluster)]; domain != "" {
+	if domain := s.host.Labels[placement.FailureDomainLabel(s.infraCluster)]; domain != "" {
 		status.FailureDomain = domain
 	}
 	if len(s.host.Status.Addresses) > 0 {

@@ -207,10 +207,10 @@ func (r *Reconciler) wakeMatching(ctx context.Context, host *infrav1.ElementalHo
 			ctrl.LoggerFrom(ctx).Error(err, "Reading waiting machine")
 			return false
 		}
-		if s.owner == nil || s.cluster == nil || !s.machine.DeletionTimestamp.IsZero() || paused(s) || !mayClaim(s) {
+		if s.owner == nil || s.cluster == nil || !s.machine.DeletionTimestamp.IsZero() || paused(s) || !wanted(s).MayClaim() {
 			return false
 		}
-		constraints := constraintsFor(ctx, r.Selectors, s)
+		constraints := wanted(s).Constraints(ctx, r.Selectors)
 		group := constraintsKey(s, constraints)
 		if inAnyDomain {
 			constraints.FailureDomain = ""

@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -48,15 +47,6 @@ func Get[T any, O Object[T]](ctx context.Context, c client.Reader, namespace, na
 		return nil, client.IgnoreNotFound(err)
 	}
 	return object, nil
-}
-
-// FailureDomainLabel returns the host label that names a host's failure domain.
-// The ElementalCluster may be nil.
-func FailureDomainLabel(c *infrav1.ElementalCluster) string {
-	if c == nil {
-		return infrav1.DefaultFailureDomainLabel
-	}
-	return cmp.Or(c.Spec.FailureDomains.HostLabel, infrav1.DefaultFailureDomainLabel)
 }
 
 // ConnectedSince returns the earliest time since which one of the hosts has been

@@ -110,15 +110,6 @@ func TestLater(t *testing.T) {
 	g.Expect(reconcile.Later(time.Time{}, early)).To(Equal(early))
 }
 
-func TestFailureDomainLabel(t *testing.T) {
-	g := NewWithT(t)
-	c := &infrav1.ElementalCluster{}
-	g.Expect(reconcile.FailureDomainLabel(nil)).To(Equal(infrav1.DefaultFailureDomainLabel))
-	g.Expect(reconcile.FailureDomainLabel(c)).To(Equal(infrav1.DefaultFailureDomainLabel))
-	c.Spec.FailureDomains.HostLabel = "rack"
-	g.Expect(reconcile.FailureDomainLabel(c)).To(Equal("rack"))
-}
-
 func TestConnectedSince(t *testing.T) {
 	now := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	host := func(state infrav1.ConnectionState, ago time.Duration) *infrav1.ElementalHost {

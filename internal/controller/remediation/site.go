@@ -6,6 +6,7 @@ import (
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 )
 
 // siteOnlineSince returns since when another host of the site has been connected. Such
@@ -32,7 +33,7 @@ func siteOnlineSince(s *scope) (since time.Time, offline string) {
 // domainHosts returns the cluster's other hosts in the host's failure domain, without
 // those whose silence has another reason.
 func domainHosts(s *scope) (hosts []*infrav1.ElementalHost, domain string) {
-	label := reconcile.FailureDomainLabel(s.infraCluster)
+	label := placement.FailureDomainLabel(s.infraCluster)
 	domain = s.host.Labels[label]
 	if domain == "" {
 		return nil, ""

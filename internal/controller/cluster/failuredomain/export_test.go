@@ -7,7 +7,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 )
 
@@ -19,7 +18,7 @@ type Found struct{ domains domains }
 // means that it creates a Machine next; it has Machines in the failure domains inUse.
 func FindIn(c *infrav1.ElementalCluster, constraints placement.Constraints, reservedHost string, creates bool, inUse []string, hosts []*infrav1.ElementalHost) Found {
 	r := rule{
-		label: reconcile.FailureDomainLabel(c), cluster: c.Labels[clusterv1.ClusterNameLabel], constraints: constraints, known: true,
+		label: placement.FailureDomainLabel(c), cluster: c.Labels[clusterv1.ClusterNameLabel], constraints: constraints, known: true,
 		reservedHost: reservedHost, onlyReserved: reservedHost != "", creates: creates, inUse: inUse,
 	}
 	return Found{domains{rule: r, byName: r.apply(hosts)}}

@@ -9,9 +9,9 @@ import (
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster/scope"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubevip"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tunnelhost"
 )
 
@@ -28,7 +28,7 @@ type Finder struct {
 func (f Finder) Find(ctx context.Context, s *scope.Scope) ([]clusterv1.FailureDomain, error) {
 	key := client.ObjectKeyFromObject(s.InfraCluster)
 	f.Cache.Delete(key)
-	label := reconcile.FailureDomainLabel(s.InfraCluster)
+	label := placement.FailureDomainLabel(s.InfraCluster)
 	hosts, err := f.Reader.Hosts(ctx, s.InfraCluster.Namespace, client.MatchingFields{index.HostByLabel: label})
 	if err != nil {
 		return nil, err

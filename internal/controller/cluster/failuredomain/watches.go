@@ -19,6 +19,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster/scope"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tunnelhost"
 )
 
@@ -146,7 +147,7 @@ func isIrrelevant(before, after *infrav1.ElementalHost) bool {
 // effectOn returns the effect that the change of a host may have on the cluster. before
 // is nil for a new host, after for a deleted one.
 func (w Watches) effectOn(ctx context.Context, c *infrav1.ElementalCluster, before, after *infrav1.ElementalHost) effect {
-	label := reconcile.FailureDomainLabel(c)
+	label := placement.FailureDomainLabel(c)
 	found, known := w.Cache.Get(client.ObjectKeyFromObject(c))
 	known = known && found.label == label
 	adds := func() bool {
