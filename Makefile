@@ -48,9 +48,9 @@ help: ## Show this help.
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build the manager, the agent and the program that builds bundles into bin/.
+build: ## Build the manager, the agent, the program that builds bundles and the kubectl plugin into bin/.
 	@echo "==> Building $(BUILD_VERSION)"
-	$(GO_BUILD) -o $(BIN)/ ./cmd/manager ./cmd/elemental-agent ./cmd/bundle
+	$(GO_BUILD) -o $(BIN)/ ./cmd/manager ./cmd/elemental-agent ./cmd/bundle ./cmd/kubectl-elemental
 
 .PHONY: agents
 agents: ## Build agents for a manager to serve into out/agents/.

@@ -1,0 +1,87 @@
+package command_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/explain"
+)
+
+// condition returns a condition that is False.
+func condition(conditionType, reason, message string) metav1.Condition {
+	return metav1.Condition{
+		Type: conditionType, Status: metav1.ConditionFalse, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(now),
+	}
+}
+
+// clusterIs creates a Cluster c1 with conditions.
+func clusterIs(change func(*infrav1.ElementalCluster), conditions ...metav1.Condition) func(*fixture) {
+	return func(f *fixture) {
+		f.Cluster("c1", func(_ *clusterv1.Cluster, c *infrav1.ElementalCluster) {
+			change(c)
+			c.Status.Conditions = conditions
+		})
+	}
+}
+
+func onHost(c *infrav1.ElementalCluster) {
+	c.Spec.ControlPlaneEndpoint.Host = "10.1.1.2"
+	c.Spec.ControlPlaneEndpointPolicy.Type = infrav1.EndpointTypeHost
+	c.Spec.ControlPlaneEndpointPolicy.HostRef = &infrav1.EndpointHostReference{Name: "h2", ChosenAt: metav1.NewTime(now)}
+}
+
+func TestExplainCluster(t *testing.T) {
+	for name, situation := range map[string]func(*fixture){
+		"no-endpoint": clusterIs(func(*infrav1.ElementalCluster) {},
+			condition(infrav1.ReadyCondition, infrav1.NoHostReason, "None of 3 hosts can be used: 3 Claimed"),
+			condition(infrav1.ControlPlaneEndpointReadyCondition, infrav1.NoHostReason, "None of 3 hosts can be used: 3 Claimed")),
+		"moving": clusterIs(func(c *infrav1.ElementalCluster) {
+			onHost(c)
+			c.Status.Endpoint = &infrav1.EndpointStatus{LastMove: &infrav1.EndpointMove{
+				From: "10.1.1.1", To: "10.1.1.2", Cause: infrav1.MoveHostDead, StartedAt: metav1.NewTime(now),
+			}}
+		}, condition(infrav1.ControlPlaneEndpointFollowedCondition, infrav1.EndpointMovingReason, "May still use a former endpoint: host h3")),
+		"unreachable": clusterIs(onHost, condition(infrav1.ControlPlaneEndpointReadyCondition, infrav1.EndpointUnreachableReason,
+			"The other control-plane hosts can't reach 10.1.1.2:6443")),
+		"not-reconciled": clusterIs(onHost),
+		"machines": func(f *fixture) {
+			clusterIs(onHost, metav1.Condition{
+				Type: infrav1.ReadyCondition, Status: metav1.ConditionTrue, Reason: infrav1.ProvisionedReason, LastTransitionTime: metav1.NewTime(now),
+			})(f)
+			_, ready := f.Machine("c1", "cp1", controllertest.ControlPlane)
+			controllertest.ChangeStatus(f.Fixture, ready, func(m *infrav1.ElementalMachine) {
+				m.Status.Conditions = []metav1.Condition{
+					{Type: infrav1.ReadyCondition, Status: metav1.ConditionTrue, Reason: infrav1.ProvisionedReason, LastTransitionTime: metav1.NewTime(now)},
+					condition(infrav1.KubernetesUpToDateCondition, infrav1.UpgradeHeldReason, "The Cluster has the label"),
+				}
+			})
+			_, worker := f.Machine("c1", "w1")
+			f.reconcile(worker)
+			r := &infrav1.ElementalRemediation{ObjectMeta: f.Meta("cp1")}
+			r.Labels = map[string]string{clusterv1.ClusterNameLabel: "c1"}
+			r.Status.Conditions = []metav1.Condition{condition(infrav1.ReadyCondition, infrav1.SiteDarkReason, "No host of the site is connected")}
+			f.Create(r)
+		},
+	} {
+		t.Run(name, func(t *testing.T) { expectExplanation(t, "cluster-"+name, situation, "cluster", "c1") })
+	}
+}
+
+// Programs read the same report as people.
+func TestExplainAsJSON(t *testing.T) {
+	f := newFixture(t)
+	waits(nil, with(dirty))(f)
+	text, err := f.run("explain", "machine", "m1", "-o", "json")
+	f.Expect(err).NotTo(HaveOccurred())
+	report := &explain.Report{}
+	f.Expect(json.Unmarshal([]byte(text), report)).To(Succeed())
+	f.Expect(report.Problems).To(ConsistOf(HaveField("Reason", infrav1.NoHostReason)))
+	f.Expect(report.Hosts.RuledOut).To(ConsistOf(And(
+		HaveField("Reason", infrav1.LeftoversReason), HaveField("Count", 1), HaveField("Hosts", ConsistOf(HaveField("Name", "h1"))))))
+}
