@@ -104,89 +104,6 @@ type ElementalHostSpec struct {
 	Hostname string `json:"hostname,omitempty"`
 }
 
-// ClaimPhase is the phase of a claim.
-// +kubebuilder:validation:Enum=Reserved;Bound;Held;Releasing
-type ClaimPhase string
-
-// Claim phases.
-const (
-	// ClaimReserved: the host is reserved for the first control-plane machine of a
-	// cluster, because its address is the control plane endpoint.
-	ClaimReserved ClaimPhase = "Reserved"
-	// ClaimBound: a machine uses the host.
-	ClaimBound ClaimPhase = "Bound"
-	// ClaimHeld: the machine is deleted, and the host with its workload stays as it is,
-	// until an administrator sets the phase to Releasing.
-	ClaimHeld ClaimPhase = "Held"
-	// ClaimReleasing: the machine is being deleted or is deleted. The host is reset as
-	// soon as it is connected, and is not available until it is clean.
-	ClaimReleasing ClaimPhase = "Releasing"
-)
-
-// HostClaim records which Machine or Cluster uses a host. Only package internal/claim
-// writes claims.
-// +kubebuilder:validation:XValidation:rule="self.phase == 'Reserved' || (has(self.machineName) && has(self.id))",message="a claim that is Bound, Held or Releasing names its machine and id"
-type HostClaim struct {
-	// id of the claim. The ElementalMachine has the same ID in spec.hostRef.claimID. The
-	// agent runs a bootstrap and a reset at most once for each ID.
-	// +optional
-	// +kubebuilder:validation:MaxLength=63
-	ID string `json:"id,omitempty"`
-	// clusterName is the name of the Cluster.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=63
-	ClusterName string `json:"clusterName,omitempty"`
-	// machineName is the name of the Machine (not of the ElementalMachine). It is blank
-	// in phase Reserved.
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	MachineName string `json:"machineName,omitempty"`
-	// phase of the claim: Reserved for a control plane endpoint, Bound to a machine,
-	// Held as it is after its machine was deleted, or Releasing: the host is to be
-	// reset. An administrator may change Held to Releasing.
-	// +required
-	Phase ClaimPhase `json:"phase,omitempty"`
-	// role of the machine in its cluster.
-	// +optional
-	Role ClaimRole `json:"role,omitempty"`
-	// erase is the method to erase the data disks after the reset, copied from
-	// spec.release.eraseDataDisks of the ElementalMachine. If blank, data disks are not
-	// erased.
-	// +optional
-	Erase EraseMethod `json:"erase,omitempty"`
-}
-
-// ClaimRole is the role of a machine in its cluster.
-// +kubebuilder:validation:Enum=InitialControlPlane;ControlPlane;Worker
-type ClaimRole string
-
-// Claim roles.
-const (
-	// RoleInitialControlPlane: the machine that initializes the control plane.
-	RoleInitialControlPlane ClaimRole = "InitialControlPlane"
-	RoleControlPlane        ClaimRole = "ControlPlane"
-	RoleWorker              ClaimRole = "Worker"
-)
-
-// IsControlPlane reports whether the machine belongs to the control plane.
-func (r ClaimRole) IsControlPlane() bool {
-	return r == RoleInitialControlPlane || r == RoleControlPlane
-}
-
-// EraseMethod is the method to erase data disks.
-// +kubebuilder:validation:Enum=Zero;Discard
-type EraseMethod string
-
-// Erase methods.
-const (
-	// EraseZero overwrites all addressable bytes with zeros, and verifies samples.
-	EraseZero EraseMethod = "Zero"
-	// EraseDiscard makes the device discard its contents, securely if it supports that,
-	// and verifies samples.
-	EraseDiscard EraseMethod = "Discard"
-)
-
 // ElementalHostStatus is what the host reported, with the conditions derived from it.
 type ElementalHostStatus struct {
 	// inventory is the hardware and the software that the host reported.
@@ -264,7 +181,7 @@ type ElementalHostStatus struct {
 
 // ElementalHost is a physical or virtual machine that runs the elemental agent.
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:path=elementalhosts,scope=Namespaced,categories=cluster-api
+// +kubebuilder:resource:path=elementalhosts,scope=Namespaced,categories=cluster-api,shortName=eh
 // +kubebuilder:storageversion
 // +kubebuilder:subresource:status
 // +kubebuilder:metadata:labels={"cluster.x-k8s.io/v1beta2=v1beta2","clusterctl.cluster.x-k8s.io=","clusterctl.cluster.x-k8s.io/move="}
@@ -272,7 +189,12 @@ type ElementalHostStatus struct {
 // +kubebuilder:printcolumn:name="Machine",type="string",JSONPath=".spec.claim.machineName"
 // +kubebuilder:printcolumn:name="State",type="string",JSONPath=".status.conditions[?(@.type=='Ready')].reason"
 // +kubebuilder:printcolumn:name="Connected",type="string",JSONPath=".status.conditions[?(@.type=='Connected')].status"
+// +kubebuilder:printcolumn:name="Since",type="date",JSONPath=".status.connection.since",description="when the agent connected, or was heard of for the last time"
 // +kubebuilder:printcolumn:name="Address",type="string",JSONPath=".status.addresses[?(@.type=='InternalIP')].address"
+// +kubebuilder:printcolumn:name="Zone",type="string",JSONPath=".metadata.labels['topology\\.kubernetes\\.io/zone']"
+// +kubebuilder:printcolumn:name="Cores",type="integer",JSONPath=".status.inventory.cpu.cores"
+// +kubebuilder:printcolumn:name="Memory",type="integer",format="int64",priority=1,JSONPath=".status.inventory.memoryBytes",description="in bytes"
+// +kubebuilder:printcolumn:name="Agent",type="string",priority=1,JSONPath=".status.agent.version"
 // +kubebuilder:printcolumn:name="OS",type="string",priority=1,JSONPath=".status.inventory.os.prettyName"
 // +kubebuilder:printcolumn:name="Kubernetes",type="string",priority=1,JSONPath=".status.inventory.kubernetes.kubelet.version"
 // +kubebuilder:printcolumn:name="Key",type="string",priority=1,JSONPath=".spec.identity.keyFingerprint"
