@@ -53,7 +53,7 @@ func (e *Explainer) hosts(ctx context.Context, m placement.Machine, s remedy.Sub
 	return found, nil
 }
 
-// required returns the host that the machine must have; blank if there is none, or if
+// required returns the host that the machine must have; blank if any host will do, or if
 // another machine of the cluster has it already.
 func (e *Explainer) required(ctx context.Context, m placement.Machine) (string, error) {
 	name := m.RequiredHost()
