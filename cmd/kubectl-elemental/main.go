@@ -37,7 +37,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	log.SetLogger(logr.Discard())
-	root := command.New(command.Options{
+	root := command.New(command.Options{ //nolint:contextcheck // cobra hands ctx to the commands
 		IOStreams: genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr},
 		Version:   version, Clock: clock.RealClock{},
 	})

@@ -64,7 +64,7 @@ func (e *environment) runExplain(ctx context.Context, run explanation, name, out
 	if err != nil {
 		return err
 	}
-	text := []byte(nil)
+	var text []byte
 	switch output {
 	case "json":
 		text, err = json.MarshalIndent(report, "", "    ")

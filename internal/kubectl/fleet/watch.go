@@ -32,20 +32,16 @@ type watcher struct {
 // ends. A host that the filter no longer selects is printed once more.
 func (l *Lister) Watch(ctx context.Context, p Printer) error {
 	w := &watcher{Lister: l, printer: p, seed: maphash.MakeSeed(), printed: map[types.NamespacedName]uint64{}}
-	for {
-		err := w.listAndWatch(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
+	for ctx.Err() == nil {
+		if err := w.listAndWatch(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}
 		select {
 		case <-ctx.Done():
-			return nil
 		case <-l.Clock.After(relistDelay):
 		}
 	}
+	return nil
 }
 
 // listAndWatch prints what changed since the last call, and watches until the API server ends

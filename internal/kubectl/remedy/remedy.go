@@ -24,10 +24,10 @@ const Wait = "Nothing to do: it ends by itself"
 // For returns the remedy for a reason. A reason that is not known has the message of its
 // condition for a remedy.
 func For(reason string, s Subject) string {
-	if text, ok := withoutMachine[reason]; ok && s.Machine == "" {
+	if text, ok := withoutMachine()[reason]; ok && s.Machine == "" {
 		return s.fill(text)
 	}
-	for _, known := range []map[string]string{ofHosts, ofMachines, ofClusters, ofUpgrades, ofRemediations, ofPlacement} {
+	for _, known := range []map[string]string{ofHosts(), ofMachines(), ofClusters(), ofUpgrades(), ofRemediations(), ofPlacement()} {
 		if text, ok := known[reason]; ok {
 			return s.fill(text)
 		}
@@ -51,34 +51,38 @@ func (s Subject) fill(text string) string {
 	).Replace(text)
 }
 
-// ofPlacement are the remedies for reasons why a host is ruled out, in addition to those of
+// ofPlacement returns the remedies for reasons why a host is ruled out, in addition to those of
 // its conditions.
-var ofPlacement = map[string]string{
-	placement.NotMatching: "Make another ElementalMachineTemplate with another hostSelector",
-	placement.NotMatching + " " + string(selector.Labels): "Label the host as hostSelector wants: kubectl -n {namespace} label elementalhost {host} KEY=VALUE; " +
-		"or make another ElementalMachineTemplate with other labels in hostSelector",
-	placement.NotMatching + " " + string(selector.Expression): "Enrol a host for which hostSelector.expression is true, " +
-		"or make another ElementalMachineTemplate with another expression",
-	placement.NotMatching + " " + placement.HostNameField: "Make the pinned host available, or make another ElementalMachineTemplate with another hostName or none",
-	placement.InventoryUnknown:                            "Wait for the first report of the agent; if the host is connected, look into `journalctl -u elemental-agent` on the host",
-	placement.NotEvaluated:                                "Make the expression cheaper, or narrow the hosts down by matchLabels, in another ElementalMachineTemplate",
-	placement.WrongFailureDomain: "Enrol or free a host in the failure domain, correct the host's label, " +
-		"or change failureDomain in the MachineDeployment or Machine",
-	kubevip.NoInterface:    "Set spec.controlPlaneEndpointPolicy.vip.interface of the ElementalCluster to an interface that the host has",
-	kubevip.OutsideSubnet:  "Choose a virtual IP address in a subnet of the control-plane hosts, or set the vip's mode to BGP",
-	tunnelhost.AgentTooOld: "Update the agent of the host: set spec.agent of its ElementalRegistration",
+func ofPlacement() map[string]string {
+	return map[string]string{
+		placement.NotMatching: "Make another ElementalMachineTemplate with another hostSelector",
+		placement.NotMatching + " " + string(selector.Labels): "Label the host as hostSelector wants: kubectl -n {namespace} label elementalhost {host} KEY=VALUE; " +
+			"or make another ElementalMachineTemplate with other labels in hostSelector",
+		placement.NotMatching + " " + string(selector.Expression): "Enrol a host for which hostSelector.expression is true, " +
+			"or make another ElementalMachineTemplate with another expression",
+		placement.NotMatching + " " + placement.HostNameField: "Make the pinned host available, or make another ElementalMachineTemplate with another hostName or none",
+		placement.InventoryUnknown:                            "Wait for the first report of the agent; if the host is connected, look into `journalctl -u elemental-agent` on the host",
+		placement.NotEvaluated:                                "Make the expression cheaper, or narrow the hosts down by matchLabels, in another ElementalMachineTemplate",
+		placement.WrongFailureDomain: "Enrol or free a host in the failure domain, correct the host's label, " +
+			"or change failureDomain in the MachineDeployment or Machine",
+		kubevip.NoInterface:    "Set spec.controlPlaneEndpointPolicy.vip.interface of the ElementalCluster to an interface that the host has",
+		kubevip.OutsideSubnet:  "Choose a virtual IP address in a subnet of the control-plane hosts, or set the vip's mode to BGP",
+		tunnelhost.AgentTooOld: "Update the agent of the host: set spec.agent of its ElementalRegistration",
+	}
 }
 
-// ofRemediations are the remedies for conditions of ElementalRemediations.
-var ofRemediations = map[string]string{
-	infrav1.RebootRequestedReason:  "{wait}: the host reboots",
-	infrav1.RebootImpossibleReason: "{wait}: the Machine is replaced",
-	infrav1.RebootFailedReason:     "{wait}: the Machine is replaced",
-	infrav1.RecoveringReason:       "{wait}: the Machine becomes healthy, or is replaced",
-	infrav1.SiteDarkReason:         "Restore the network of the site: no host of it is connected, so nothing is done",
-	infrav1.ReplacingReason:        "{wait}: the owner of the Machine creates another one",
-	infrav1.NoReplacementReason:    "Repair the host, or free or enrol another one: no host could take the Machine's place",
-	clusterv1.PausedReason:         paused,
+// ofRemediations returns the remedies for conditions of ElementalRemediations.
+func ofRemediations() map[string]string {
+	return map[string]string{
+		infrav1.RebootRequestedReason:  "{wait}: the host reboots",
+		infrav1.RebootImpossibleReason: "{wait}: the Machine is replaced",
+		infrav1.RebootFailedReason:     "{wait}: the Machine is replaced",
+		infrav1.RecoveringReason:       "{wait}: the Machine becomes healthy, or is replaced",
+		infrav1.SiteDarkReason:         "Restore the network of the site: no host of it is connected, so nothing is done",
+		infrav1.ReplacingReason:        "{wait}: the owner of the Machine creates another one",
+		infrav1.NoReplacementReason:    "Repair the host, or free or enrol another one: no host could take the Machine's place",
+		clusterv1.PausedReason:         paused,
+	}
 }
 
 const paused = "Set spec.paused of the Cluster to false, and remove the annotation " + clusterv1.PausedAnnotation + " from the object that has it"

@@ -38,7 +38,7 @@ func TestEveryReasonHasARemedy(t *testing.T) {
 		reason, err := strconv.Unquote(literal.Value)
 		g.Expect(err).NotTo(HaveOccurred())
 		isGood := false
-		for _, word := range strings.Fields(good) {
+		for word := range strings.FieldsSeq(good) {
 			isGood = isGood || word == reason
 		}
 		if isGood {
