@@ -65,6 +65,8 @@ func ofPlacement() map[string]string {
 		placement.NotEvaluated:                                "Make the expression cheaper, or narrow the hosts down by matchLabels, in another ElementalMachineTemplate",
 		placement.WrongFailureDomain: "Enrol or free a host in the failure domain, correct the host's label, " +
 			"or change failureDomain in the MachineDeployment or Machine",
+		placement.NoOSImage: "Enrol a host that runs Elemental OS, or make another ElementalMachineTemplate without osImage; " +
+			"an older agent does not report its image: set spec.agent of its ElementalRegistration",
 		kubevip.NoInterface:    "Set spec.controlPlaneEndpointPolicy.vip.interface of the ElementalCluster to an interface that the host has",
 		kubevip.OutsideSubnet:  "Choose a virtual IP address in a subnet of the control-plane hosts, or set the vip's mode to BGP",
 		tunnelhost.AgentTooOld: "Update the agent of the host: set spec.agent of its ElementalRegistration",

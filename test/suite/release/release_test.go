@@ -72,10 +72,10 @@ func checkFiles(g *WithT, sums string) {
 	}
 	for _, architecture := range []string{"amd64", "arm64"} {
 		want = append(want, "elemental-agent_0.1.99_"+architecture+".deb")
-		for _, command := range []string{"elemental-agent", "bundle"} {
+		for _, command := range []string{"elemental-agent", "bundle", "kubectl-elemental"} {
 			want = append(want, command+"_v0.1.99_linux_"+architecture+".tar.gz")
 		}
-		for _, program := range []string{"elemental-agent", "bundle", "manager"} {
+		for _, program := range []string{"elemental-agent", "bundle", "kubectl-elemental", "manager"} {
 			want = append(want, program+"_v0.1.99_linux_"+architecture+".cdx.json")
 		}
 	}
