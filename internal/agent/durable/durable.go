@@ -39,7 +39,21 @@ func Replace(system System, path string, data []byte, attributes func(File) erro
 
 // Copy is like Replace with content of any size. attributes is called when all of the
 // content was read; its error leaves the file at path as it is.
-func Copy(system System, path string, content io.Reader, attributes func(File) error) (err error) {
+func Copy(system System, path string, content io.Reader, attributes func(File) error) error {
+	return Stream(system, path, func(f File) error {
+		if _, err := io.Copy(f, content); err != nil {
+			return fmt.Errorf("writing %s: %w", path, err)
+		}
+		if err := attributes(f); err != nil {
+			return fmt.Errorf("setting mode and owner of %s: %w", path, err)
+		}
+		return nil
+	})
+}
+
+// Stream is like Replace with content that write writes; its error leaves the file at path
+// as it is. The file has the mode 0600 unless write changes that.
+func Stream(system System, path string, write func(File) error) (err error) {
 	temporary := Temporary(path)
 	if err := ignoreMissing(system.Remove(temporary)); err != nil {
 		return fmt.Errorf("removing what an interrupted write of %s left: %w", path, err)
@@ -53,11 +67,8 @@ func Copy(system System, path string, content io.Reader, attributes func(File) e
 			err = errors.Join(err, ignoreClosed(f.Close()), ignoreMissing(system.Remove(temporary)))
 		}
 	}()
-	if _, err = io.Copy(f, content); err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
-	}
-	if err = attributes(f); err != nil {
-		return fmt.Errorf("setting mode and owner of %s: %w", path, err)
+	if err = write(f); err != nil {
+		return err
 	}
 	if err = f.Sync(); err != nil {
 		return fmt.Errorf("syncing %s: %w", path, err)

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/etcd"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/etcdmember"
 )
 
 // filler is a text that can't be compressed or confused.
@@ -29,13 +30,13 @@ func filler(size int) string {
 
 func TestSave(t *testing.T) {
 	t.Parallel()
-	h := newHost(t)
+	h := etcdmember.New(t)
 	value := filler(400 << 10)
 	for _, key := range []string{"one", "two", "three"} {
-		h.put(t, key, key+value)
+		h.Put(t, key, key+value)
 	}
-	member := h.member(t)
-	if member.Endpoint != h.endpoint || member.Data != "/var/lib/etcd-here" {
+	member := h.Member(t)
+	if member.Endpoint != h.Endpoint || member.Data != etcdmember.Data {
 		t.Errorf("got %q and %q", member.Endpoint, member.Data)
 	}
 	var saved bytes.Buffer
@@ -58,6 +59,16 @@ func TestSave(t *testing.T) {
 	}
 	if version, err := etcd.Version(t.Context(), member.Options); err != nil || !strings.HasPrefix(version, "3.") {
 		t.Errorf("got %q, %v", version, err)
+	}
+	sum = sha256.Sum256(data)
+	if info.FileSHA256 != hex.EncodeToString(sum[:]) {
+		t.Errorf("the digest of the file is %s", info.FileSHA256)
+	}
+	if revision, err := etcd.Revision(t.Context(), member.Options); err != nil || revision != 4 {
+		t.Errorf("got %d, %v", revision, err)
+	}
+	if size, err := member.DatabaseSize(h.Root); err != nil || size < 3*400<<10 {
+		t.Errorf("got %d, %v", size, err)
 	}
 	t.Run("without the client certificate", func(t *testing.T) {
 		stranger := member.Options
@@ -84,7 +95,7 @@ type failing struct{ err error }
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
 // testDamage has a proxy damage what the member sends.
-func testDamage(t *testing.T, h host) {
+func testDamage(t *testing.T, h etcdmember.Host) {
 	for name, test := range map[string]struct {
 		change func(io.Reader) io.Reader
 		want   string
@@ -99,8 +110,8 @@ func testDamage(t *testing.T, h host) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			proxy := &httputil.ReverseProxy{
-				Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(h.url(t)); r.Out.Header.Set("TE", "trailers") },
-				Transport:     &http.Transport{TLSClientConfig: h.member(t).TLS, ForceAttemptHTTP2: true},
+				Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(h.URL(t)); r.Out.Header.Set("TE", "trailers") },
+				Transport:     &http.Transport{TLSClientConfig: h.Member(t).TLS, ForceAttemptHTTP2: true},
 				FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
 				ModifyResponse: func(r *http.Response) error {
 					r.Body = body{test.change(r.Body), r.Body}
@@ -108,10 +119,10 @@ func testDamage(t *testing.T, h host) {
 				},
 			}
 			server := httptest.NewUnstartedServer(proxy)
-			server.EnableHTTP2, server.TLS = true, h.serverTLS(t)
+			server.EnableHTTP2, server.TLS = true, h.ServerTLS(t)
 			server.StartTLS()
 			t.Cleanup(server.Close)
-			through := h.member(t).Options
+			through := h.Member(t).Options
 			through.Endpoint = server.URL
 			_, err := etcd.Save(t.Context(), through, io.Discard)
 			if err == nil || !strings.Contains(err.Error(), test.want) {

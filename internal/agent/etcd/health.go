@@ -30,6 +30,19 @@ func Version(ctx context.Context, o Options) (string, error) {
 	return version.Server, nil
 }
 
+// Revision returns the revision of the member's data, by the member's JSON gateway.
+func Revision(ctx context.Context, o Options) (int64, error) {
+	var status struct {
+		Header struct {
+			Revision int64 `json:"revision,string"`
+		} `json:"header"`
+	}
+	if err := o.call(ctx, http.MethodPost, "/v3/maintenance/status", "{}", &status); err != nil {
+		return 0, fmt.Errorf("asking etcd for its revision: %w", err)
+	}
+	return status.Header.Revision, nil
+}
+
 // Health returns nil if the member can read with the agreement of its cluster, so that a
 // majority of the members is well, and the cluster raises no alarm.
 func Health(ctx context.Context, o Options) error {
@@ -51,11 +64,16 @@ func Health(ctx context.Context, o Options) error {
 
 // get decodes an answer of the member.
 func (o Options) get(ctx context.Context, path string, into any) error {
+	return o.call(ctx, http.MethodGet, path, "", into)
+}
+
+// call decodes the answer to a request.
+func (o Options) call(ctx context.Context, method, path, body string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
 	transport := o.transport()
 	defer transport.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(o.Endpoint, "/")+path, http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(o.Endpoint, "/")+path, strings.NewReader(body))
 	if err != nil {
 		return err
 	}

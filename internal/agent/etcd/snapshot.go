@@ -31,6 +31,8 @@ type Info struct {
 	Bytes int64
 	// SHA256 is the digest of the database in it, in lower-case hex.
 	SHA256 string
+	// FileSHA256 is the digest of the whole snapshot, in lower-case hex.
+	FileSHA256 string
 	// Version is the storage version of the database, such as 3.6.0; blank before etcd 3.6.
 	Version string
 }
@@ -141,5 +143,7 @@ func (r *receiver) finish() (Info, error) {
 		return Info{}, fmt.Errorf("%w: its SHA-256 is %x, and the member computed %x", ErrDamaged, sum, r.end)
 	}
 	r.info.SHA256 = hex.EncodeToString(r.end)
+	r.sum.Write(r.end)
+	r.info.FileSHA256 = hex.EncodeToString(r.sum.Sum(nil))
 	return r.info, nil
 }

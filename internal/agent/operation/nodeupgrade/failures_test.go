@@ -46,7 +46,7 @@ func TestRefusals(t *testing.T) {
 		"a worker as a control plane":   {worker, func(m *machine) { m.want.Role = controlPlane }, "check", []string{"kube-apiserver.yaml"}},
 		"no version":                    {worker, func(m *machine) { m.want.Bundle.Version = "latest" }, "stage", []string{"latest"}},
 		"a full disk": {controlPlane, func(m *machine) {
-			m.disk.full = func(path string) bool { return strings.Contains(path, "/checkpoints/") }
+			m.disk.Full = func(path string) bool { return strings.Contains(path, "/checkpoints/") }
 		}, "checkpoint", []string{"no space left"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable/durabletest"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/staticpods"
 )
 
@@ -37,7 +38,7 @@ func (k kubeadm) Run(ctx context.Context, folder string, args []string, watch fu
 		}
 		return r.err
 	}
-	if err := k.life.do(func() error { return nil }); err != nil {
+	if err := k.life.Do(func() error { return nil }); err != nil {
 		return err
 	}
 	if k.runs[filepath.Join(filepath.Dir(folder), "kubeadm-3")] != nil {
@@ -53,11 +54,11 @@ func (k kubeadm) Run(ctx context.Context, folder string, args []string, watch fu
 	if err == nil {
 		err = k.upgrade(ctx, watch)
 	}
-	if k.life.dead && !k.outlives {
-		return errDead
+	if k.life.Dead && !k.outlives {
+		return durabletest.ErrDead
 	}
 	r.ended, r.err = true, err
-	if k.life.dead {
+	if k.life.Dead {
 		return context.Cause(ctx)
 	}
 	return err
@@ -68,12 +69,12 @@ func (k kubeadm) step(change func() error) error {
 	if k.outlives {
 		return change()
 	}
-	return k.life.do(change)
+	return k.life.Do(change)
 }
 
 func (k kubeadm) upgrade(ctx context.Context, watch func(context.Context)) error {
 	looks := func() {
-		if k.life.do(func() error { return nil }) == nil {
+		if k.life.Do(func() error { return nil }) == nil {
 			watch(ctx)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable/durabletest"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/cluster"
@@ -82,8 +82,8 @@ type machine struct {
 	// images is Elemental OS; nil for another operating system.
 	images *images
 	role   protocol.UpgradeRole
-	disk   *disk
-	life   *life
+	disk   *durabletest.Disk
+	life   *durabletest.Life
 	clock  *clock
 	api    *api
 	plan   state.Plan
@@ -129,7 +129,7 @@ func newMachine(t *testing.T, role protocol.UpgradeRole, seed uint64) *machine {
 		isRunning: true, operationID: "one", origin: protocol.OriginOther, free: 1 << 40, runs: map[string]*run{},
 		want: protocol.NodeUpgrade{Role: role, Bundle: protocol.Bundle{Version: newVersion}, DrainTimeoutSeconds: 600},
 	}
-	m.disk = &disk{trash: t.TempDir(), loose: map[string]bool{}, random: rand.New(rand.NewPCG(seed, 0))}
+	m.disk = durabletest.NewDisk(t.TempDir(), seed)
 	m.api = newAPI(t, m)
 	m.write("/usr/bin/kubelet", "kubelet "+oldVersion, 0o755)
 	m.write("/usr/bin/kubeadm", "kubeadm "+oldVersion, 0o755)
@@ -218,7 +218,7 @@ func (m *machine) operation() state.Operation {
 
 // boot starts the host after a power cut.
 func (m *machine) boot() {
-	m.disk.cutPower()
+	m.disk.CutPower()
 	m.filter.table = ""
 	m.run(true)
 	m.boots++
@@ -229,24 +229,24 @@ func (m *machine) boot() {
 func (m *machine) live(dieAt int) (result *operation.Result, operations int, err error) {
 	ctx, cancel := context.WithCancel(m.t.Context())
 	defer cancel()
-	m.life = &life{disk: m.disk, dieAt: dieAt, die: cancel}
+	m.life = &durabletest.Life{Disk: m.disk, DieAt: dieAt, Die: cancel}
 	documents, err := state.OpenDir(m.path("/state"), m.life)
 	if err != nil {
-		return nil, m.life.done, err
+		return nil, m.life.Done, err
 	}
 	runner := m.runner(documents)
 	for range 20 {
 		got, err := runner.Run(ctx, m.operation(), func(step string) { m.progress = append(m.progress, step) })
 		switch {
-		case err == nil && !m.life.dead:
-			m.life.dieAt = 0
-			return &got, m.life.done, runner.Cleanup(m.operation())
-		case m.life.dead, errors.Is(err, operation.ErrSuperseded), m.plan.Operation == nil:
-			return nil, m.life.done, err
+		case err == nil && !m.life.Dead:
+			m.life.DieAt = 0
+			return &got, m.life.Done, runner.Cleanup(m.operation())
+		case m.life.Dead, errors.Is(err, operation.ErrSuperseded), m.plan.Operation == nil:
+			return nil, m.life.Done, err
 		}
 		m.must(m.clock.Wait(ctx, time.Minute))
 	}
-	return nil, m.life.done, errors.New("the agent retries for ever")
+	return nil, m.life.Done, errors.New("the agent retries for ever")
 }
 
 func (m *machine) runner(documents state.Files) *nodeupgrade.Runner {
@@ -302,7 +302,7 @@ func (m *machine) Accept(files []bundle.File) error {
 
 // Run implements oscommand.Runner.
 func (m *machine) Run(_ context.Context, stdin string, args ...string) (out string, err error) {
-	return out, m.life.do(func() error {
+	return out, m.life.Do(func() error {
 		if args[0] == "nft" {
 			out, err = m.filter.nft(stdin, args...)
 			return err

@@ -61,13 +61,13 @@ func TestPowerCuts(t *testing.T) {
 func (m *machine) cutAt(dieAt int) {
 	m.t.Helper()
 	second := 0
-	if m.disk.random.IntN(2) == 0 {
-		second = 1 + m.disk.random.IntN(60)
+	if m.disk.Random.IntN(2) == 0 {
+		second = 1 + m.disk.Random.IntN(60)
 	}
 	for _, at := range []int{dieAt, second, 0} {
 		result, _, err := m.live(at)
 		if result == nil {
-			if !m.life.dead {
+			if !m.life.Dead {
 				m.t.Fatalf("no result without a cut: %v", err)
 			}
 			if !m.outlives {
@@ -115,7 +115,7 @@ func TestPowerCutsOfFailures(t *testing.T) {
 			for dieAt := 1; dieAt <= operations; dieAt += stride() {
 				m := newMachine(t, test.role, uint64(dieAt))
 				m.crash(test.crashing)
-				if _, _, err := m.live(dieAt); m.life.dead {
+				if _, _, err := m.live(dieAt); m.life.Dead {
 					m.boot()
 				} else if err != nil {
 					t.Fatal(err)

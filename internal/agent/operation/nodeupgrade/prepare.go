@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -290,7 +290,7 @@ func (e examination) checkVersions() error {
 
 // checkpoint keeps what may have to be put back.
 func (u *upgrade) checkpoint(ctx context.Context) error {
-	var snapshot func(context.Context, io.Writer) error
+	var snapshot func(ctx context.Context, path string) error
 	if u.isControlPlane() {
 		member, found, err := etcd.Local(u.Root)
 		if err != nil {
@@ -298,8 +298,9 @@ func (u *upgrade) checkpoint(ctx context.Context) error {
 		}
 		if found {
 			member.Dial = u.Cluster.Dial
-			snapshot = func(ctx context.Context, w io.Writer) error {
-				info, err := etcd.Save(ctx, member.Options, w)
+			// The step before has checked the space for all that is kept.
+			snapshot = func(ctx context.Context, path string) error {
+				info, err := etcd.SaveFile(ctx, member.Options, u.System, path, math.MaxInt64)
 				if err == nil {
 					u.Log.Info("Saved a snapshot of etcd", "bytes", info.Bytes, "sha256", info.SHA256)
 				}

@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -71,19 +70,6 @@ func (c *Checkpoint) add(path string) error {
 	}
 	c.files = append(c.files, file{Path: path, Mode: info.Mode().Perm()})
 	return c.store.copy(source, kept, 0o600)
-}
-
-// addSnapshot has a snapshot of etcd written.
-func (c *Checkpoint) addSnapshot(ctx context.Context, snapshot func(context.Context, io.Writer) error) (err error) {
-	f, err := c.store.System.Create(filepath.Join(c.folder, SnapshotFile))
-	if err != nil {
-		return fmt.Errorf("making the file of a snapshot: %w", err)
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := snapshot(ctx, f); err != nil {
-		return err
-	}
-	return f.Sync()
 }
 
 // copy copies a file, and makes the copy durable with its name.

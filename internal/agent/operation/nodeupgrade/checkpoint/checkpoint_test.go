@@ -3,7 +3,6 @@ package checkpoint_test
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -127,9 +126,8 @@ func TestTake(t *testing.T) {
 	t.Parallel()
 	s, _ := newHost(t)
 	broken := errors.New("the connection broke")
-	if _, err := s.Take(t.Context(), "one", []string{program}, func(_ context.Context, w io.Writer) error {
-		_, err := w.Write([]byte("half"))
-		return errors.Join(err, broken)
+	if _, err := s.Take(t.Context(), "one", []string{program}, func(_ context.Context, path string) error {
+		return errors.Join(os.WriteFile(path, []byte("half"), 0o600), broken)
 	}); !errors.Is(err, broken) {
 		t.Fatalf("got %v", err)
 	}
@@ -137,9 +135,8 @@ func TestTake(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	for _, content := range []string{"whole", "another"} {
-		kept, err := s.Take(t.Context(), "one", []string{program}, func(_ context.Context, w io.Writer) error {
-			_, err := w.Write([]byte(content))
-			return err
+		kept, err := s.Take(t.Context(), "one", []string{program}, func(_ context.Context, path string) error {
+			return os.WriteFile(path, []byte(content), 0o600)
 		})
 		if err != nil {
 			t.Fatal(err)

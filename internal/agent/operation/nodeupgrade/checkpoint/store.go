@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -65,8 +64,9 @@ type file struct {
 
 // Take makes a checkpoint of the host with these programs, paths on the host, and returns
 // it. It returns a complete one as it is, and begins an incomplete one anew. snapshot
-// writes the snapshot of etcd; nil means that the host has no member.
-func (s Store) Take(ctx context.Context, name string, programs []string, snapshot func(context.Context, io.Writer) error) (*Checkpoint, error) {
+// saves the snapshot of etcd to a file and makes it durable; nil means that the host has no
+// member.
+func (s Store) Take(ctx context.Context, name string, programs []string, snapshot func(ctx context.Context, path string) error) (*Checkpoint, error) {
 	c, err := s.Open(name)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return c, err
@@ -91,7 +91,7 @@ func (s Store) Take(ctx context.Context, name string, programs []string, snapsho
 		}
 	}
 	if snapshot != nil {
-		if err := c.addSnapshot(ctx, snapshot); err != nil {
+		if err := snapshot(ctx, filepath.Join(c.folder, SnapshotFile)); err != nil {
 			return nil, err
 		}
 	}

@@ -1,4 +1,5 @@
-package nodeupgrade_test
+// Package durabletest has disks that lose power, for tests of what has to survive that.
+package durabletest
 
 import (
 	"errors"
@@ -12,24 +13,32 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 )
 
+// Errors of a process.
 var (
-	errDead = errors.New("the process is dead")
-	errFull = errors.New("no space left on device")
+	ErrDead = errors.New("the process is dead")
+	ErrFull = errors.New("no space left on device")
 )
 
-// disk is a disk of real files that knows what a power cut would undo: names until their
+// Disk is a disk of real files that knows what a power cut would undo: names until their
 // folder is synced, contents until the file is.
-type disk struct {
+type Disk struct {
 	durable.OS
 
 	trash   string
 	number  int
 	pending []change
 	// loose are the files whose content is not durable.
-	loose  map[string]bool
-	random *rand.Rand
-	// full makes writes of a file fail.
-	full func(path string) bool
+	loose map[string]bool
+	// Random decides what each power cut damages.
+	Random *rand.Rand
+	// Full makes writes of a file fail; nil: none fails.
+	Full func(path string) bool
+}
+
+// NewDisk returns a disk. trash is a folder on the same file system for what a power cut may
+// bring back. The seed decides what each power cut damages.
+func NewDisk(trash string, seed uint64) *Disk {
+	return &Disk{trash: trash, loose: map[string]bool{}, Random: rand.New(rand.NewPCG(seed, 0))}
 }
 
 // change is a change of names that is not durable.
@@ -38,7 +47,7 @@ type change struct {
 	revert  func()
 }
 
-func (d *disk) change(revert func(), paths ...string) {
+func (d *Disk) change(revert func(), paths ...string) {
 	folders := make([]string, 0, len(paths))
 	for _, path := range paths {
 		folders = append(folders, filepath.Dir(path))
@@ -46,12 +55,12 @@ func (d *disk) change(revert func(), paths ...string) {
 	d.pending = append(d.pending, change{folders, revert})
 }
 
-func (d *disk) discarded() string {
+func (d *Disk) discarded() string {
 	d.number++
 	return filepath.Join(d.trash, fmt.Sprint(d.number))
 }
 
-func (d *disk) Create(path string) (durable.File, error) {
+func (d *Disk) Create(path string) (durable.File, error) {
 	f, err := d.OS.Create(path)
 	if err != nil {
 		return nil, err
@@ -61,7 +70,7 @@ func (d *disk) Create(path string) (durable.File, error) {
 	return &file{f, d, path}, nil
 }
 
-func (d *disk) Overwrite(path string) (durable.File, int64, error) {
+func (d *Disk) Overwrite(path string) (durable.File, int64, error) {
 	f, size, err := d.OS.Overwrite(path)
 	if err != nil {
 		return nil, 0, err
@@ -69,7 +78,7 @@ func (d *disk) Overwrite(path string) (durable.File, int64, error) {
 	return &file{f, d, path}, size, nil
 }
 
-func (d *disk) Mkdir(path string) error {
+func (d *Disk) Mkdir(path string) error {
 	if err := d.OS.Mkdir(path); err != nil {
 		return err
 	}
@@ -77,7 +86,7 @@ func (d *disk) Mkdir(path string) error {
 	return nil
 }
 
-func (d *disk) Rename(from, to string) error {
+func (d *Disk) Rename(from, to string) error {
 	old := d.discarded()
 	replaced := os.Link(to, old) == nil
 	if err := d.OS.Rename(from, to); err != nil {
@@ -98,14 +107,14 @@ func (d *disk) Rename(from, to string) error {
 	return nil
 }
 
-func (d *disk) Remove(path string) error {
+func (d *Disk) Remove(path string) error {
 	if _, err := os.Lstat(path); err != nil {
 		return err
 	}
 	return d.RemoveAll(path)
 }
 
-func (d *disk) RemoveAll(path string) error {
+func (d *Disk) RemoveAll(path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -119,7 +128,7 @@ func (d *disk) RemoveAll(path string) error {
 
 // SyncDir makes the changes in a folder durable, with all changes before them: file systems
 // have one journal.
-func (d *disk) SyncDir(path string) error {
+func (d *Disk) SyncDir(path string) error {
 	for i, c := range slices.Backward(d.pending) {
 		if slices.Contains(c.folders, path) {
 			d.pending = d.pending[i+1:]
@@ -129,9 +138,9 @@ func (d *disk) SyncDir(path string) error {
 	return d.OS.SyncDir(path)
 }
 
-// cutPower undoes a random end of the changes of names, and damages contents.
-func (d *disk) cutPower() {
-	kept := d.random.IntN(len(d.pending) + 1)
+// CutPower undoes a random end of the changes of names, and damages contents.
+func (d *Disk) CutPower() {
+	kept := d.Random.IntN(len(d.pending) + 1)
 	for _, c := range slices.Backward(d.pending[kept:]) {
 		c.revert()
 	}
@@ -141,7 +150,7 @@ func (d *disk) cutPower() {
 		if err != nil || !info.Mode().IsRegular() {
 			continue
 		}
-		switch d.random.IntN(3) {
+		switch d.Random.IntN(3) {
 		case 0:
 			_ = os.Truncate(path, 0)
 		case 1:
@@ -154,13 +163,13 @@ func (d *disk) cutPower() {
 type file struct {
 	durable.File
 
-	disk *disk
+	disk *Disk
 	path string
 }
 
 func (f *file) Write(data []byte) (int, error) {
-	if f.disk.full != nil && f.disk.full(f.path) {
-		return 0, errFull
+	if f.disk.Full != nil && f.disk.Full(f.path) {
+		return 0, ErrFull
 	}
 	f.disk.loose[f.path] = true
 	return f.File.Write(data)
@@ -171,78 +180,81 @@ func (f *file) Sync() error {
 	return nil
 }
 
-// life is a process on the disk. It dies at one of its operations, which has taken effect or
+// Life is a process on the disk. It dies at one of its operations, which has taken effect or
 // has not.
-type life struct {
-	*disk
+type Life struct {
+	*Disk
 
-	dieAt, done int
-	dead        bool
-	die         func()
+	// DieAt is the number of the operation at which the process dies; 0: it does not. Done
+	// counts operations.
+	DieAt, Done int
+	// Dead reports whether the process has died. Die is called when it does.
+	Dead bool
+	Die  func()
 }
 
-// do makes an operation of the process.
-func (l *life) do(f func() error) error {
-	if l.dead {
-		return errDead
+// Do makes an operation of the process.
+func (l *Life) Do(f func() error) error {
+	if l.Dead {
+		return ErrDead
 	}
-	if l.done++; l.done != l.dieAt {
+	if l.Done++; l.Done != l.DieAt {
 		return f()
 	}
-	if l.random.IntN(2) == 0 {
+	if l.Random.IntN(2) == 0 {
 		_ = f()
 	}
-	l.dead = true
-	l.die()
-	return errDead
+	l.Dead = true
+	l.Die()
+	return ErrDead
 }
 
-func (l *life) Create(path string) (f durable.File, err error) {
-	err = l.do(func() error {
-		f, err = l.disk.Create(path)
+func (l *Life) Create(path string) (f durable.File, err error) {
+	err = l.Do(func() error {
+		f, err = l.Disk.Create(path)
 		return err
 	})
 	return &lifeFile{f, l}, err
 }
 
-func (l *life) Overwrite(path string) (durable.File, int64, error) {
-	f, size, err := l.disk.Overwrite(path)
+func (l *Life) Overwrite(path string) (durable.File, int64, error) {
+	f, size, err := l.Disk.Overwrite(path)
 	return &lifeFile{f, l}, size, err
 }
 
-func (l *life) Mkdir(path string) error { return l.do(func() error { return l.disk.Mkdir(path) }) }
+func (l *Life) Mkdir(path string) error { return l.Do(func() error { return l.Disk.Mkdir(path) }) }
 
-func (l *life) Rename(from, to string) error {
-	return l.do(func() error { return l.disk.Rename(from, to) })
+func (l *Life) Rename(from, to string) error {
+	return l.Do(func() error { return l.Disk.Rename(from, to) })
 }
 
-func (l *life) Remove(path string) error {
+func (l *Life) Remove(path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return l.do(func() error { return l.disk.Remove(path) })
+	return l.Do(func() error { return l.Disk.Remove(path) })
 }
 
-func (l *life) RemoveAll(path string) error {
-	return l.do(func() error { return l.disk.RemoveAll(path) })
+func (l *Life) RemoveAll(path string) error {
+	return l.Do(func() error { return l.Disk.RemoveAll(path) })
 }
 
-func (l *life) SyncDir(path string) error {
-	return l.do(func() error { return l.disk.SyncDir(path) })
+func (l *Life) SyncDir(path string) error {
+	return l.Do(func() error { return l.Disk.SyncDir(path) })
 }
 
 type lifeFile struct {
 	durable.File
 
-	life *life
+	life *Life
 }
 
 func (f *lifeFile) Write(data []byte) (n int, err error) {
-	err = f.life.do(func() error {
+	err = f.life.Do(func() error {
 		n, err = f.File.Write(data)
 		return err
 	})
 	return n, err
 }
 
-func (f *lifeFile) Sync() error { return f.life.do(f.File.Sync) }
+func (f *lifeFile) Sync() error { return f.life.Do(f.File.Sync) }

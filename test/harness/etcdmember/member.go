@@ -1,4 +1,6 @@
-package etcd_test
+// Package etcdmember runs a member of etcd for tests, with the files that kubeadm leaves of
+// one. It needs etcd in the folder that KUBEBUILDER_ASSETS names.
+package etcdmember
 
 import (
 	"bytes"
@@ -20,11 +22,17 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/embedded/ports"
 )
 
-// host has what kubeadm leaves of etcd below root, and the member itself.
-type host struct {
-	root, endpoint string
-	server         pki.Pair
+// Host has what kubeadm leaves of etcd below Root, and the member itself.
+type Host struct {
+	// Root stands for "/".
+	Root string
+	// Endpoint is the URL of the member.
+	Endpoint string
+	server   pki.Pair
 }
+
+// Data is the folder of the member's data, as its manifest has it.
+const Data = "/var/lib/etcd-here"
 
 func write(t *testing.T, path string, data []byte) {
 	t.Helper()
@@ -36,8 +44,8 @@ func write(t *testing.T, path string, data []byte) {
 	}
 }
 
-// newHost starts a member that demands client certificates.
-func newHost(t *testing.T) host {
+// New starts a member that demands client certificates.
+func New(t *testing.T) Host {
 	t.Helper()
 	programs := os.Getenv("KUBEBUILDER_ASSETS")
 	if programs == "" {
@@ -49,7 +57,7 @@ func newHost(t *testing.T) host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := host{root: t.TempDir()}
+	h := Host{Root: t.TempDir()}
 	var urls [2]string
 	for i, scheme := range []string{"https", "http"} {
 		port, err := reserved.Reserve()
@@ -58,7 +66,7 @@ func newHost(t *testing.T) host {
 		}
 		urls[i] = fmt.Sprintf("%s://127.0.0.1:%d", scheme, port)
 	}
-	h.endpoint = urls[0]
+	h.Endpoint = urls[0]
 	if h.server, err = authority.Peer("etcd"); err != nil {
 		t.Fatal(err)
 	}
@@ -66,40 +74,40 @@ func newHost(t *testing.T) host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	certificates := filepath.Join(h.root, "etc/kubernetes/pki/etcd")
+	certificates := filepath.Join(h.Root, "etc/kubernetes/pki/etcd")
 	for name, data := range map[string][]byte{
 		"ca.crt": authority.Certificate, "server.crt": h.server.Certificate, "server.key": h.server.Key,
 		"healthcheck-client.crt": client.Certificate, "healthcheck-client.key": client.Key,
 	} {
 		write(t, filepath.Join(certificates, name), data)
 	}
-	h.writeManifest(t, h.endpoint)
+	h.writeManifest(t, h.Endpoint)
 	h.start(t, filepath.Join(programs, "etcd"), urls[1], certificates)
 	return h
 }
 
-func (h host) writeManifest(t *testing.T, endpoint string) {
+func (h Host) writeManifest(t *testing.T, endpoint string) {
 	t.Helper()
-	write(t, filepath.Join(h.root, "etc/kubernetes/manifests/etcd.yaml"), fmt.Appendf(nil, `apiVersion: v1
+	write(t, filepath.Join(h.Root, "etc/kubernetes/manifests/etcd.yaml"), fmt.Appendf(nil, `apiVersion: v1
 kind: Pod
 spec:
   containers:
   - command:
     - etcd
-    - --data-dir=/var/lib/etcd-here
+    - --data-dir=%s
     - --listen-client-urls=https://192.0.2.1:2379,%s
-`, endpoint))
+`, Data, endpoint))
 }
 
-func (h host) start(t *testing.T, program, peer, certificates string) {
+func (h Host) start(t *testing.T, program, peer, certificates string) {
 	t.Helper()
-	log, err := os.Create(filepath.Join(h.root, "etcd.log"))
+	log, err := os.Create(filepath.Join(h.Root, "etcd.log"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, program, "--data-dir="+filepath.Join(h.root, "data"), "--unsafe-no-fsync",
-		"--listen-client-urls="+h.endpoint, "--advertise-client-urls="+h.endpoint, "--listen-peer-urls="+peer,
+	cmd := exec.CommandContext(ctx, program, "--data-dir="+filepath.Join(h.Root, Data), "--unsafe-no-fsync",
+		"--listen-client-urls="+h.Endpoint, "--advertise-client-urls="+h.Endpoint, "--listen-peer-urls="+peer,
 		"--initial-advertise-peer-urls="+peer, "--initial-cluster=default="+peer, "--client-cert-auth",
 		"--trusted-ca-file="+filepath.Join(certificates, "ca.crt"), "--cert-file="+filepath.Join(certificates, "server.crt"),
 		"--key-file="+filepath.Join(certificates, "server.key"))
@@ -117,7 +125,7 @@ func (h host) start(t *testing.T, program, peer, certificates string) {
 		<-ended
 		_ = log.Close()
 	})
-	for etcd.Health(t.Context(), h.member(t).Options) != nil {
+	for etcd.Health(t.Context(), h.Member(t).Options) != nil {
 		select {
 		case <-ended:
 			text, _ := os.ReadFile(log.Name())
@@ -127,25 +135,26 @@ func (h host) start(t *testing.T, program, peer, certificates string) {
 	}
 }
 
-func (h host) member(t *testing.T) etcd.Member {
+// Member is the member as the agent finds it.
+func (h Host) Member(t *testing.T) etcd.Member {
 	t.Helper()
-	member, found, err := etcd.Local(h.root)
+	member, found, err := etcd.Local(h.Root)
 	if err != nil || !found {
 		t.Fatalf("got %v, %v", found, err)
 	}
 	return member
 }
 
-// put stores a value by the member's JSON gateway.
-func (h host) put(t *testing.T, key, value string) {
+// Put stores a value by the member's JSON gateway.
+func (h Host) Put(t *testing.T, key, value string) {
 	t.Helper()
 	encode := base64.StdEncoding.EncodeToString
 	body := fmt.Sprintf(`{"key":%q,"value":%q}`, encode([]byte(key)), encode([]byte(value)))
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.endpoint+"/v3/kv/put", bytes.NewReader([]byte(body)))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.Endpoint+"/v3/kv/put", bytes.NewReader([]byte(body)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	transport := &http.Transport{TLSClientConfig: h.member(t).TLS}
+	transport := &http.Transport{TLSClientConfig: h.Member(t).TLS}
 	defer transport.CloseIdleConnections()
 	response, err := transport.RoundTrip(request)
 	if err != nil {
@@ -157,8 +166,8 @@ func (h host) put(t *testing.T, key, value string) {
 	}
 }
 
-// serverTLS is the configuration of a server that stands in for the member.
-func (h host) serverTLS(t *testing.T) *tls.Config {
+// ServerTLS is the configuration of a server that stands in for the member.
+func (h Host) ServerTLS(t *testing.T) *tls.Config {
 	t.Helper()
 	pair, err := tls.X509KeyPair(h.server.Certificate, h.server.Key)
 	if err != nil {
@@ -167,9 +176,10 @@ func (h host) serverTLS(t *testing.T) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
 }
 
-func (h host) url(t *testing.T) *url.URL {
+// URL is the URL of the member.
+func (h Host) URL(t *testing.T) *url.URL {
 	t.Helper()
-	parsed, err := url.Parse(h.endpoint)
+	parsed, err := url.Parse(h.Endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
