@@ -37,6 +37,8 @@ type Options struct {
 	// Stager keeps the bundle of Kubernetes that the plan desires on the disk; nil turns
 	// that off.
 	Stager Stager
+	// Snapshotter takes the snapshots of etcd that the plan desires; nil turns that off.
+	Snapshotter Snapshotter
 	// Applier and Prober serve the control plane endpoint that the plan desires; nil
 	// turns them off.
 	Applier Applier
@@ -87,6 +89,7 @@ type Agent struct {
 	reporter   *reporter
 	tunneller  *tunneller
 	bundles    *bundleUpkeep
+	snapshots  *snapshotUpkeep
 }
 
 // New returns an Agent, which does nothing until one of its methods is called.
@@ -113,9 +116,13 @@ func New(o Options) *Agent {
 		stager: o.Stager, store: o.Store, facts: facts, reporter: a.reporter, isOperationDue: func() bool { return a.operations.isDue() },
 		clock: o.Clock, log: o.Log, wake: newSignal(),
 	}
+	a.snapshots = &snapshotUpkeep{
+		snapshotter: o.Snapshotter, store: o.Store, facts: facts, reporter: a.reporter, isOperationDue: func() bool { return a.operations.isDue() },
+		backoff: newBackoff(o.Rand), clock: o.Clock, log: o.Log, wake: newSignal(),
+	}
 	a.operations = &operationLoop{
 		store: o.Store, manager: o.Manager, runners: o.Runners, running: running, reporter: a.reporter,
-		providerID: o.ProviderID, endpoint: a.endpoint, bundles: a.bundles, updater: o.Updater, afterOperation: a.afterOperation,
+		providerID: o.ProviderID, endpoint: a.endpoint, bundles: a.bundles, snapshots: a.snapshots, updater: o.Updater, afterOperation: a.afterOperation,
 		version: o.Version, clock: o.Clock, random: o.Rand, log: o.Log, work: work,
 	}
 	a.enroller = &enroller{
@@ -155,6 +162,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		"probing":                    a.probing.run,
 		"keeping the tunnel":         a.tunneller.run,
 		"staging bundles":            a.bundles.run,
+		"taking snapshots of etcd":   a.snapshots.run,
 		"keeping the local endpoint": a.keepLocal,
 	} {
 		activities.Go(func() {
@@ -211,6 +219,7 @@ func (a *Agent) hello() protocol.Hello {
 		{a.o.Stager != nil, protocol.CapabilityBundle},
 		{a.o.Stager != nil && a.o.Runners[protocol.OperationNodeUpgrade] != nil, protocol.CapabilityNodeUpgrade},
 		{a.o.Runners[protocol.OperationUpgrade] != nil && a.o.Runners[protocol.OperationNodeUpgrade] != nil, protocol.CapabilityNodeImage},
+		{a.o.Snapshotter != nil, protocol.CapabilityEtcdSnapshot},
 	} {
 		if c.supported {
 			hello.Capabilities = append(hello.Capabilities, c.capability)

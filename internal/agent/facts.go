@@ -19,6 +19,9 @@ type observation struct {
 	endpoint    endpointFact
 	// bundle is nil until it is known what is staged.
 	bundle *protocol.BundleReport
+	// etcdSnapshots is nil until it is known which ones there are. Nobody changes what it
+	// points to.
+	etcdSnapshots *protocol.EtcdSnapshotReport
 }
 
 // facts are the latest observation and the one that the manager has acknowledged. They
@@ -36,7 +39,7 @@ type facts struct {
 
 // parts are the parts of an observation that a report has.
 type parts struct {
-	inventory, addresses, cleanliness, endpoint, bundle, hello bool
+	inventory, addresses, cleanliness, endpoint, bundle, etcdSnapshots, hello bool
 }
 
 func (f *facts) current() observation {
@@ -77,6 +80,16 @@ func (f *facts) addBundle(report *protocol.Report, bundle *protocol.BundleReport
 	return true
 }
 
+// addEtcdSnapshots is addBundle for snapshots of etcd.
+func (f *facts) addEtcdSnapshots(report *protocol.Report, snapshots *protocol.EtcdSnapshotReport, repeat bool) (isSent bool) {
+	isKnown := f.reported != nil && reflect.DeepEqual(f.reported.etcdSnapshots, snapshots)
+	if snapshots == nil || isKnown && !repeat {
+		return false
+	}
+	report.EtcdSnapshots = snapshots
+	return true
+}
+
 // addChanges adds to report what the manager may not know, and returns the arguments of
 // setReported. If sent.hello is true, the report must also have a Hello. now is the time of
 // the report. The caller sends the report.
@@ -92,6 +105,7 @@ func (f *facts) addChanges(report *protocol.Report, now time.Time) (next observa
 	sent.endpoint = next.endpoint.isReportable() &&
 		(sent.endpoint || f.reported == nil || !reflect.DeepEqual(f.reported.endpoint, next.endpoint))
 	sent.bundle = f.addBundle(report, next.bundle, sent.bundle)
+	sent.etcdSnapshots = f.addEtcdSnapshots(report, next.etcdSnapshots, sent.etcdSnapshots)
 	if sent.inventory {
 		report.Inventory = &next.inventory
 	}

@@ -32,6 +32,7 @@ type operationLoop struct {
 	reporter       *reporter
 	endpoint       *endpointUpkeep
 	bundles        *bundleUpkeep
+	snapshots      *snapshotUpkeep
 	providerID     ProviderIDSetter
 	updater        Updater
 	version        string
@@ -57,6 +58,7 @@ func (l *operationLoop) run(ctx context.Context) error {
 		if !found {
 			backoff.Reset()
 			l.bundles.wake.raise()
+			l.snapshots.wake.raise()
 			if err := l.idle(ctx); err != nil {
 				return err
 			}

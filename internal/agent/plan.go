@@ -37,6 +37,7 @@ func (a *Agent) acceptPlan(ctx context.Context, plan protocol.Plan) error {
 	a.operations.planChanged()
 	a.tunneller.wake.raise()
 	a.bundles.wake.raise()
+	a.snapshots.wake.raise()
 	if err := a.o.Manager.AdoptServers(ctx, plan.Desired); err != nil {
 		if state.IsWriteError(err) {
 			return err

@@ -94,6 +94,8 @@ const (
 	MaxBackends = 32
 	// MaxLeftovers bounds Cleanliness.Leftovers.
 	MaxLeftovers = 16
+	// MaxEtcdSnapshots bounds EtcdSnapshot.Keep and EtcdSnapshotReport.Snapshots.
+	MaxEtcdSnapshots = 16
 )
 
 // Capability is something an agent can do.
@@ -127,6 +129,8 @@ const (
 	// to an OSImage.
 	CapabilityNodeUpgrade Capability = "NodeUpgrade"
 	CapabilityNodeImage   Capability = "NodeImage"
+	// CapabilityEtcdSnapshot: the agent takes Desired.EtcdSnapshot.
+	CapabilityEtcdSnapshot Capability = "EtcdSnapshot"
 )
 
 // Hello describes an agent. It is part of EnrolRequest and Report.
@@ -235,6 +239,9 @@ type Desired struct {
 	// Bootstrap installs it if the host lacks the programs of Kubernetes. Nil: the agent
 	// removes what it has unpacked, but nothing that it has installed.
 	Bundle *Bundle `json:"bundle,omitempty"`
+	// EtcdSnapshot is the snapshot of etcd that the agent takes, unless the host has it.
+	// Nil: none. Snapshots that the host has stay.
+	EtcdSnapshot *EtcdSnapshot `json:"etcdSnapshot,omitempty"`
 }
 
 // File is a file that the agent maintains. It creates the directory if needed.
@@ -321,30 +328,3 @@ type RotateRequest struct {
 	// is detected by it.
 	Generation int64 `json:"generation"`
 }
-
-// Problem is an error, RFC 9457 (application/problem+json).
-type Problem struct {
-	// Type is one of the Problem… constants, or "about:blank".
-	Type   string `json:"type"`
-	Title  string `json:"title"`
-	Status int    `json:"status"`
-	Detail string `json:"detail,omitempty"`
-}
-
-// Problem types that an agent handles. It logs all others and retries.
-const (
-	// ProblemUnknownHost: the key belongs to no host. The agent keeps its key, runs
-	// and resets nothing, and retries. It may enrol again.
-	ProblemUnknownHost = "urn:elemental:unknown-host"
-	// ProblemRevoked: the host was rejected.
-	ProblemRevoked = "urn:elemental:revoked"
-	// ProblemTokenRefused: the token is unknown, expired or used up.
-	ProblemTokenRefused = "urn:elemental:token-refused"
-	// ProblemNoOperation: the host is not, or no longer, to run this operation.
-	ProblemNoOperation = "urn:elemental:no-operation"
-	// ProblemStaleGeneration: the key or its generation was replaced, possibly by a copy
-	// of the host.
-	ProblemStaleGeneration = "urn:elemental:stale-generation"
-	// ProblemLocked: two machines use the key. An administrator has to unlock the host.
-	ProblemLocked = "urn:elemental:locked"
-)

@@ -13,6 +13,8 @@ type Report struct {
 	AgentUpdate *AgentUpdate      `json:"agentUpdate,omitempty"`
 	Endpoint    *EndpointReport   `json:"endpoint,omitempty"`
 	Bundle      *BundleReport     `json:"bundle,omitempty"`
+	// EtcdSnapshots is always complete; an empty one means that the host has none.
+	EtcdSnapshots *EtcdSnapshotReport `json:"etcdSnapshots,omitempty"`
 }
 
 // BundleReport is the state of Desired.Bundle on the host. An empty one means that the

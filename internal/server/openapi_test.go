@@ -76,6 +76,7 @@ func TestOpenAPIDocument(t *testing.T) {
 		protocol.Endpoint{}, protocol.File{}, protocol.EndpointReport{}, protocol.Probe{}, protocol.APIServer{},
 		protocol.LocalEndpoint{}, protocol.Kubernetes{}, protocol.Program{}, protocol.ContainerRuntime{},
 		protocol.Bundle{}, protocol.BundleReport{}, protocol.NodeUpgrade{}, protocol.Redirect{},
+		protocol.EtcdSnapshot{}, protocol.EtcdCluster{}, protocol.EtcdSnapshotReport{}, protocol.EtcdSnapshotFacts{}, protocol.EtcdSnapshotFailure{},
 	} {
 		kind := reflect.TypeOf(value)
 		schema, ok := doc.Components.Schemas[kind.Name()]

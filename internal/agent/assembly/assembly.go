@@ -20,6 +20,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/probe"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/snapshot"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tunnel"
@@ -77,6 +78,8 @@ type Options struct {
 	// nil means that the host can't be upgraded in place.
 	NewNodeUpgrade func(stager agent.Stager) operation.Runner
 
+	// Snapshotter is that of agent.Options.
+	Snapshotter agent.Snapshotter
 	// Local and Tunnel are those of agent.Options.
 	Local  agent.LocalEndpoint
 	Tunnel tunnel.Dialer
@@ -125,7 +128,8 @@ func New(o Options) (*agent.Agent, error) {
 		Prober: probe.New(probe.Options{
 			Root: o.Root, LocalAddresses: o.Platform.LocalAddresses, Period: o.ProbePeriod, Clock: o.Clock, Dial: o.Dial,
 		}),
-		Local: o.Local, Tunnel: o.Tunnel, ReadoptAfter: o.ReadoptAfter, Status: o.Status, Clock: o.Clock, Log: o.Log, Version: o.Version, BootID: o.BootID,
+		Snapshotter: o.Snapshotter,
+		Local:       o.Local, Tunnel: o.Tunnel, ReadoptAfter: o.ReadoptAfter, Status: o.Status, Clock: o.Clock, Log: o.Log, Version: o.Version, BootID: o.BootID,
 	}), nil
 }
 
@@ -166,6 +170,7 @@ func (o *Options) resetRunner(documents state.Files) operation.Runner {
 	if o.Eraser == nil {
 		return runner
 	}
+	runner = &snapshot.ResetRunner{Runner: runner, Documents: documents}
 	return &erase.Runner{Runner: runner, Documents: documents, Eraser: o.Eraser, Log: o.Log}
 }
 

@@ -1,0 +1,154 @@
+package snapshot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/etcd"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/staticpods"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+const (
+	// attemptTimeout bounds one attempt. The manager asks another host after 15 minutes.
+	attemptTimeout = 10 * time.Minute
+	// reserveShare is the part of the disk that a snapshot leaves free: one of so many. Below
+	// 15 %, the kubelet begins to remove images, and below 10 % Pods.
+	reserveShare = 5
+)
+
+var (
+	idPattern = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z-]{0,62}$`)
+
+	errNoMember = errors.New("this host has no member of etcd that kubeadm has set up: snapshots need a control plane of kubeadm with etcd on its hosts")
+)
+
+// Take takes a snapshot of etcd and makes it durable, unless the host has it, then removes
+// old ones. A failure leaves all former snapshots as they are.
+func (s *Store) Take(ctx context.Context, want protocol.EtcdSnapshot) error {
+	if !idPattern.MatchString(want.ID) || want.Keep < 1 || want.Keep > protocol.MaxEtcdSnapshots {
+		return fmt.Errorf("%.64q is no ID of a snapshot, or %d is no number of snapshots to keep", want.ID, want.Keep)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, attemptTimeout, fmt.Errorf("it was not complete within %s", attemptTimeout))
+	defer cancel()
+	member, found, err := etcd.Local(s.Root)
+	if err != nil {
+		return err
+	}
+	folder, hasAuthority, err := s.folder()
+	if err != nil {
+		return err
+	}
+	if !found || !hasAuthority {
+		return errNoMember
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := s.check(ctx, folder, want.ID); err != nil {
+		if err := s.take(ctx, member, folder, want); err != nil {
+			return err
+		}
+	}
+	return s.keepNewest(ctx, folder, want.ID, int(want.Keep))
+}
+
+func (s *Store) take(ctx context.Context, member etcd.Member, folder string, want protocol.EtcdSnapshot) error {
+	if err := s.mkdir(folder); err != nil {
+		return fmt.Errorf("making the folder of snapshots: %w", err)
+	}
+	isOfThis := func(name string) bool { return idOf(name) == want.ID }
+	if err := errors.Join(s.remove(folder, isOfThis), s.removePartial(folder)); err != nil {
+		return err
+	}
+	limit, err := s.limit(member, folder)
+	if err != nil {
+		return err
+	}
+	facts := protocol.EtcdSnapshotFacts{ID: want.ID, Cluster: want.Cluster, KubernetesVersion: kubernetesVersion(s.Root)}
+	if facts.EtcdVersion, err = etcd.Version(ctx, member.Options); err != nil {
+		return err
+	}
+	if facts.Revision, err = etcd.Revision(ctx, member.Options); err != nil {
+		s.Log.Info("The revision of a snapshot of etcd is unknown", "snapshot", want.ID, "error", err)
+	}
+	path := filepath.Join(folder, want.ID+databaseSuffix)
+	info, err := etcd.SaveFile(ctx, member.Options, s.System, path, limit)
+	if errors.Is(err, etcd.ErrTooLarge) {
+		return fmt.Errorf("%w: it would leave less than a %dth of the disk of %s free: make room", err, reserveShare, s.Folder)
+	}
+	if err != nil {
+		return err
+	}
+	facts.SizeBytes, facts.SHA256, facts.CompletedAt = info.Bytes, info.FileSHA256, s.Now().UTC().Truncate(time.Second)
+	data, err := json.MarshalIndent(facts, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding what a snapshot is: %w", err)
+	}
+	err = durable.Replace(s.System, filepath.Join(folder, want.ID+factsSuffix), append(data, '\n'), func(f durable.File) error { return f.Chmod(0o600) })
+	if err != nil {
+		return err
+	}
+	if file, err := os.Lstat(path); err == nil {
+		s.trust(path, version{file.Size(), file.ModTime(), facts.SHA256})
+	}
+	s.Log.Info("Took a snapshot of etcd", "snapshot", want.ID, "bytes", facts.SizeBytes, "revision", facts.Revision, "sha256", facts.SHA256)
+	return nil
+}
+
+// limit returns how large the snapshot may become, in bytes, or an error if that is not
+// enough for the member's database.
+func (s *Store) limit(member etcd.Member, folder string) (int64, error) {
+	size, err := member.DatabaseSize(s.Root)
+	if err != nil {
+		return 0, err
+	}
+	free, total, err := s.Space(folder)
+	if err != nil {
+		return 0, err
+	}
+	limit := free - total/reserveShare
+	if limit < size {
+		return 0, fmt.Errorf("the disk lacks space: %s has %d MiB free, and %d MiB have to stay free beside the snapshot of %d MiB: make room, or keep fewer snapshots",
+			s.Folder, free>>20, (total/reserveShare)>>20, size>>20)
+	}
+	return limit, nil
+}
+
+// kubernetesVersion returns the version of the host's API server; blank if its manifest does
+// not tell.
+func kubernetesVersion(root string) string {
+	data, err := os.ReadFile(filepath.Join(root, staticpods.Path(staticpods.Server)))
+	if err != nil {
+		return ""
+	}
+	image, err := staticpods.Parse(data)
+	if err != nil {
+		return ""
+	}
+	image, _, _ = strings.Cut(image, "@")
+	_, tag, _ := strings.Cut(image[strings.LastIndexByte(image, '/')+1:], ":")
+	return tag
+}
+
+// mkdir makes a directory and those above it, durably.
+func (s *Store) mkdir(path string) error {
+	if err := s.System.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := s.mkdir(filepath.Dir(path)); err != nil {
+		return err
+	}
+	if err := s.System.Mkdir(path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return s.System.SyncDir(filepath.Dir(path))
+}
