@@ -19,6 +19,9 @@ const (
 	// AccessReadyCondition (ElementalCluster): the workload cluster has the bindings of
 	// spec.access. It is absent without spec.access, once the bindings are deleted.
 	AccessReadyCondition = "AccessReady"
+	// EtcdSnapshotsReadyCondition (ElementalCluster): the snapshot of etcd that was due last
+	// is on a host. It is absent without spec.etcdSnapshots.
+	EtcdSnapshotsReadyCondition = "EtcdSnapshotsReady"
 	// HostClaimedCondition (ElementalMachine): the machine has claimed a host.
 	HostClaimedCondition = "HostClaimed"
 	// BootstrappedCondition (ElementalMachine, ElementalHost): the bootstrap data ran
@@ -107,6 +110,10 @@ const (
 	ClusterRoleMissingReason        = "ClusterRoleMissing"
 	BindingNameTakenReason          = "BindingNameTaken"
 	BindingsRefusedReason           = "BindingsRefused"
+	EtcdSnapshotTakenReason         = "SnapshotTaken"
+	EtcdSnapshotPendingReason       = "SnapshotPending"
+	EtcdSnapshotOverdueReason       = "SnapshotOverdue"
+	EtcdSnapshotFailedReason        = "SnapshotFailed"
 	// BindingRestoredReason and BindingsDeletedReason are reasons of Events only.
 	BindingRestoredReason = "BindingRestored"
 	BindingsDeletedReason = "BindingsDeleted"

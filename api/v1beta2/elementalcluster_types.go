@@ -38,6 +38,17 @@ type ElementalClusterSpec struct {
 	// cluster has, instead of replacing its Machines.
 	// +optional
 	InPlace InPlace `json:"inPlace,omitempty,omitzero"`
+
+	// etcdSnapshots makes control-plane hosts take snapshots of etcd and keep them. It
+	// needs a control plane of kubeadm with etcd on its hosts. If it is absent, none are
+	// taken; those that hosts have stay.
+	// +optional
+	EtcdSnapshots *EtcdSnapshots `json:"etcdSnapshots,omitempty"`
+
+	// etcdSnapshotRecord says which snapshot a host is asked for, and which was taken last.
+	// The provider writes it.
+	// +optional
+	EtcdSnapshotRecord *EtcdSnapshotRecord `json:"etcdSnapshotRecord,omitempty"`
 }
 
 // InPlace says how Machines are changed without a replacement.
@@ -118,7 +129,7 @@ type ElementalClusterStatus struct {
 	FailureDomains []clusterv1.FailureDomain `json:"failureDomains,omitempty"`
 
 	// conditions of the cluster: Ready, ControlPlaneEndpointReady,
-	// ControlPlaneEndpointFollowed, TunnelReady, AccessReady, Paused.
+	// ControlPlaneEndpointFollowed, TunnelReady, AccessReady, EtcdSnapshotsReady, Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

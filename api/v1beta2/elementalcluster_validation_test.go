@@ -14,6 +14,9 @@ func TestElementalClusterCreate(t *testing.T) {
 		{name: "external", spec: `spec: {controlPlaneEndpointPolicy: {type: External}}`},
 		{name: "filled by the provider", spec: `spec: {controlPlaneEndpoint: {host: 10.0.0.1, port: 6443}, controlPlaneEndpointPolicy: {type: Host, hostRef: {name: a, chosenAt: "2026-01-01T00:00:00Z"}}}`},
 		{name: "failure domain label", spec: `spec: {failureDomains: {hostLabel: example.com/rack}}`},
+		{name: "snapshots by default", spec: `spec: {etcdSnapshots: {}}`},
+		{name: "snapshots", spec: `spec: {etcdSnapshots: {schedule: {intervalSeconds: 300}, retention: {onHosts: 16}}}`},
+		{name: "recorded snapshots", spec: `spec: {etcdSnapshots: {}, etcdSnapshotRecord: {request: {scheduledAt: "2026-01-01T00:00:00Z", hostName: a, askedAt: "2026-01-01T00:00:00Z"}}}`},
 
 		{name: "port too high", spec: `spec: {controlPlaneEndpoint: {port: 65536}}`, err: "should be less than or equal to 65535"},
 		{name: "port negative", spec: `spec: {controlPlaneEndpoint: {port: -1}}`, err: "should be greater than or equal to 0"},
@@ -25,6 +28,11 @@ func TestElementalClusterCreate(t *testing.T) {
 		{name: "unknown type", spec: `spec: {controlPlaneEndpointPolicy: {type: LoadBalancer}}`, err: `Unsupported value: "LoadBalancer"`},
 		{name: "external with a host", spec: `spec: {controlPlaneEndpointPolicy: {type: External, hostRef: {name: a, chosenAt: "2026-01-01T00:00:00Z"}}}`, err: "hostRef belongs to type Host"},
 		{name: "nameless host", spec: `spec: {controlPlaneEndpointPolicy: {hostRef: {}}}`, err: "hostRef.name: Required value"},
+		{name: "snapshots too often", spec: `spec: {etcdSnapshots: {schedule: {intervalSeconds: 299}}}`, err: "should be greater than or equal to 300"},
+		{name: "snapshots too seldom", spec: `spec: {etcdSnapshots: {schedule: {intervalSeconds: 604801}}}`, err: "should be less than or equal to 604800"},
+		{name: "snapshots by cron", spec: `spec: {etcdSnapshots: {schedule: "0 * * * *"}}`, err: "must be of type object"},
+		{name: "no snapshot kept", spec: `spec: {etcdSnapshots: {retention: {onHosts: 0}}}`, err: "should be greater than or equal to 1"},
+		{name: "too many snapshots kept", spec: `spec: {etcdSnapshots: {retention: {onHosts: 17}}}`, err: "should be less than or equal to 16"},
 		{name: "failure domain label blank", spec: `spec: {failureDomains: {hostLabel: ""}}`, err: "should be at least 1 chars long"},
 		{name: "unknown field", spec: `spec: {controlPlaneEndpont: {host: a}}`, err: `unknown field "spec.controlPlaneEndpont"`},
 	})
@@ -33,11 +41,12 @@ func TestElementalClusterCreate(t *testing.T) {
 func TestElementalClusterTemplateCreate(t *testing.T) {
 	testCreations(t, "ElementalClusterTemplate", []creation{
 		{name: "empty", spec: `spec: {template: {spec: {}}}`},
-		{name: "complete", spec: `spec: {template: {metadata: {labels: {a: b}}, spec: {controlPlaneEndpointPolicy: {type: Host}, failureDomains: {hostLabel: a}}}}`},
+		{name: "complete", spec: `spec: {template: {metadata: {labels: {a: b}}, spec: {controlPlaneEndpointPolicy: {type: Host}, failureDomains: {hostLabel: a}, etcdSnapshots: {}}}}`},
 
 		{name: "no spec", err: "spec: Required value"},
 		{name: "no spec in the template", spec: `spec: {template: {}}`, err: "spec.template.spec: Required value"},
 		{name: "host chosen", spec: `spec: {template: {spec: {controlPlaneEndpointPolicy: {hostRef: {name: a, chosenAt: "2026-01-01T00:00:00Z"}}}}}`, err: "hostRef is chosen per cluster"},
+		{name: "snapshots recorded", spec: `spec: {template: {spec: {etcdSnapshotRecord: {}}}}`, err: "etcdSnapshotRecord is written per cluster"},
 		{name: "port too high", spec: `spec: {template: {spec: {controlPlaneEndpoint: {port: 99999}}}}`, err: "should be less than or equal to 65535"},
 	})
 }

@@ -21,6 +21,7 @@ type ElementalClusterTemplateResource struct {
 	// spec of the ElementalClusters.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="!has(self.controlPlaneEndpointPolicy) || !has(self.controlPlaneEndpointPolicy.hostRef)",message="hostRef is chosen per cluster and can't be in a template"
+	// +kubebuilder:validation:XValidation:rule="!has(self.etcdSnapshotRecord)",message="etcdSnapshotRecord is written per cluster and can't be in a template"
 	Spec *ElementalClusterSpec `json:"spec,omitempty"`
 }
 

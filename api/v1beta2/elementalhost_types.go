@@ -1,8 +1,6 @@
 package v1beta2
 
 import (
-	"slices"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
@@ -156,6 +154,11 @@ type ElementalHostStatus struct {
 	// +optional
 	Bundle *HostBundleStatus `json:"bundle,omitempty"`
 
+	// etcdSnapshots are the snapshots of etcd on the host, of the cluster that it is
+	// claimed for. It is absent until a control-plane host has reported them.
+	// +optional
+	EtcdSnapshots *HostEtcdSnapshots `json:"etcdSnapshots,omitempty"`
+
 	// endpoint is what the host reported about the control plane endpoint of its
 	// cluster. It is absent while no machine has claimed the host.
 	// +optional
@@ -218,22 +221,6 @@ func (h *ElementalHost) GetConditions() []metav1.Condition { return h.Status.Con
 
 // SetConditions replaces the conditions of the object.
 func (h *ElementalHost) SetConditions(list []metav1.Condition) { h.Status.Conditions = list }
-
-// Operation returns the host's last operation of the type if it has the ID, and nil
-// otherwise.
-func (h *ElementalHost) Operation(t OperationType, id string) *HostOperation {
-	for i := range h.Status.Operations {
-		if op := &h.Status.Operations[i]; op.Type == t && op.ID == id {
-			return op
-		}
-	}
-	return nil
-}
-
-// Supports reports whether the host's agent has reported the capability.
-func (h *ElementalHost) Supports(t OperationType) bool {
-	return h.Status.Agent != nil && slices.Contains(h.Status.Agent.Capabilities, string(t))
-}
 
 // IsConnected reports whether the host's agent is connected to the manager.
 func (h *ElementalHost) IsConnected() bool {

@@ -1,6 +1,8 @@
 package v1beta2
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -79,3 +81,19 @@ type HostOSUpgrade struct {
 // +kubebuilder:validation:MaxLength=512
 // +kubebuilder:validation:Pattern=`^(oci|docker|dir|file):[^\s]+$`
 type OSImage string
+
+// Operation returns the host's last operation of the type if it has the ID, and nil
+// otherwise.
+func (h *ElementalHost) Operation(t OperationType, id string) *HostOperation {
+	for i := range h.Status.Operations {
+		if op := &h.Status.Operations[i]; op.Type == t && op.ID == id {
+			return op
+		}
+	}
+	return nil
+}
+
+// Supports reports whether the host's agent has reported the capability.
+func (h *ElementalHost) Supports(t OperationType) bool {
+	return h.Status.Agent != nil && slices.Contains(h.Status.Agent.Capabilities, string(t))
+}

@@ -92,6 +92,9 @@ func cutLists(s *infrav1.ElementalHostStatus, n int) {
 	if s.Endpoint != nil && s.Endpoint.APIServer != nil {
 		s.Endpoint.APIServer.CertificateNames = atMost(s.Endpoint.APIServer.CertificateNames, n)
 	}
+	if s.EtcdSnapshots != nil {
+		s.EtcdSnapshots.Items = atMost(s.EtcdSnapshots.Items, n)
+	}
 	if s.Erasure != nil {
 		s.Erasure.Disks = atMost(s.Erasure.Disks, n)
 	}
@@ -140,6 +143,9 @@ func texts(s *infrav1.ElementalHostStatus) []*string {
 	}
 	if s.Bundle != nil {
 		add(&s.Bundle.Message)
+	}
+	if e := s.EtcdSnapshots; e != nil && e.Failure != nil {
+		add(&e.Failure.Message)
 	}
 	if e := s.Erasure; e != nil {
 		for k := range e.Disks {

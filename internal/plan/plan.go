@@ -49,6 +49,9 @@ func For(host *infrav1.ElementalHost, site Site, cluster Cluster) protocol.Plan 
 			p.Desired.Files, _ = desiredFiles(host, cluster)
 			p.Desired.Tunnel = WantsTunnel(host, cluster)
 			p.Desired.Bundle = desiredBundle(host)
+			if !paused {
+				p.Desired.EtcdSnapshot = desiredEtcdSnapshot(host, cluster)
+			}
 		}
 	}
 	p.Revision = revision(p)

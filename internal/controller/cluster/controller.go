@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,6 +31,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/ownership"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/snapshot"
 )
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalclusters,verbs=get;list;watch;patch
@@ -53,7 +55,7 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Clock is the time source.
 	Clock clock.PassiveClock
-	// Metrics counts moves of endpoints; nil counts nothing.
+	// Metrics counts moves of endpoints and snapshots of etcd; nil counts nothing.
 	Metrics *Metrics
 	// Selectors caches the compiled host selectors of control planes; nil compiles them
 	// each time.
@@ -99,6 +101,8 @@ type run struct {
 	progress *failover.Progress
 	// hooks says which Machines carry the endpoint's hook.
 	hooks endpoint.HookPlan
+	// snapshots is what was decided on snapshots of etcd; empty without spec.etcdSnapshots.
+	snapshots snapshot.Decision
 }
 
 // Reconcile reconciles one ElementalCluster.
@@ -212,7 +216,9 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, s *run) (ctrl.Result, 
 			return ctrl.Result{}, err
 		}
 	}
-	for _, phase := range []func(context.Context, *run) error{r.reconcileEndpoint, r.reconcileTunnels, r.reconcileHooks, r.reconcileFailureDomains} {
+	for _, phase := range []func(context.Context, *run) error{
+		r.reconcileEndpoint, r.reconcileTunnels, r.reconcileHooks, r.reconcileFailureDomains, r.reconcileSnapshots,
+	} {
 		if err := phase(ctx, s); err != nil {
 			return ctrl.Result{}, err
 		}
@@ -220,7 +226,18 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, s *run) (ctrl.Result, 
 	if s.endpoint.Ready || s.endpoint.Published {
 		s.InfraCluster.Status.Initialization.Provisioned = new(true)
 	}
-	return ctrl.Result{RequeueAfter: s.endpoint.RequeueAfter}, nil
+	return ctrl.Result{RequeueAfter: r.requeueAfter(s)}, nil
+}
+
+// requeueAfter is when to reconcile again without a change; zero: never.
+func (r *Reconciler) requeueAfter(s *run) time.Duration {
+	after := s.endpoint.RequeueAfter
+	if at := s.snapshots.RecheckAt; !at.IsZero() {
+		if until := max(at.Sub(r.Clock.Now()), time.Millisecond); after == 0 || until < after {
+			after = until
+		}
+	}
+	return after
 }
 
 // reconcileDelete ends reservations, removes hooks and releases the virtual IP address.

@@ -10,3 +10,8 @@ import (
 func (m *Metrics) Moves(cause infrav1.EndpointMoveCause) prometheus.Counter {
 	return m.moves.WithLabelValues(string(cause))
 }
+
+// Snapshots is the count of snapshots of etcd with that result.
+func (m *Metrics) Snapshots(result string) prometheus.Counter {
+	return m.snapshots.WithLabelValues(result)
+}

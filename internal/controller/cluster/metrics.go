@@ -9,11 +9,18 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 )
 
-// Metrics counts moves of endpoints and how long they take. Several goroutines may
-// use it; nil counts nothing.
+// Results of snapshots of etcd.
+const (
+	snapshotTaken  = "taken"
+	snapshotFailed = "failed"
+)
+
+// Metrics counts moves of endpoints and how long they take, and snapshots of etcd. Several
+// goroutines may use it; nil counts nothing.
 type Metrics struct {
-	moves   *prometheus.CounterVec
-	seconds prometheus.Histogram
+	moves     *prometheus.CounterVec
+	seconds   prometheus.Histogram
+	snapshots *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics. It fails if they are registered already.
@@ -28,8 +35,15 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 			Help:    "Seconds from the record of a new endpoint until nothing that can be reached uses the former one.",
 			Buckets: []float64{1, 2, 5, 10, 30, 60, 120, 300, 600, 1800},
 		}),
+		snapshots: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "elemental", Subsystem: "etcd", Name: "snapshots_total",
+			Help: "Scheduled snapshots of etcd that a host was asked for, by result: taken, or failed, so that another host is asked.",
+		}, []string{"result"}),
 	}
-	for _, c := range []prometheus.Collector{m.moves, m.seconds} {
+	for _, result := range []string{snapshotTaken, snapshotFailed} {
+		m.snapshots.WithLabelValues(result)
+	}
+	for _, c := range []prometheus.Collector{m.moves, m.seconds, m.snapshots} {
 		if err := registerer.Register(c); err != nil {
 			return nil, fmt.Errorf("registering metrics: %w", err)
 		}
@@ -40,6 +54,12 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 func (m *Metrics) moved(cause infrav1.EndpointMoveCause) {
 	if m != nil {
 		m.moves.WithLabelValues(string(cause)).Inc()
+	}
+}
+
+func (m *Metrics) snapshot(result string) {
+	if m != nil {
+		m.snapshots.WithLabelValues(result).Inc()
 	}
 }
 

@@ -25,6 +25,9 @@ func (r *Reconciler) patchStatus(ctx context.Context, s *run, before *infrav1.El
 	if s.tunnel == nil && s.endpoint.Reason != "" {
 		meta.RemoveStatusCondition(list, infrav1.TunnelReadyCondition)
 	}
+	if s.InfraCluster.Spec.EtcdSnapshots == nil {
+		meta.RemoveStatusCondition(list, infrav1.EtcdSnapshotsReadyCondition)
+	}
 	changed, err := reconcile.PatchStatus(ctx, r.Client, s.InfraCluster, scope.Status, before)
 	if changed && err == nil {
 		r.recordMove(s, before.Endpoint, s.InfraCluster.Status.Endpoint)
@@ -110,6 +113,9 @@ func conditions(s *run) []metav1.Condition {
 	}
 	if s.progress != nil {
 		out = append(out, followedCondition(*s.progress))
+	}
+	if s.snapshots.Condition != nil {
+		out = append(out, *s.snapshots.Condition)
 	}
 	return out
 }

@@ -143,6 +143,9 @@ func SetReported(host *infrav1.ElementalHost, in *protocol.Report, now time.Time
 	if in.Bundle != nil {
 		setBundle(host, *in.Bundle)
 	}
+	if in.EtcdSnapshots != nil {
+		setEtcdSnapshots(host, *in.EtcdSnapshots)
+	}
 }
 
 // SetConnection sets the connection state and, if it changed, the time of the change.

@@ -41,6 +41,7 @@ func NewNotifier(r *Reader, polls Waker, timers *timer.Queue) *Notifier {
 func (n *Notifier) InfraClusterChanged(ctx context.Context, before, after *infrav1.ElementalCluster) {
 	name := after.Labels[clusterv1.ClusterNameLabel]
 	if before != nil {
+		n.snapshotRequested(ctx, name, before, after)
 		same := before.Status.VirtualIP == after.Status.VirtualIP && before.Spec.ControlPlaneEndpoint == after.Spec.ControlPlaneEndpoint &&
 			equality.Semantic.DeepEqual(before.Spec.ControlPlaneEndpointPolicy, after.Spec.ControlPlaneEndpointPolicy) &&
 			equality.Semantic.DeepEqual(before.OwnerReferences, after.OwnerReferences) && before.HasTunnels() == after.HasTunnels()

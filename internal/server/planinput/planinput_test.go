@@ -228,6 +228,14 @@ func TestClusterChangeWakesItsHosts(t *testing.T) {
 	}
 
 	after = before.DeepCopy()
+	after.Spec.EtcdSnapshots = &infrav1.EtcdSnapshots{}
+	after.Spec.EtcdSnapshotRecord = &infrav1.EtcdSnapshotRecord{Request: &infrav1.EtcdSnapshotRequest{HostName: "a"}}
+	n.InfraClusterChanged(t.Context(), before, after)
+	g.Expect(woken.take()).To(ConsistOf("a"), "it is asked for a snapshot of etcd")
+	n.InfraClusterChanged(t.Context(), after, before)
+	g.Expect(woken.take()).To(ConsistOf("a"), "it is no longer asked")
+
+	after = before.DeepCopy()
 	after.Labels[clusterv1.ClusterNameLabel] = "d"
 	n.InfraClusterChanged(t.Context(), before, after)
 	g.Expect(woken.take()).To(ConsistOf("a", "b", "x"), "hosts of both clusters")

@@ -86,13 +86,14 @@ func (w Watches) Machines() handler.EventHandler {
 }
 
 // concernsEndpoint reports whether the change of a claimed host may concern the
-// endpoint. Progress of operations, disks and most of the agent do not.
+// endpoint or the cluster's snapshots of etcd. Progress of operations, disks and most of the agent do not.
 func concernsEndpoint(before, after *infrav1.ElementalHost) bool {
 	return isReserved(before) || isReserved(after) ||
 		before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
 		!equality.Semantic.DeepEqual(before.Spec, after.Spec) ||
 		!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
 		!equality.Semantic.DeepEqual(before.Status.Endpoint, after.Status.Endpoint) ||
+		!equality.Semantic.DeepEqual(before.Status.EtcdSnapshots, after.Status.EtcdSnapshots) ||
 		!equality.Semantic.DeepEqual(before.Status.Connection, after.Status.Connection) ||
 		!equality.Semantic.DeepEqual(before.Status.Tunnel, after.Status.Tunnel) || tunnelhost.IsCapable(before) != tunnelhost.IsCapable(after) ||
 		!equality.Semantic.DeepEqual(before.Status.Addresses, after.Status.Addresses) ||

@@ -1,0 +1,22 @@
+package planinput
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/plan"
+)
+
+// snapshotRequested wakes the host that is asked for a snapshot of etcd now, and the one that
+// was asked before.
+func (n *Notifier) snapshotRequested(ctx context.Context, cluster string, before, after *infrav1.ElementalCluster) {
+	was, is := plan.EtcdSnapshotRequest(before), plan.EtcdSnapshotRequest(after)
+	if equality.Semantic.DeepEqual(was, is) {
+		return
+	}
+	n.wakeCluster(ctx, after.Namespace, cluster, func(host *infrav1.ElementalHost) bool {
+		return was != nil && was.HostName == host.Name || is != nil && is.HostName == host.Name
+	})
+}
