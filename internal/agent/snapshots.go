@@ -74,7 +74,9 @@ func (u *snapshotUpkeep) record(ctx context.Context, desired *protocol.EtcdSnaps
 	list, err := u.snapshotter.List(ctx)
 	if err != nil {
 		u.log.Warn("Could not list the snapshots of etcd", "error", err)
-		return
+		if failure == nil {
+			return
+		}
 	}
 	next, changed := &protocol.EtcdSnapshotReport{Snapshots: list}, false
 	if failure != nil {
@@ -85,6 +87,9 @@ func (u *snapshotUpkeep) record(ctx context.Context, desired *protocol.EtcdSnaps
 	u.facts.update(func(o *observation) {
 		if desired == nil && o.etcdSnapshots != nil {
 			next.Failure = o.etcdSnapshots.Failure
+		}
+		if err != nil && o.etcdSnapshots != nil {
+			next.Snapshots = o.etcdSnapshots.Snapshots
 		}
 		if changed = !reflect.DeepEqual(o.etcdSnapshots, next); changed {
 			o.etcdSnapshots = next

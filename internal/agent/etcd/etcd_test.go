@@ -11,9 +11,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/etcd"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/etcdmember"
 )
@@ -87,7 +90,28 @@ func TestSave(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
+	t.Run("to a file", func(t *testing.T) { testFile(t, member, info) })
 	t.Run("through damage", func(t *testing.T) { testDamage(t, h) })
+}
+
+// testFile saves the snapshot that info describes to a file, within a limit and above it.
+func testFile(t *testing.T, member etcd.Member, info etcd.Info) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "snapshot.db")
+	if _, err := etcd.SaveFile(t.Context(), member.Options, durable.OS{}, path, info.Bytes-1); !errors.Is(err, etcd.ErrTooLarge) {
+		t.Errorf("got %v", err)
+	}
+	if entries, err := os.ReadDir(folder); err != nil || len(entries) > 0 {
+		t.Errorf("a snapshot that is too large has left %v, %v", entries, err)
+	}
+	saved, err := etcd.SaveFile(t.Context(), member.Options, durable.OS{}, path, info.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if sum := sha256.Sum256(data); err != nil || saved.FileSHA256 != hex.EncodeToString(sum[:]) || saved.Bytes != int64(len(data)) {
+		t.Errorf("got %+v for %d bytes, %v", saved, len(data), err)
+	}
 }
 
 type failing struct{ err error }

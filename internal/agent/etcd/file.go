@@ -16,8 +16,8 @@ import (
 var ErrTooLarge = errors.New("the snapshot is too large")
 
 // SaveFile saves a snapshot to a file that only root can read, and makes it durable. The file
-// appears under its name when it is complete. A snapshot of more than limit bytes is refused;
-// without an error, or with one, SaveFile has written at most that much.
+// appears under its name when it is complete. SaveFile never writes more than limit bytes: its
+// error for a larger snapshot wraps ErrTooLarge.
 func SaveFile(ctx context.Context, o Options, system durable.System, path string, limit int64) (info Info, err error) {
 	err = durable.Stream(system, path, func(f durable.File) error {
 		info, err = Save(ctx, o, &bounded{to: f, left: limit})
