@@ -3,6 +3,7 @@ package hoststatus_test
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -78,6 +79,13 @@ func TestThreat44_StatusIsBounded(t *testing.T) {
 		claim(bound)(h)
 		h.Spec.Bundle = &infrav1.HostBundle{SHA256: strings.Repeat("a", 64)}
 		h.Status.Bundle = &infrav1.HostBundleStatus{SHA256: h.Spec.Bundle.SHA256, State: infrav1.BundleFailed, Message: strings.Repeat("m", 1024)}
+		h.Status.EtcdSnapshots = &infrav1.HostEtcdSnapshots{Failure: &infrav1.HostEtcdSnapshotFailure{ID: id, Message: strings.Repeat("m", 1024)}}
+		for i := range 16 {
+			h.Status.EtcdSnapshots.Items = append(h.Status.EtcdSnapshots.Items, infrav1.HostEtcdSnapshot{
+				ID: fmt.Sprintf("%063d", i), CompletedAt: now, Revision: math.MaxInt64, SizeBytes: math.MaxInt64, SHA256: strings.Repeat("a", 64),
+				KubernetesVersion: strings.Repeat("v", 63), EtcdVersion: strings.Repeat("v", 63),
+			})
+		}
 		h.Status.Agent.Update = &infrav1.AgentUpdate{Version: "v9", State: infrav1.OperationFailed, Message: strings.Repeat("m", 1024)}
 		for range 23 {
 			h.Status.Agent.Capabilities = append(h.Status.Agent.Capabilities, strings.Repeat("c", 63))

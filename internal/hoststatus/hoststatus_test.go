@@ -180,3 +180,19 @@ func TestObservedGeneration(t *testing.T) {
 	hoststatus.Update(h, now)
 	g.Expect(meta.FindStatusCondition(h.Status.Conditions, infrav1.ConnectedCondition).ObservedGeneration).To(Equal(int64(4)))
 }
+
+// What a host has reported of its cluster goes with the claim, so that it counts for no other.
+func TestThreat67_SnapshotsGoWithTheClaim(t *testing.T) {
+	g := NewWithT(t)
+	for phase, stay := range map[infrav1.ClaimPhase]bool{
+		infrav1.ClaimBound: true, infrav1.ClaimHeld: true, infrav1.ClaimReleasing: false, infrav1.ClaimReserved: false, "": false,
+	} {
+		h := host()
+		if phase != "" {
+			claim(phase)(h)
+		}
+		h.Status.EtcdSnapshots = &infrav1.HostEtcdSnapshots{}
+		hoststatus.Update(h, now)
+		g.Expect(h.Status.EtcdSnapshots != nil).To(Equal(stay), string(phase))
+	}
+}
