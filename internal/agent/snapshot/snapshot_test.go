@@ -3,6 +3,7 @@ package snapshot_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -176,7 +177,7 @@ func testAnotherCluster(r *rig) {
 // A failure removes nothing.
 func testFailure(r *rig) {
 	r.take("1", "2")
-	disk := durabletest.NewDisk(r.t.TempDir(), 1)
+	disk := durabletest.NewDisk(r.t.TempDir(), rand.New(rand.NewPCG(1, 0)))
 	disk.Full = func(string) bool { return true }
 	r.system = disk
 	expectError(r.t, r.store().Take(r.t.Context(), want("3", 1)), durabletest.ErrFull.Error())
@@ -188,7 +189,7 @@ func testFailure(r *rig) {
 func testPowerCuts(r *rig) {
 	for dieAt := 1; ; dieAt++ {
 		r.state = r.t.TempDir()
-		disk := durabletest.NewDisk(r.t.TempDir(), uint64(dieAt))
+		disk := durabletest.NewDisk(r.t.TempDir(), rand.New(rand.NewPCG(uint64(dieAt), 0)))
 		r.system = disk
 		r.take("1", "2")
 		life := &durabletest.Life{Disk: disk, DieAt: dieAt, Die: func() {}}

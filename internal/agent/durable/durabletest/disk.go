@@ -36,9 +36,9 @@ type Disk struct {
 }
 
 // NewDisk returns a disk. trash is a folder on the same file system for what a power cut may
-// bring back. The seed decides what each power cut damages.
-func NewDisk(trash string, seed uint64) *Disk {
-	return &Disk{trash: trash, loose: map[string]bool{}, Random: rand.New(rand.NewPCG(seed, 0))}
+// bring back.
+func NewDisk(trash string, random *rand.Rand) *Disk {
+	return &Disk{trash: trash, loose: map[string]bool{}, Random: random}
 }
 
 // change is a change of names that is not durable.
@@ -60,6 +60,7 @@ func (d *Disk) discarded() string {
 	return filepath.Join(d.trash, fmt.Sprint(d.number))
 }
 
+// Create makes a file whose name is not durable yet.
 func (d *Disk) Create(path string) (durable.File, error) {
 	f, err := d.OS.Create(path)
 	if err != nil {
@@ -70,6 +71,7 @@ func (d *Disk) Create(path string) (durable.File, error) {
 	return &file{f, d, path}, nil
 }
 
+// Overwrite opens a file.
 func (d *Disk) Overwrite(path string) (durable.File, int64, error) {
 	f, size, err := d.OS.Overwrite(path)
 	if err != nil {
@@ -78,6 +80,7 @@ func (d *Disk) Overwrite(path string) (durable.File, int64, error) {
 	return &file{f, d, path}, size, nil
 }
 
+// Mkdir makes a directory whose name is not durable yet.
 func (d *Disk) Mkdir(path string) error {
 	if err := d.OS.Mkdir(path); err != nil {
 		return err
@@ -86,6 +89,7 @@ func (d *Disk) Mkdir(path string) error {
 	return nil
 }
 
+// Rename moves a file, which a power cut may undo.
 func (d *Disk) Rename(from, to string) error {
 	old := d.discarded()
 	replaced := os.Link(to, old) == nil
@@ -107,6 +111,7 @@ func (d *Disk) Rename(from, to string) error {
 	return nil
 }
 
+// Remove removes a file, which a power cut may undo.
 func (d *Disk) Remove(path string) error {
 	if _, err := os.Lstat(path); err != nil {
 		return err
@@ -114,6 +119,7 @@ func (d *Disk) Remove(path string) error {
 	return d.RemoveAll(path)
 }
 
+// RemoveAll removes a file or directory, which a power cut may undo.
 func (d *Disk) RemoveAll(path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -209,6 +215,7 @@ func (l *Life) Do(f func() error) error {
 	return ErrDead
 }
 
+// Create makes a file.
 func (l *Life) Create(path string) (f durable.File, err error) {
 	err = l.Do(func() error {
 		f, err = l.Disk.Create(path)
@@ -217,17 +224,21 @@ func (l *Life) Create(path string) (f durable.File, err error) {
 	return &lifeFile{f, l}, err
 }
 
+// Overwrite opens a file. It is no operation that the process can die at.
 func (l *Life) Overwrite(path string) (durable.File, int64, error) {
 	f, size, err := l.Disk.Overwrite(path)
 	return &lifeFile{f, l}, size, err
 }
 
+// Mkdir makes a directory.
 func (l *Life) Mkdir(path string) error { return l.Do(func() error { return l.Disk.Mkdir(path) }) }
 
+// Rename moves a file.
 func (l *Life) Rename(from, to string) error {
 	return l.Do(func() error { return l.Disk.Rename(from, to) })
 }
 
+// Remove removes a file.
 func (l *Life) Remove(path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -235,10 +246,12 @@ func (l *Life) Remove(path string) error {
 	return l.Do(func() error { return l.Disk.Remove(path) })
 }
 
+// RemoveAll removes a file or directory.
 func (l *Life) RemoveAll(path string) error {
 	return l.Do(func() error { return l.Disk.RemoveAll(path) })
 }
 
+// SyncDir makes the names in a directory durable.
 func (l *Life) SyncDir(path string) error {
 	return l.Do(func() error { return l.Disk.SyncDir(path) })
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -129,7 +130,7 @@ func newMachine(t *testing.T, role protocol.UpgradeRole, seed uint64) *machine {
 		isRunning: true, operationID: "one", origin: protocol.OriginOther, free: 1 << 40, runs: map[string]*run{},
 		want: protocol.NodeUpgrade{Role: role, Bundle: protocol.Bundle{Version: newVersion}, DrainTimeoutSeconds: 600},
 	}
-	m.disk = durabletest.NewDisk(t.TempDir(), seed)
+	m.disk = durabletest.NewDisk(t.TempDir(), rand.New(rand.NewPCG(seed, 0)))
 	m.api = newAPI(t, m)
 	m.write("/usr/bin/kubelet", "kubelet "+oldVersion, 0o755)
 	m.write("/usr/bin/kubeadm", "kubeadm "+oldVersion, 0o755)
