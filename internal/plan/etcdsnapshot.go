@@ -1,8 +1,6 @@
 package plan
 
 import (
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
@@ -17,7 +15,7 @@ func desiredEtcdSnapshot(host *infrav1.ElementalHost, cluster Cluster) *protocol
 	}
 	of := protocol.EtcdCluster{Namespace: host.Namespace, Name: claim.ClusterName}
 	for _, owner := range infra.OwnerReferences {
-		if owner.Kind == clusterv1.ClusterKind && owner.Name == claim.ClusterName {
+		if owner.Kind == "Cluster" && owner.Name == claim.ClusterName {
 			of.UID = string(owner.UID)
 		}
 	}

@@ -67,7 +67,7 @@ func Stream(system System, path string, write func(File) error) (err error) {
 			err = errors.Join(err, ignoreClosed(f.Close()), ignoreMissing(system.Remove(temporary)))
 		}
 	}()
-	if err = write(f); err != nil {
+	if err := write(f); err != nil {
 		return err
 	}
 	if err = f.Sync(); err != nil {
