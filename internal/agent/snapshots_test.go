@@ -86,7 +86,7 @@ func TestTakesTheDesiredSnapshot(t *testing.T) {
 	s := withSnapshotter(r)
 	r.manager.want(nil, protocol.Desired{Hostname: "host"})
 	stop := r.start()
-	r.manager.await(t, "there is none", reportedSnapshots(nil))
+	r.manager.await(t, "the empty list is reported", reportedSnapshots(nil))
 	r.manager.want(nil, desiredSnapshot("1"))
 	r.manager.await(t, "the first one is taken", reportedSnapshots(nil, "1"))
 	r.manager.want(nil, desiredSnapshot("2"))
