@@ -11,6 +11,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/signal"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tunnel"
@@ -102,23 +103,23 @@ func New(o Options) *Agent {
 	a.observer = &observer{platform: o.Platform, manager: o.Manager, facts: facts, log: o.Log}
 	a.reporter = &reporter{
 		store: o.Store, manager: o.Manager, facts: facts, running: running, updater: o.Updater, hello: a.hello,
-		clock: o.Clock, random: o.Rand, log: o.Log, wake: newSignal(),
+		clock: o.Clock, random: o.Rand, log: o.Log, wake: signal.New(),
 	}
-	work := newSignal()
+	work := signal.New()
 	a.endpoint = &endpointUpkeep{
 		applier: o.Applier, store: o.Store, facts: facts, reporter: a.reporter, clock: o.Clock, log: o.Log, work: work,
 		backoff: newBackoff(o.Rand), isOperationDue: func() bool { return a.operations.isDue() },
 	}
 	a.probing = &endpointProbing{
-		prober: o.Prober, endpoint: a.endpoint, facts: facts, reporter: a.reporter, log: o.Log, targetChanged: newSignal(),
+		prober: o.Prober, endpoint: a.endpoint, facts: facts, reporter: a.reporter, log: o.Log, targetChanged: signal.New(),
 	}
 	a.bundles = &bundleUpkeep{
 		stager: o.Stager, store: o.Store, facts: facts, reporter: a.reporter, isOperationDue: func() bool { return a.operations.isDue() },
-		clock: o.Clock, log: o.Log, wake: newSignal(),
+		clock: o.Clock, log: o.Log, wake: signal.New(),
 	}
 	a.snapshots = &snapshotUpkeep{
 		snapshotter: o.Snapshotter, store: o.Store, facts: facts, reporter: a.reporter, isOperationDue: func() bool { return a.operations.isDue() },
-		backoff: newBackoff(o.Rand), clock: o.Clock, log: o.Log, wake: newSignal(),
+		backoff: newBackoff(o.Rand), clock: o.Clock, log: o.Log, wake: signal.New(),
 	}
 	a.operations = &operationLoop{
 		store: o.Store, manager: o.Manager, runners: o.Runners, running: running, reporter: a.reporter,
@@ -129,13 +130,13 @@ func New(o Options) *Agent {
 		store: o.Store, manager: o.Manager, observer: a.observer, hello: a.hello, token: o.Token, removeToken: o.RemoveToken, log: o.Log,
 	}
 	a.tunneller = &tunneller{
-		store: o.Store, manager: o.Manager, dial: o.Tunnel, bootID: o.BootID, clock: o.Clock, random: o.Rand, log: o.Log, wake: newSignal(),
+		store: o.Store, manager: o.Manager, dial: o.Tunnel, bootID: o.BootID, clock: o.Clock, random: o.Rand, log: o.Log, wake: signal.New(),
 	}
 	a.poller = &poller{
 		store: o.Store, manager: o.Manager, enroller: a.enroller, bootID: o.BootID, readoptAfter: o.ReadoptAfter,
 		reconnected: a.reconnected, connection: a.tunneller.setPolling, answered: a.confirmUpdate, acceptPlan: a.acceptPlan, reportEndpoint: a.reportEndpoint,
 		observe: a.observeSoftware, showStatus: o.Status,
-		clock: o.Clock, random: o.Rand, log: o.Log, networkChanged: newSignal(),
+		clock: o.Clock, random: o.Rand, log: o.Log, networkChanged: signal.New(),
 	}
 	return a
 }

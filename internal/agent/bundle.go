@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/signal"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/bundle"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
@@ -37,7 +38,7 @@ type bundleUpkeep struct {
 	clock          retry.Clock
 	log            *slog.Logger
 	// wake is raised when the plan may have changed or an operation has ended.
-	wake signal
+	wake signal.Signal
 
 	mu sync.Mutex
 	// reportedAt is when the report changed last.
@@ -58,20 +59,20 @@ func (u *bundleUpkeep) run(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		if u.isOperationDue() {
-			u.wake.wait(ctx)
+			u.wake.Wait(ctx)
 			continue
 		}
 		desired := u.store.Plan().Desired.Bundle
 		isOver := func() bool { return u.isOperationDue() || !isSameBundle(desired, u.store.Plan().Desired.Bundle) }
 		var err error
-		done := runUntil(ctx, u.wake, isOver, func(ctx context.Context) { err = u.ensure(ctx, desired) })
+		done := u.wake.RunUntil(ctx, isOver, func(ctx context.Context) { err = u.ensure(ctx, desired) })
 		switch {
 		case !done:
 		case err == nil:
-			u.wake.wait(ctx)
+			u.wake.Wait(ctx)
 		case desired == nil:
 			u.log.Warn("Could not remove a staged bundle", "error", err)
-			u.wake.wait(ctx)
+			u.wake.Wait(ctx)
 		}
 		// Stage waits before it makes the next attempt, and logs failures.
 	}
@@ -108,7 +109,7 @@ func (u *bundleUpkeep) record(next protocol.BundleReport) {
 	})
 	u.mu.Unlock()
 	if changed {
-		u.reporter.wake.raise()
+		u.reporter.wake.Raise()
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/signal"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
@@ -36,7 +37,7 @@ type endpointUpkeep struct {
 	clock    retry.Clock
 	log      *slog.Logger
 	// work interrupts an attempt if there is something else to do.
-	work           signal
+	work           signal.Signal
 	isOperationDue func() bool
 	// backoff belongs to the goroutine that calls applyIfDue.
 	backoff *retry.Backoff
@@ -98,7 +99,7 @@ func (u *endpointUpkeep) applyIfDue(ctx context.Context) (again time.Duration, h
 		nextEndpoint, nextFiles := u.desired()
 		return u.isOperationDue() || !reflect.DeepEqual(endpoint, nextEndpoint) || !reflect.DeepEqual(files, nextFiles)
 	}
-	done := runUntil(ctx, u.work, isOutdated, func(ctx context.Context) { report, err = u.applier.Apply(ctx, endpoint, files) })
+	done := u.work.RunUntil(ctx, isOutdated, func(ctx context.Context) { report, err = u.applier.Apply(ctx, endpoint, files) })
 	if state.IsWriteError(err) {
 		return 0, false, err
 	}
@@ -108,7 +109,7 @@ func (u *endpointUpkeep) applyIfDue(ctx context.Context) (again time.Duration, h
 	}
 	report.Message = truncate(report.Message, protocol.MaxMessageBytes)
 	u.facts.update(func(o *observation) { o.endpoint.applied = &report })
-	u.reporter.wake.raise()
+	u.reporter.wake.Raise()
 	again, hasWork = u.scheduleNext(err, endpoint != nil || len(files) > 0)
 	return again, hasWork, nil
 }
@@ -167,7 +168,7 @@ func (a *Agent) keepLocal(ctx context.Context) error {
 	if a.o.Local != nil {
 		a.o.Local.Run(ctx, func() {
 			a.endpoint.changed()
-			a.endpoint.work.raise()
+			a.endpoint.work.Raise()
 		})
 	}
 	return nil

@@ -15,7 +15,7 @@ func (l *operationLoop) idle(ctx context.Context) error {
 	if err != nil || hasWork {
 		return err
 	}
-	defer l.work.raiseAfter(ctx, l.clock, again)()
+	defer l.work.RaiseAfter(ctx, l.clock, again)()
 	// A plan that comes from now on raises work. This one may be newer than the one that
 	// had no operation: what it desires apart from its operation waits for that.
 	plan := l.store.Plan()
@@ -42,7 +42,7 @@ func (l *operationLoop) unsetProviderID(desired string) string {
 // setProviderID sets the Node's providerID unless work is raised meanwhile. A failure is
 // only logged: the next start of the agent or another providerID tries again.
 func (l *operationLoop) setProviderID(ctx context.Context, providerID string) {
-	done := runUntil(ctx, l.work, always, func(ctx context.Context) {
+	done := l.work.RunUntil(ctx, nil, func(ctx context.Context) {
 		if _, err := l.providerID.SetProviderID(ctx, providerID); err != nil && ctx.Err() == nil {
 			l.log.Warn("The Node does not have the providerID that the plan wants", "providerID", providerID, "error", err)
 		}
@@ -73,8 +73,8 @@ func (l *operationLoop) updateAgent(ctx context.Context, pinned *protocol.AgentR
 	}
 	var again time.Duration
 	var err error
-	done := runUntil(ctx, l.work, always, func(ctx context.Context) {
-		again, err = l.updater.Ensure(ctx, pinned, l.reporter.wake.raise)
+	done := l.work.RunUntil(ctx, nil, func(ctx context.Context) {
+		again, err = l.updater.Ensure(ctx, pinned, l.reporter.wake.Raise)
 	})
 	if err != nil || !done {
 		return err
@@ -86,8 +86,8 @@ func (l *operationLoop) updateAgent(ctx context.Context, pinned *protocol.AgentR
 // waitForWork waits for work, and at most limit unless limit is 0.
 func (l *operationLoop) waitForWork(ctx context.Context, limit time.Duration) {
 	if limit > 0 {
-		waitFor(ctx, l.clock, limit, l.work)
+		l.work.WaitFor(ctx, l.clock, limit)
 		return
 	}
-	l.work.wait(ctx)
+	l.work.Wait(ctx)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/signal"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
@@ -40,7 +41,7 @@ type operationLoop struct {
 	random         func() float64
 	log            *slog.Logger
 	// work is raised when there may be something to do.
-	work signal
+	work signal.Signal
 
 	mu sync.Mutex
 	// supersede ends the running operation, which a reset supersedes; nil if none runs that
@@ -57,8 +58,8 @@ func (l *operationLoop) run(ctx context.Context) error {
 		op, found := l.next(l.store.Plan())
 		if !found {
 			backoff.Reset()
-			l.bundles.wake.raise()
-			l.snapshots.wake.raise()
+			l.bundles.wake.Raise()
+			l.snapshots.wake.Raise()
 			if err := l.idle(ctx); err != nil {
 				return err
 			}
@@ -69,8 +70,8 @@ func (l *operationLoop) run(ctx context.Context) error {
 			return err
 		}
 		if retryOperation {
-			l.reporter.wake.raise()
-			waitFor(ctx, l.clock, backoff.Next(), l.work)
+			l.reporter.wake.Raise()
+			l.work.WaitFor(ctx, l.clock, backoff.Next())
 		} else {
 			backoff.Reset()
 		}
@@ -140,7 +141,7 @@ func (l *operationLoop) execute(ctx context.Context, op state.Operation) (retryO
 		err := l.recordResult(op, operation.Result{
 			State: protocol.StateUnsupported, Message: fmt.Sprintf("agent %s doesn't know how to do this", l.version),
 		})
-		l.reporter.wake.raise()
+		l.reporter.wake.Raise()
 		return false, err
 	}
 	if op, err = l.store.Begin(op); err != nil {
@@ -183,7 +184,7 @@ func (l *operationLoop) runWithProgress(ctx context.Context, runner operation.Ru
 		defer close(stopped)
 		for l.clock.Wait(ticking, progressInterval) == nil {
 			l.running.tick()
-			l.reporter.wake.raise()
+			l.reporter.wake.Raise()
 		}
 	}()
 	defer func() {

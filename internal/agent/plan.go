@@ -35,9 +35,9 @@ func (a *Agent) acceptPlan(ctx context.Context, plan protocol.Plan) error {
 	}
 	a.endpointChanged()
 	a.operations.planChanged()
-	a.tunneller.wake.raise()
-	a.bundles.wake.raise()
-	a.snapshots.wake.raise()
+	a.tunneller.wake.Raise()
+	a.bundles.wake.Raise()
+	a.snapshots.wake.Raise()
 	if err := a.o.Manager.AdoptServers(ctx, plan.Desired); err != nil {
 		if state.IsWriteError(err) {
 			return err
@@ -48,7 +48,7 @@ func (a *Agent) acceptPlan(ctx context.Context, plan protocol.Plan) error {
 	// Each report costs the manager a write. An operation that begins now is reported
 	// soon, and that report includes everything else.
 	if !a.operations.isDue() {
-		a.reporter.wake.raise()
+		a.reporter.wake.Raise()
 	}
 	return nil
 }
@@ -56,7 +56,7 @@ func (a *Agent) acceptPlan(ctx context.Context, plan protocol.Plan) error {
 // reportEndpoint reports the endpoint, even if nothing has changed.
 func (a *Agent) reportEndpoint() {
 	a.observer.facts.update(func(o *observation) { o.endpoint.questions++ })
-	a.reporter.wake.raise()
+	a.reporter.wake.Raise()
 }
 
 // reconnected is called after the first answer over a connection, and after the first one
@@ -73,7 +73,7 @@ func (a *Agent) confirmUpdate() error {
 	if err := a.o.Updater.Confirm(); err != nil {
 		return err
 	}
-	a.reporter.wake.raise()
+	a.reporter.wake.Raise()
 	return nil
 }
 
@@ -82,7 +82,7 @@ func (a *Agent) confirmUpdate() error {
 // follows it.
 func (a *Agent) observeSoftware(ctx context.Context) {
 	if !a.operations.isDue() && a.observer.observeKubernetes(ctx) {
-		a.reporter.wake.raise()
+		a.reporter.wake.Raise()
 	}
 }
 
@@ -103,11 +103,11 @@ func (a *Agent) watchAddresses(ctx context.Context) error {
 	err := a.o.Platform.WatchAddresses(ctx, func() {
 		if !a.observer.observeAddresses(ctx) {
 			// A route or a link changed: a disconnected host should try to connect.
-			a.poller.networkChanged.raise()
+			a.poller.networkChanged.Raise()
 			return
 		}
 		a.poller.reconnect()
-		a.reporter.wake.raise()
+		a.reporter.wake.Raise()
 	})
 	if err != nil && ctx.Err() == nil {
 		a.o.Log.Warn("Changes of addresses are noticed only at the next start", "error", err)

@@ -10,6 +10,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/signal"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
@@ -45,7 +46,7 @@ type poller struct {
 	random         func() float64
 	log            *slog.Logger
 	// networkChanged is raised when an attempt to connect may succeed now.
-	networkChanged signal
+	networkChanged signal.Signal
 
 	// revision is that of the last plan.
 	revision  string
@@ -86,7 +87,7 @@ func (p *poller) run(ctx context.Context) error {
 			if err := p.handleError(ctx, err); err != nil {
 				return err
 			}
-			waitFor(ctx, p.clock, delays.AfterError(err, p.clock.Now().Sub(began)), p.networkChanged)
+			p.networkChanged.WaitFor(ctx, p.clock, delays.AfterError(err, p.clock.Now().Sub(began)))
 			continue
 		}
 		isNew := plan != nil && plan.Revision != p.revision
@@ -97,7 +98,7 @@ func (p *poller) run(ctx context.Context) error {
 			delays.Reset()
 			continue
 		}
-		waitFor(ctx, p.clock, delays.AfterEarlyAnswer(), nil)
+		_ = p.clock.Wait(ctx, delays.AfterEarlyAnswer())
 	}
 	return nil
 }
@@ -126,7 +127,7 @@ func (p *poller) poll(ctx context.Context) (*protocol.Plan, error) {
 // reconnect ends the current poll and begins another one at once, over a new connection.
 // Between two polls it makes the next one use a new connection.
 func (p *poller) reconnect() {
-	p.networkChanged.raise()
+	p.networkChanged.Raise()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.staleConnection = true

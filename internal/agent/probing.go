@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/probe"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/signal"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -89,7 +90,7 @@ type endpointProbing struct {
 	log      *slog.Logger
 	// targetChanged ends the probes of the former target. The lock of the facts makes it one step
 	// with the change of the target.
-	targetChanged signal
+	targetChanged signal.Signal
 
 	// retargeting makes what is desired and the target that follows from it one step, so
 	// that the later of two calls of retarget decides.
@@ -114,12 +115,12 @@ func (p *endpointProbing) retarget() {
 	p.facts.update(func(o *observation) {
 		if changed = o.endpoint.target != next; changed {
 			o.endpoint.target, o.endpoint.probes = next, probe.State{}
-			p.targetChanged.raise()
+			p.targetChanged.Raise()
 		}
 	})
 	if changed {
 		// Without a target the endpoint is reportable at once.
-		p.reporter.wake.raise()
+		p.reporter.wake.Raise()
 	}
 }
 
@@ -128,11 +129,11 @@ func (p *endpointProbing) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		target := p.takeTarget()
 		if target == (probeTarget{}) {
-			p.targetChanged.wait(ctx)
+			p.targetChanged.Wait(ctx)
 			continue
 		}
 		p.log.Info("Probing the control plane endpoint", "endpoint", target)
-		runUntil(ctx, p.targetChanged, always, func(ctx context.Context) {
+		p.targetChanged.RunUntil(ctx, nil, func(ctx context.Context) {
 			p.prober.Probe(ctx, probe.Target(target), func(probes probe.State) { p.record(target, probes) })
 		})
 	}
@@ -144,7 +145,7 @@ func (p *endpointProbing) run(ctx context.Context) error {
 func (p *endpointProbing) takeTarget() (target probeTarget) {
 	p.facts.update(func(o *observation) {
 		target = o.endpoint.target
-		p.targetChanged.clear()
+		p.targetChanged.Clear()
 	})
 	return target
 }
@@ -161,7 +162,7 @@ func (p *endpointProbing) record(target probeTarget, probes probe.State) {
 	if !isCurrent {
 		return
 	}
-	p.reporter.wake.raise()
+	p.reporter.wake.Raise()
 	for _, server := range []struct {
 		name        string
 		former, now probe.ServerState

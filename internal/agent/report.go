@@ -12,6 +12,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/signal"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
@@ -31,7 +32,7 @@ type reporter struct {
 	random  func() float64
 	log     *slog.Logger
 	// wake is raised when there may be something to report.
-	wake signal
+	wake signal.Signal
 
 	mu sync.Mutex
 	// round counts the calls of startOver.
@@ -68,12 +69,12 @@ func (r *reporter) run(ctx context.Context) error {
 			if !client.Unreachable(err) {
 				wake = nil
 			}
-			waitFor(ctx, r.clock, delays.AfterError(err, r.clock.Now().Sub(began)), wake)
+			wake.WaitFor(ctx, r.clock, delays.AfterError(err, r.clock.Now().Sub(began)))
 		case sent:
 			delays.Reset()
 			failing = false
 		default:
-			r.wake.wait(ctx)
+			r.wake.Wait(ctx)
 		}
 	}
 	return nil
@@ -140,7 +141,7 @@ func (r *reporter) startOver() {
 	r.facts.resetReported()
 	r.running.repeat()
 	r.mu.Unlock()
-	r.wake.raise()
+	r.wake.Raise()
 }
 
 func (r *reporter) currentRound() int {
@@ -214,7 +215,7 @@ func (r *reporter) withhold(op state.Operation) (release func()) {
 	set(op)
 	return func() {
 		set(state.Operation{})
-		r.wake.raise()
+		r.wake.Raise()
 	}
 }
 
@@ -243,7 +244,7 @@ func (r *reporter) repeatResult(op state.Operation) {
 		}
 	}
 	r.repeats = append(r.repeats, op)
-	r.wake.raise()
+	r.wake.Raise()
 }
 
 // unreportedUpdate returns the state of the agent's update to send, or nil without an

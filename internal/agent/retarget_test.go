@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/signal"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
@@ -32,7 +33,7 @@ func TestProbesWhateverComesLast(t *testing.T) {
 		f := &facts{latest: observation{cleanliness: protocol.Cleanliness{Clean: true}}}
 		p := &endpointProbing{
 			prober: applierAndProber{}, endpoint: &endpointUpkeep{applier: applierAndProber{}, store: store, facts: f}, facts: f,
-			reporter: &reporter{wake: newSignal()}, targetChanged: newSignal(),
+			reporter: &reporter{wake: signal.New()}, targetChanged: signal.New(),
 		}
 		var both sync.WaitGroup
 		both.Go(func() {

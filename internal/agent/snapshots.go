@@ -6,6 +6,7 @@ import (
 	"reflect"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/signal"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
@@ -30,7 +31,7 @@ type snapshotUpkeep struct {
 	clock          retry.Clock
 	log            *slog.Logger
 	// wake is raised when the plan may have changed or an operation has ended.
-	wake signal
+	wake signal.Signal
 }
 
 // run takes snapshots until ctx ends.
@@ -40,12 +41,12 @@ func (u *snapshotUpkeep) run(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		if u.isOperationDue() {
-			u.wake.wait(ctx)
+			u.wake.Wait(ctx)
 			continue
 		}
 		var err error
 		desired := u.store.Plan().Desired.EtcdSnapshot
-		done := runUntil(ctx, u.wake, u.isOperationDue, func(ctx context.Context) {
+		done := u.wake.RunUntil(ctx, u.isOperationDue, func(ctx context.Context) {
 			if desired != nil {
 				err = u.snapshotter.Take(ctx, *desired)
 			}
@@ -57,12 +58,12 @@ func (u *snapshotUpkeep) run(ctx context.Context) error {
 		case !done:
 		case err != nil:
 			u.log.Warn("Could not take a snapshot of etcd", "snapshot", desired.ID, "error", err)
-			waitFor(ctx, u.clock, u.backoff.Next(), u.wake)
+			u.wake.WaitFor(ctx, u.clock, u.backoff.Next())
 		default:
 			u.backoff.Reset()
 			// A plan that came meanwhile may desire another one.
 			if isSameSnapshot(desired, u.store.Plan().Desired.EtcdSnapshot) {
-				u.wake.wait(ctx)
+				u.wake.Wait(ctx)
 			}
 		}
 	}
@@ -96,7 +97,7 @@ func (u *snapshotUpkeep) record(ctx context.Context, desired *protocol.EtcdSnaps
 		}
 	})
 	if changed {
-		u.reporter.wake.raise()
+		u.reporter.wake.Raise()
 	}
 }
 

@@ -18,7 +18,7 @@ const upgradeGrace = 5 * time.Minute
 // planChanged ends a bootstrap that a reset supersedes, and wakes the loop.
 func (l *operationLoop) planChanged() {
 	l.endSuperseded()
-	l.work.raise()
+	l.work.Raise()
 }
 
 // isResetWanted reports whether the plan wants a reset that is not done.

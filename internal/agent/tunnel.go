@@ -9,6 +9,7 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/signal"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tunnel"
 )
@@ -33,14 +34,14 @@ type tunneller struct {
 	random func() float64
 	log    *slog.Logger
 	// wake is raised when the plan or polling may have changed.
-	wake    signal
+	wake    signal.Signal
 	polling atomic.Bool
 }
 
 // setPolling records whether the manager answers polls.
 func (t *tunneller) setPolling(polling bool) {
 	if t.polling.Swap(polling) != polling {
-		t.wake.raise()
+		t.wake.Raise()
 	}
 }
 
@@ -59,7 +60,7 @@ func (t *tunneller) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if !t.isWanted() || !t.polling.Load() {
 			pause = spread.Within(tunnelSpread)
-			t.wake.wait(ctx)
+			t.wake.Wait(ctx)
 			continue
 		}
 		if !t.pause(ctx, pause) {
@@ -91,14 +92,14 @@ func (t *tunneller) run(ctx context.Context) error {
 // pause returns false if it ended early, because no tunnel is to be opened.
 func (t *tunneller) pause(ctx context.Context, d time.Duration) bool {
 	isOver := func() bool { return !t.isWanted() || !t.polling.Load() }
-	return runUntil(ctx, t.wake, isOver, func(ctx context.Context) { _ = t.clock.Wait(ctx, d) })
+	return t.wake.RunUntil(ctx, isOver, func(ctx context.Context) { _ = t.clock.Wait(ctx, d) })
 }
 
 // open opens a tunnel and serves it to its end. It returns nil if the plan no longer
 // wants it.
 func (t *tunneller) open(ctx context.Context) (opened bool, err error) {
 	isOver := func() bool { return !t.isWanted() }
-	done := runUntil(ctx, t.wake, isOver, func(ctx context.Context) {
+	done := t.wake.RunUntil(ctx, isOver, func(ctx context.Context) {
 		var conn net.Conn
 		if conn, err = t.manager.Client().Tunnel(ctx, t.bootID); err != nil {
 			return

@@ -73,7 +73,11 @@ func ofClusters() map[string]string {
 		infrav1.ClusterUnreachableReason:     "See the condition TunnelReady: the workload cluster does not answer",
 		infrav1.ClusterRoleMissingReason:     "Create the ClusterRole in the workload cluster, or correct spec.access of the ElementalCluster",
 		infrav1.BindingNameTakenReason:       "Delete or rename the ClusterRoleBinding in the workload cluster that the message names",
-		infrav1.BindingsRefusedReason:        "Do what the message says: the workload cluster refuses the bindings",
-		clusterv1.PausedReason:               paused,
+		infrav1.EtcdSnapshotPendingReason:    "{wait}: a control-plane host takes the snapshot",
+		infrav1.EtcdSnapshotOverdueReason: "Have a control-plane host of the Cluster connected, with an agent that takes snapshots and a running API server: " +
+			"kubectl elemental hosts -n {namespace} --cluster {cluster}",
+		infrav1.EtcdSnapshotFailedReason: "Remove the cause that the message names, such as a full disk; another host or the same one tries again by itself",
+		infrav1.BindingsRefusedReason:    "Do what the message says: the workload cluster refuses the bindings",
+		clusterv1.PausedReason:           paused,
 	}
 }

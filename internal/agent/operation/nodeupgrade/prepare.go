@@ -57,8 +57,9 @@ func (u *upgrade) stage(ctx context.Context) error {
 	return nil
 }
 
-// retryOnce has the first attempt begin at once. The host may have tried before, in vain: whoever
-// requests the upgrade may have corrected the cause, and is told at once if not.
+// retryOnce has the first attempt begin at once. The host may have tried before
+// without success: whoever requests the upgrade may have corrected the cause, and is told at once
+// if not.
 func (u *upgrade) retryOnce(ctx context.Context) error {
 	if u.at.Retried {
 		return nil
