@@ -144,6 +144,9 @@ func (d *Disk) SyncDir(path string) error {
 	return d.OS.SyncDir(path)
 }
 
+// Shutdown makes everything durable, as an orderly reboot does.
+func (d *Disk) Shutdown() { d.pending, d.loose = nil, map[string]bool{} }
+
 // CutPower undoes a random end of the changes of names, and damages contents.
 func (d *Disk) CutPower() {
 	kept := d.Random.IntN(len(d.pending) + 1)

@@ -80,9 +80,9 @@ func (i *images) Reboot(ctx context.Context) error {
 	if i.isStuck {
 		return os.ErrPermission
 	}
-	return i.life.do(func() error {
-		i.isRebooted, i.life.dead = true, true
-		i.life.die()
+	return i.life.Do(func() error {
+		i.isRebooted, i.life.Dead = true, true
+		i.life.Die()
 		return context.Cause(ctx)
 	})
 }
@@ -91,7 +91,7 @@ func (i *images) Reboot(ctx context.Context) error {
 // loader chooses.
 func (i *images) start() {
 	if i.isRebooted {
-		i.disk.pending, i.disk.loose = nil, map[string]bool{}
+		i.disk.Shutdown()
 	}
 	i.boot()
 	i.isRebooted = false
@@ -117,7 +117,7 @@ func (i *images) upgrade(dieAt int) operation.Result {
 		if result != nil {
 			return *result
 		}
-		if !i.life.dead {
+		if !i.life.Dead {
 			i.t.Fatalf("no result without a cut: %v", err)
 		}
 		dieAt = 0
