@@ -158,7 +158,7 @@ func TestFindRelease(t *testing.T) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	for _, version := range []string{"v0.9.0", "v0.10.0", "v0.10.0-rc.1", "vnonsense"} {
-		file := filepath.Join(checkout, "out", "release", version, "infrastructure-components.yaml")
+		file := filepath.Join(checkout, "out", "manifests", version, "infrastructure-components.yaml")
 		if err := writeFile(file, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +166,7 @@ func TestFindRelease(t *testing.T) {
 	if got, err := s.findRelease(); err != nil || got.version != "v0.10.0" {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	s.release = filepath.Join(checkout, "out", "release", "v0.9.0")
+	s.release = filepath.Join(checkout, "out", "manifests", "v0.9.0")
 	if got, err := s.findRelease(); err != nil || got.version != "v0.9.0" {
 		t.Errorf("got %+v, %v", got, err)
 	}
