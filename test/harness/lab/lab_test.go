@@ -179,7 +179,7 @@ func TestFindRelease(t *testing.T) {
 func TestManagerImage(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "components.yaml")
 	const other = "kind: ConfigMap\nmetadata: {name: x}\nspec: not what a Deployment has\n---\n"
-	const deployment = "kind: Deployment\nspec: {template: {spec: {containers: [{name: a, image: b}, {name: manager, image: 'example.com/m:v1'}]}}}\n"
+	const deployment = "kind: Deployment\nspec: {replicas: '${REPLICAS:=1}', template: {spec: {containers: [{name: a, image: b}, {name: manager, image: 'example.com/m:v1'}]}}}\n"
 	if err := writeFile(file, []byte(other+deployment)); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
@@ -157,6 +156,22 @@ func versionFlags(version string) string {
 	return "-X main.version=" + version
 }
 
+// deployment is what is read of a Deployment. Other fields may be variables of clusterctl, which
+// do not fit their types.
+type deployment struct {
+	Kind string `json:"kind"`
+	Spec struct {
+		Template struct {
+			Spec struct {
+				Containers []struct {
+					Name  string `json:"name"`
+					Image string `json:"image"`
+				} `json:"containers"`
+			} `json:"spec"`
+		} `json:"template"`
+	} `json:"spec"`
+}
+
 // managerImage returns the image of the container "manager" in a file of manifests.
 func managerImage(file string) (string, error) {
 	in, err := os.Open(file)
@@ -166,16 +181,16 @@ func managerImage(file string) (string, error) {
 	defer func() { _ = in.Close() }()
 	decoder := yaml.NewYAMLOrJSONDecoder(in, 4096)
 	for {
-		deployment := appsv1.Deployment{}
-		err := decoder.Decode(&deployment)
+		found := deployment{}
+		err := decoder.Decode(&found)
 		if errors.Is(err, io.EOF) {
 			return "", fmt.Errorf("reading %s: it has no Deployment with a container called manager", file)
 		}
-		if err != nil || deployment.Kind != "Deployment" {
+		if err != nil || found.Kind != "Deployment" {
 			// Other kinds need not fit the type.
 			continue
 		}
-		for _, container := range deployment.Spec.Template.Spec.Containers {
+		for _, container := range found.Spec.Template.Spec.Containers {
 			if container.Name == "manager" {
 				return container.Image, nil
 			}
