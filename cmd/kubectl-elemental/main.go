@@ -26,8 +26,10 @@ const completer = "kubectl_complete-elemental"
 var version = "v0.0.0-dev"
 
 func main() {
+	log.SetLogger(logr.Discard())
+	root := rootCommand(os.Args)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	err := run(ctx, os.Args)
+	err := root.ExecuteContext(ctx)
 	stop()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "Error: %v\n", err)
@@ -35,14 +37,13 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, args []string) error {
-	log.SetLogger(logr.Discard())
-	root := command.New(command.Options{ //nolint:contextcheck // cobra hands ctx to the commands
+func rootCommand(args []string) *cobra.Command {
+	root := command.New(command.Options{
 		IOStreams: genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr},
 		Version:   version, Clock: clock.RealClock{},
 	})
 	root.SetArgs(arguments(args))
-	return root.ExecuteContext(ctx)
+	return root
 }
 
 // arguments returns the arguments for cobra.

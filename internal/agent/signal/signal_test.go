@@ -76,6 +76,7 @@ func TestRaiseAfter(t *testing.T) {
 
 func TestRunUntil(t *testing.T) {
 	until := func(ctx context.Context) { <-ctx.Done() }
+	last := func(d time.Duration) { <-time.After(d) } // on the bubble's clock
 	for name, test := range map[string]struct {
 		condition func() bool
 		run       func(context.Context)
@@ -83,11 +84,11 @@ func TestRunUntil(t *testing.T) {
 	}{
 		"a signal ends it":          {nil, until, false},
 		"a condition that holds":    {func() bool { return true }, until, false},
-		"a condition that fails":    {func() bool { return false }, func(context.Context) { time.Sleep(time.Minute) }, true},
+		"a condition that fails":    {func() bool { return false }, func(context.Context) { last(time.Minute) }, true},
 		"it ends before the signal": {nil, func(context.Context) {}, true},
 		"it is waited for, once ended": {nil, func(ctx context.Context) {
 			<-ctx.Done()
-			time.Sleep(time.Second)
+			last(time.Second)
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
