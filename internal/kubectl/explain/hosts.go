@@ -123,7 +123,7 @@ func remedyFor(reason string, s remedy.Subject) string {
 	case notTheEndpoint:
 		return "Nothing to do for these hosts: machines after the first one may have them"
 	case notReserved:
-		return remedy.Wait + " when the ElementalCluster has reserved the host; if another cluster has it, delete the ElementalCluster"
+		return remedy.Wait + " when the ElementalCluster has reserved the host; until then its condition ControlPlaneEndpointReady says why not"
 	default:
 		return remedy.For(reason, s)
 	}
