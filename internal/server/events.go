@@ -56,7 +56,7 @@ func (h *eventHandler) watch(ctx context.Context, informers Informers) (stop fun
 			f()
 		}
 	}
-	for _, w := range []struct {
+	watched := []struct {
 		object  client.Object
 		handler toolscache.ResourceEventHandler
 	}{
@@ -88,8 +88,15 @@ func (h *eventHandler) watch(ctx context.Context, informers Informers) (stop fun
 			UpdateFunc: h.registrationChanged,
 			DeleteFunc: func(o any) { h.registrationChanged(nil, o) },
 		}},
-	} {
-		informer, err := informers.GetInformer(ctx, w.object)
+	}
+	// They fill at the same time. A new leader serves hosts only when all of them are full.
+	for _, w := range watched {
+		if _, err := informers.GetInformer(ctx, w.object, cache.BlockUntilSynced(false)); err != nil {
+			return nil, fmt.Errorf("starting informer: %w", err)
+		}
+	}
+	for _, w := range watched {
+		informer, err := informers.GetInformer(ctx, w.object, cache.BlockUntilSynced(false))
 		if err != nil {
 			stop()
 			return nil, fmt.Errorf("getting informer: %w", err)
@@ -100,7 +107,7 @@ func (h *eventHandler) watch(ctx context.Context, informers Informers) (stop fun
 			return nil, fmt.Errorf("watching: %w", err)
 		}
 		stops = append(stops, func() { _ = informer.RemoveEventHandler(registered) })
-		if !toolscache.WaitForCacheSync(ctx.Done(), registered.HasSynced) {
+		if !toolscache.WaitFor(ctx, "", registered.HasSyncedChecker()) {
 			stop()
 			return nil, fmt.Errorf("waiting for the cache: %w", ctx.Err())
 		}
