@@ -33,6 +33,7 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/access"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/fleet"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/host"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/machine"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/remediation"
@@ -156,6 +157,9 @@ func newManager(ctx context.Context, o *options) (ctrl.Manager, error) {
 	if err := setupInPlace(ctx, mgr, selectors, o); err != nil {
 		return nil, err
 	}
+	if err := setupFleetMetrics(ctx, mgr, o); err != nil {
+		return nil, err
+	}
 	return mgr, setupWebhooks(mgr, selectors, agents, o)
 }
 
@@ -239,6 +243,17 @@ func setupAccess(ctx context.Context, mgr ctrl.Manager, workloads access.Workloa
 		Clock: clock.RealClock{}, Workloads: workloads, WatchFilter: o.watchFilter,
 	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.cluster)); err != nil {
 		return fmt.Errorf("setting up access to workload clusters: %w", err)
+	}
+	return nil
+}
+
+// setupFleetMetrics adds the metrics of hosts and machines.
+func setupFleetMetrics(ctx context.Context, mgr ctrl.Manager, o *options) error {
+	if err := fleet.Register(ctx, fleet.Options{
+		Reader: mgr.GetClient(), Informers: mgr.GetCache(), Elected: mgr.Elected(),
+		Clock: clock.RealClock{}, WatchFilter: o.watchFilter, Metrics: metrics.Registry,
+	}); err != nil {
+		return fmt.Errorf("setting up the metrics of the fleet: %w", err)
 	}
 	return nil
 }
