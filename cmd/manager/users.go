@@ -42,6 +42,9 @@ func addFrontend(mgr ctrl.Manager, workloads *clusters.Connector, ca *authority.
 	if err != nil {
 		return err // says of what
 	}
+	if err := certificate.RegisterMetrics(served, metrics.Registry); err != nil {
+		return err // says of what
+	}
 	proxied, err := proxy.New(proxy.Options{
 		Authenticator: users, Authorizer: rights, Clusters: workloads, Clock: clock.RealClock{},
 		Audit: ctrl.Log.WithName("audit"), Metrics: metrics.Registry,

@@ -34,6 +34,8 @@ type Source interface {
 	// CA returns the CA certificates, PEM, with which clients verify the certificate. It is
 	// blank if they know the CA already.
 	CA(ctx context.Context) (string, error)
+	// NotAfter returns when the present certificate expires; zero if there is none yet.
+	NotAfter() time.Time
 	// Run keeps the certificate up to date until the context ends.
 	Run(ctx context.Context) error
 }
@@ -65,6 +67,11 @@ func (f *folder) CA(context.Context) (string, error) {
 		return "", fmt.Errorf("reading the CA of the gateway's certificate: %w", err)
 	}
 	return string(text), nil
+}
+
+func (f *folder) NotAfter() time.Time {
+	cert, err := f.GetCertificate(nil) // does not look at the caller
+	return notAfter(cert, err == nil)
 }
 
 func (f *folder) Run(ctx context.Context) error { return f.Start(ctx) } // says which files
@@ -113,6 +120,12 @@ func (i *issued) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 
 func (i *issued) CA(ctx context.Context) (string, error) { return i.authority.Bundle(ctx) } // says whose
 
+func (i *issued) NotAfter() time.Time {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return notAfter(i.leaf, true)
+}
+
 func (i *issued) Run(ctx context.Context) error {
 	stop := i.authority.Subscribe(func() {
 		i.mu.Lock()
@@ -122,4 +135,11 @@ func (i *issued) Run(ctx context.Context) error {
 	defer stop()
 	<-ctx.Done()
 	return nil
+}
+
+func notAfter(cert *tls.Certificate, valid bool) time.Time {
+	if !valid || cert == nil || cert.Leaf == nil {
+		return time.Time{}
+	}
+	return cert.Leaf.NotAfter
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/gateway/certificate"
@@ -89,13 +90,26 @@ func serial(g Gomega, s certificate.Source) int64 {
 	return number
 }
 
+// expiry returns the metric of a source.
+func expiry(g Gomega, s certificate.Source) float64 {
+	registry := prometheus.NewRegistry()
+	g.Expect(certificate.RegisterMetrics(s, registry)).To(Succeed())
+	gathered, err := registry.Gather()
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(gathered).To(HaveLen(1))
+	g.Expect(gathered[0].GetName()).To(Equal("elemental_gateway_certificate_not_after_seconds"))
+	return gathered[0].GetMetric()[0].GetGauge().GetValue()
+}
+
 func TestIssuedCertificateIsRenewed(t *testing.T) {
 	g := NewWithT(t)
 	a := &authority{clock: clocktesting.NewFakePassiveClock(time.Now()), changed: make(chan func(), 1)}
 	s := certificate.FromAuthority(a, a.clock, "gateway.example.com", "192.0.2.1")
 	run(t, s)
 	g.Expect(s.CA(t.Context())).To(Equal("roots"))
+	g.Expect(expiry(g, s)).To(BeZero(), "nobody has connected yet")
 	g.Expect(serial(g, s)).To(BeEquivalentTo(1))
+	g.Expect(expiry(g, s)).To(BeEquivalentTo(a.clock.Now().Add(90 * 24 * time.Hour).Unix()))
 	g.Expect(a.names).To(Equal([]string{"gateway.example.com", "192.0.2.1"}))
 	a.clock.SetTime(a.clock.Now().Add(60*24*time.Hour - time.Second))
 	g.Expect(serial(g, s)).To(BeEquivalentTo(1))
@@ -141,6 +155,7 @@ func TestFolderIsReadAgain(t *testing.T) {
 	s, err := certificate.FromFolder(folder)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(serial(g, s)).To(BeEquivalentTo(1))
+	g.Expect(expiry(g, s)).To(BeNumerically("~", time.Now().Add(time.Hour).Unix(), 600))
 	g.Expect(s.CA(t.Context())).To(BeEmpty())
 	g.Expect(os.WriteFile(filepath.Join(folder, "ca.crt"), []byte("roots"), 0o600)).To(Succeed())
 	g.Expect(s.CA(t.Context())).To(Equal("roots"))
