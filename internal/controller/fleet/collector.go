@@ -62,7 +62,9 @@ func (c *collector) countHosts(ctx context.Context, g *gauges) error {
 	if err != nil {
 		return err
 	}
-	states, unavailable, versions := map[string]int{}, map[string]int{}, map[string]int{}
+	// A fleet without hosts has a series too: none at all means that no manager leads.
+	states := map[string]int{infrav1.AvailableReason: 0, infrav1.ProvisionedReason: 0}
+	unavailable, versions := map[string]int{}, map[string]int{}
 	domains, registrations := map[string]classCounts{}, map[string]classCounts{}
 	for i := range hosts.Items {
 		h := &hosts.Items[i]

@@ -83,7 +83,7 @@ func TestCounts(t *testing.T) {
 	f.Expect(f.series(hosts)).To(BeEmpty())
 	close(f.elected)
 	f.Expect(f.series(hosts)).To(Equal(map[string]float64{
-		"Available": 1, "AgentDisconnected": 1, "Maintenance": 1, "Bootstrapping": 1, "PendingApproval": 1, "Cordoned": 1,
+		"Available": 1, "AgentDisconnected": 1, "Maintenance": 1, "Bootstrapping": 1, "PendingApproval": 1, "Cordoned": 1, "Provisioned": 0,
 	}))
 	f.Expect(f.series("elemental_fleet_unavailable_hosts")).To(Equal(map[string]float64{
 		"AgentDisconnected": 1, "Maintenance": 1, "Claimed": 1, "PendingApproval": 1, "Cordoned": 1,
@@ -137,7 +137,7 @@ func TestLabelsAreBounded(t *testing.T) {
 	f.Expect(versions).To(HaveLen(21))
 	f.Expect(versions).To(HaveKeyWithValue("v2.0.0", 2.0), "the version of most hosts has its series")
 	f.Expect(versions).To(HaveKeyWithValue("other", fleetSize-2-19.0))
-	f.Expect(f.series("elemental_fleet_hosts")).To(Equal(map[string]float64{"Available": fleetSize}))
+	f.Expect(f.series("elemental_fleet_hosts")).To(Equal(map[string]float64{"Available": fleetSize, "Provisioned": 0}))
 }
 
 // BenchmarkScrape measures one scrape of the fleet's metrics.

@@ -34,7 +34,7 @@ type Source interface {
 	// CA returns the CA certificates, PEM, with which clients verify the certificate. It is
 	// blank if they know the CA already.
 	CA(ctx context.Context) (string, error)
-	// NotAfter returns when the present certificate expires; zero if there is none yet.
+	// NotAfter returns when the certificate expires; zero for one that is renewed in time.
 	NotAfter() time.Time
 	// Run keeps the certificate up to date until the context ends.
 	Run(ctx context.Context) error
@@ -71,7 +71,10 @@ func (f *folder) CA(context.Context) (string, error) {
 
 func (f *folder) NotAfter() time.Time {
 	cert, err := f.GetCertificate(nil) // does not look at the caller
-	return notAfter(cert, err == nil)
+	if err != nil || cert == nil || cert.Leaf == nil {
+		return time.Time{}
+	}
+	return cert.Leaf.NotAfter
 }
 
 func (f *folder) Run(ctx context.Context) error { return f.Start(ctx) } // says which files
@@ -120,11 +123,7 @@ func (i *issued) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 
 func (i *issued) CA(ctx context.Context) (string, error) { return i.authority.Bundle(ctx) } // says whose
 
-func (i *issued) NotAfter() time.Time {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return notAfter(i.leaf, true)
-}
+func (i *issued) NotAfter() time.Time { return time.Time{} }
 
 func (i *issued) Run(ctx context.Context) error {
 	stop := i.authority.Subscribe(func() {
@@ -135,11 +134,4 @@ func (i *issued) Run(ctx context.Context) error {
 	defer stop()
 	<-ctx.Done()
 	return nil
-}
-
-func notAfter(cert *tls.Certificate, valid bool) time.Time {
-	if !valid || cert == nil || cert.Leaf == nil {
-		return time.Time{}
-	}
-	return cert.Leaf.NotAfter
 }

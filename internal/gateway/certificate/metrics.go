@@ -10,7 +10,7 @@ import (
 func RegisterMetrics(s Source, registerer prometheus.Registerer) error {
 	expiry := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: "elemental", Subsystem: "gateway_certificate", Name: "not_after_seconds",
-		Help: "When the certificate that users of the gateway see expires, in seconds since 1970; 0 before the first user connects, if the manager issues it.",
+		Help: "When the certificate that users of the gateway see expires, in seconds since 1970; 0 if the manager issues it, which renews it in time.",
 	}, func() float64 {
 		if at := s.NotAfter(); !at.IsZero() {
 			return float64(at.Unix())
