@@ -66,7 +66,7 @@ agent-digests: ## Print what a registration's spec.agent pins for these agents.
 	@hack/agent-digests.sh '$(BUILD_VERSION)' out/agents
 
 .PHONY: generate
-generate: ## Generate deepcopy code, CRDs, RBAC roles, webhook configurations and the reference.
+generate: ## Generate deepcopy code, CRDs, RBAC roles, webhook configurations, the reference and what monitoring needs.
 	@echo "==> Generating code and manifests"
 	$(CONTROLLER_GEN) object crd:crdVersions=v1 paths=./api/... output:crd:artifacts:config=config/crd/bases
 	$(CONTROLLER_GEN) rbac:roleName=manager-role webhook paths=./internal/... \
@@ -74,6 +74,7 @@ generate: ## Generate deepcopy code, CRDs, RBAC roles, webhook configurations an
 	$(CONTROLLER_GEN) rbac:roleName=manager-cluster-role,fileName=cluster_role.yaml paths=./cmd/manager/... \
 		output:rbac:artifacts:config=config/rbac
 	go run ./hack/reference
+	go run ./hack/monitoring
 
 .PHONY: verify
 verify: ## Check generated files, go.mod files, sizes and retired words.

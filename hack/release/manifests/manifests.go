@@ -39,7 +39,11 @@ func Write(ctx context.Context, root, folder, image string, kustomize []string) 
 	copies := map[string]string{
 		"config/namespaced/watched_namespace.yaml": "watched-namespace.yaml",
 		"config/networkpolicy/network_policy.yaml": "network-policy.yaml",
-		"metadata.yaml": "metadata.yaml",
+		"config/prometheus/monitoring.yaml":        "monitoring.yaml",
+		"config/prometheus/prometheus_rule.yaml":   "prometheus-rule.yaml",
+		"config/prometheus/rules.yaml":             "alert-rules.yaml",
+		"config/grafana/dashboard.json":            "grafana-dashboard.json",
+		"metadata.yaml":                            "metadata.yaml",
 	}
 	templates, err := filepath.Glob(filepath.Join(root, "templates", "*.yaml"))
 	if err != nil {

@@ -18,10 +18,14 @@ func checkout(t *testing.T, image string) (root string, kustomize []string) {
 	for name, text := range map[string]string{
 		"config/namespaced/watched_namespace.yaml": "kind: Role\n",
 		"config/networkpolicy/network_policy.yaml": "kind: NetworkPolicy\n",
-		"metadata.yaml":                   "kind: Metadata\n",
-		"templates/cluster-template.yaml": "labels: {${LABELS:=}}\n",
-		"templates/clusterclass-x.yaml":   "kind: ClusterClass\n",
-		"components":                      strings.ReplaceAll(deployment, "IMAGE", image),
+		"config/prometheus/monitoring.yaml":        "kind: ServiceMonitor\n",
+		"config/prometheus/prometheus_rule.yaml":   "kind: PrometheusRule\n",
+		"config/prometheus/rules.yaml":             "groups: []\n",
+		"config/grafana/dashboard.json":            "{}\n",
+		"metadata.yaml":                            "kind: Metadata\n",
+		"templates/cluster-template.yaml":          "labels: {${LABELS:=}}\n",
+		"templates/clusterclass-x.yaml":            "kind: ClusterClass\n",
+		"components":                               strings.ReplaceAll(deployment, "IMAGE", image),
 	} {
 		if err := os.MkdirAll(filepath.Join(root, filepath.Dir(name)), 0o700); err != nil {
 			t.Fatal(err)
@@ -56,7 +60,7 @@ func TestWrite(t *testing.T) {
 	for _, folder := range []string{folder, other} {
 		for _, name := range []string{
 			"cluster-template.yaml", "clusterclass-x.yaml", "infrastructure-components-namespaced.yaml", "infrastructure-components.yaml",
-			"metadata.yaml", "network-policy.yaml", "watched-namespace.yaml",
+			"metadata.yaml", "network-policy.yaml", "watched-namespace.yaml", "monitoring.yaml", "prometheus-rule.yaml", "alert-rules.yaml",
 		} {
 			if _, err := os.Stat(filepath.Join(folder, name)); err != nil {
 				t.Error(err)

@@ -68,6 +68,7 @@ func checkFiles(g *WithT, sums string) {
 		"images.txt", "infrastructure-components.yaml", "infrastructure-components-namespaced.yaml",
 		"machine-health-check.yaml", "manager-image_v0.1.99.oci.tar", "metadata.yaml", "network-policy.yaml",
 		"registration-agent.yaml", "watched-namespace.yaml",
+		"monitoring.yaml", "prometheus-rule.yaml", "alert-rules.yaml", "grafana-dashboard.json",
 		"elemental-agent-0.1.99-1.x86_64.rpm", "elemental-agent-0.1.99-1.aarch64.rpm",
 	}
 	for _, architecture := range []string{"amd64", "arm64"} {

@@ -36,6 +36,10 @@ func Tools() []Tool {
 		cni  = "github.com/containernetworking/plugins/plugins"
 		// Snapshotters that need devices which test hosts lack.
 		ctrdTags = "no_btrfs no_devmapper no_zfs"
+
+		prometheus = "github.com/prometheus/prometheus"
+		// Tests name what is scraped in a file.
+		prometheusTags = "remove_all_sd"
 	)
 	tools := []Tool{
 		{Name: "etcd", Set: "etcd", Package: "go.etcd.io/etcd/server/v3"},
@@ -70,6 +74,8 @@ func Tools() []Tool {
 	return append(tools,
 		Tool{Name: "coredns", Set: "coredns", Package: "github.com/coredns/coredns"},
 		Tool{Name: "kube-vip", Set: "kube-vip", Package: "github.com/kube-vip/kube-vip"},
+		Tool{Name: "promtool", Set: "prometheus", Package: prometheus + "/cmd/promtool", Tags: prometheusTags},
+		Tool{Name: "prometheus", Set: "prometheus", Package: prometheus + "/cmd/prometheus", Tags: prometheusTags},
 		Tool{Name: "registry", Set: "registry", Package: "github.com/distribution/distribution/v3/cmd/registry"})
 }
 
