@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -152,7 +151,7 @@ func reason(of interface{ GetConditions() []metav1.Condition }, conditionType st
 // registration returns the namespace and name of the host's registration.
 func registration(h *infrav1.ElementalHost) string {
 	if ref := h.Spec.RegistrationRef; ref != nil {
-		return strings.Join([]string{h.Namespace, ref.Name}, "/")
+		return h.Namespace + "/" + ref.Name
 	}
 	return none
 }

@@ -112,7 +112,7 @@ func TestCounts(t *testing.T) {
 }
 
 // Names of failure domains, registrations and versions are bounded, and no host is lost.
-func TestLabelsAreBounded(t *testing.T) {
+func TestThreat74_LabelsAreBounded(t *testing.T) {
 	f, ctx := newFixture(t, "ours"), t.Context()
 	close(f.elected)
 	watched := func(h *infrav1.ElementalHost) { h.Labels = map[string]string{clusterv1.WatchLabel: "ours"} }

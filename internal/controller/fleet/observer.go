@@ -69,7 +69,7 @@ func (o *observer[T]) OnUpdate(old, updated any) {
 		o.OnAdd(after, false)
 	case !reconcile.IsWatched(after, o.watchFilter):
 		delete(o.stays, before.GetUID())
-	case before.GetResourceVersion() != after.GetResourceVersion():
+	default:
 		if state := reason(after, infrav1.ReadyCondition); state != o.stays[after.GetUID()].state {
 			o.leave(after.GetUID())
 			o.enter(after, o.clock.Now())

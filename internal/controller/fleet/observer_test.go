@@ -116,7 +116,7 @@ func TestOperations(t *testing.T) {
 }
 
 // A host can neither add values of a label nor spoil the sum of durations.
-func TestHostsAreNotTrusted(t *testing.T) {
+func TestThreat74_HostsAddNoLabels(t *testing.T) {
 	f := newFixture(t, "")
 	close(f.elected)
 	before := f.host("h", "Bootstrapping")
