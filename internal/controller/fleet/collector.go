@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -75,7 +76,7 @@ func (c *collector) countHosts(ctx context.Context, g *gauges) error {
 			unavailable[reason(h, infrav1.AvailableCondition)]++
 		}
 		if h.Spec.Approval == infrav1.ApprovalApproved && h.Status.Agent != nil {
-			versions[h.Status.Agent.Version]++
+			versions[cmp.Or(h.Status.Agent.Version, none)]++
 		}
 		class := classOf(h)
 		count(domains, failureDomain(h, domainLabels), class)
