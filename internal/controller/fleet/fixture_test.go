@@ -2,12 +2,12 @@ package fleet_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -86,7 +86,7 @@ func (f *fixture) options(watchFilter string) fleet.Options {
 // pass lets time pass.
 func (f *fixture) pass(d time.Duration) { f.clock.SetTime(f.clock.Now().Add(d)) }
 
-// series returns the series of a metric, each as its labels and values in order.
+// series returns the series of a metric by the values of their labels, those of histograms with their sum.
 func (f *fixture) series(name string) map[string]float64 {
 	gathered, err := f.registry.Gather()
 	f.Expect(err).NotTo(HaveOccurred())
@@ -96,29 +96,14 @@ func (f *fixture) series(name string) map[string]float64 {
 			continue
 		}
 		for _, m := range family.GetMetric() {
-			values[labels(m)] = value(m)
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetValue())
+			}
+			values[strings.Join(labels, " ")] = m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetHistogram().GetSampleSum()
 		}
 	}
 	return values
-}
-
-func labels(m *dto.Metric) string {
-	text := ""
-	for _, l := range m.GetLabel() {
-		if text != "" {
-			text += " "
-		}
-		text += l.GetValue()
-	}
-	return text
-}
-
-// value returns the value, or the sum of a histogram.
-func value(m *dto.Metric) float64 {
-	if h := m.GetHistogram(); h != nil {
-		return h.GetSampleSum()
-	}
-	return m.GetGauge().GetValue() + m.GetCounter().GetValue()
 }
 
 // host returns a host in a state.
