@@ -3,6 +3,8 @@
 package monitoring_test
 
 import (
+	"cmp"
+	"flag"
 	"slices"
 	"strings"
 	"testing"
@@ -31,6 +33,9 @@ const (
 	hosts     = 6
 	nodes     = 4
 )
+
+// pictures is the folder of the pictures in the documentation. make test-embedded draws into a temporary one.
+var pictures = flag.String("pictures", "", "folder to draw pictures of the dashboard into")
 
 // withoutData are the panels that have no series in a fleet in which nothing failed and no endpoint
 // moved.
@@ -134,7 +139,9 @@ func (r *rig) eventually(expr string, want float64) {
 // and none of the alerts that need nobody to wait fires.
 func TestDashboard(t *testing.T) {
 	r := newRig(t)
+	began := time.Now()
 	r.live()
+	r.drawPanels(cmp.Or(*pictures, t.TempDir()), began, time.Now())
 	for expr, want := range map[string]float64{
 		`sum(elemental_fleet_machines{state="Provisioned"})`:                                                                        nodes - 1,
 		`sum(elemental_fleet_hosts{state="Provisioned"})`:                                                                           nodes - 1,
