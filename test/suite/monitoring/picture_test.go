@@ -18,7 +18,7 @@ import (
 
 // Sizes of a picture, in pixels.
 const (
-	pictureWidth  = 760
+	pictureWidth  = 800
 	pictureHeight = 260
 	plotLeft      = 40
 	plotTop       = 36
