@@ -49,6 +49,15 @@ type ElementalMachineSpec struct {
 	// report an image of Elemental OS. Its Node begins with whichever image the host has.
 	// +optional
 	OSImage OSImage `json:"osImage,omitempty"`
+
+	// ignoreFindings are findings of the preflight that do not keep the machine off a host,
+	// because its bootstrap data mends them or its configuration allows them. A machine of
+	// kubeadm gets no other host with a finding; machines of other bootstrap providers ignore
+	// all findings.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	IgnoreFindings []FindingName `json:"ignoreFindings,omitempty"`
 }
 
 // ProgramPolicy is what a bootstrap does with the programs of Kubernetes that a host has.

@@ -35,6 +35,10 @@ type HostInventory struct {
 	// them. It is absent if the agent does not report them.
 	// +optional
 	Kubernetes *HostKubernetes `json:"kubernetes,omitempty"`
+	// preflight is what kubeadm and the kubelet need of the operating system. It is absent if
+	// the agent does not report it.
+	// +optional
+	Preflight *HostPreflight `json:"preflight,omitempty"`
 }
 
 // HostSMBIOS contains the SMBIOS (DMI) strings. Vendors may leave them blank or fill in

@@ -13,6 +13,7 @@ import (
 // machine is a fake host that records the changes made to it.
 type machine struct {
 	mu        sync.Mutex
+	preflight protocol.Preflight
 	bootID    string
 	hostname  string
 	dirty     []string
@@ -63,6 +64,12 @@ func (m *machine) Inventory(context.Context) (protocol.Inventory, error) {
 		examined()
 	}
 	return protocol.Inventory{MachineID: "m"}, nil
+}
+
+func (m *machine) Preflight(context.Context) (protocol.Preflight, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.preflight, nil
 }
 
 func (m *machine) Kubernetes(context.Context) (protocol.Kubernetes, error) {

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"reflect"
 	"slices"
 	"sync/atomic"
 
@@ -19,7 +20,7 @@ type observer struct {
 	facts    *facts
 	log      *slog.Logger
 
-	inventories, kubernetes, addresses, cleanliness lookups
+	inventories, kubernetes, preflights, addresses, cleanliness lookups
 }
 
 // lookups orders concurrent look-ups of one fact. A slow look-up must not replace the
@@ -46,6 +47,7 @@ func (o *observer) observeAll(ctx context.Context) {
 	o.observeTrust()
 	o.observeInventory(ctx)
 	o.observeKubernetes(ctx)
+	o.observePreflight(ctx)
 	o.observeAddresses(ctx)
 	o.observeCleanliness(ctx)
 }
@@ -61,7 +63,7 @@ func (o *observer) observeInventory(ctx context.Context) {
 	inventory.NICs = inventory.NICs[:min(len(inventory.NICs), protocol.MaxDevices)]
 	o.facts.update(func(f *observation) {
 		if o.inventories.record(lookup) {
-			inventory.Kubernetes = f.inventory.Kubernetes
+			inventory.Kubernetes, inventory.Preflight = f.inventory.Kubernetes, f.inventory.Preflight
 			f.inventory = inventory
 		}
 	})
@@ -81,6 +83,24 @@ func (o *observer) observeKubernetes(ctx context.Context) (changed bool) {
 		}
 		changed = f.inventory.Kubernetes == nil || *f.inventory.Kubernetes != found
 		f.inventory.Kubernetes = &found
+	})
+	return changed
+}
+
+// observePreflight reports whether the facts of the preflight changed.
+func (o *observer) observePreflight(ctx context.Context) (changed bool) {
+	lookup := o.preflights.begin()
+	found, err := o.platform.Preflight(ctx)
+	if err != nil {
+		o.log.Error("Could not look for what Kubernetes needs", "error", err)
+		return false
+	}
+	o.facts.update(func(f *observation) {
+		if !o.preflights.record(lookup) {
+			return
+		}
+		changed = f.inventory.Preflight == nil || !reflect.DeepEqual(*f.inventory.Preflight, found)
+		f.inventory.Preflight = &found
 	})
 	return changed
 }

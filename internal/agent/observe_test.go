@@ -70,6 +70,10 @@ func TestSlowLookUpReplacesNoLaterOne(t *testing.T) {
 			func(o *observer, ctx context.Context) { o.observeKubernetes(ctx) },
 			func(o observation) bool { return o.inventory.Kubernetes.Kubelet.Path == "present" },
 		},
+		"preflight": {
+			func(o *observer, ctx context.Context) { o.observePreflight(ctx) },
+			func(o observation) bool { return o.inventory.Preflight.CgroupVersion == 2 },
+		},
 		"inventory": {(*observer).observeInventory, func(o observation) bool { return o.inventory.MachineID == "present" }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -86,4 +90,11 @@ func TestSlowLookUpReplacesNoLaterOne(t *testing.T) {
 			}
 		})
 	}
+}
+
+func (h *slowHost) Preflight(context.Context) (protocol.Preflight, error) {
+	if h.isFirst() {
+		return protocol.Preflight{CgroupVersion: 1}, nil
+	}
+	return protocol.Preflight{CgroupVersion: 2}, nil
 }

@@ -77,11 +77,15 @@ func (a *Agent) confirmUpdate() error {
 	return nil
 }
 
-// observeSoftware looks for programs that a person has installed or removed. It is called
-// after each answer. An operation that runs may be installing programs, and afterOperation
-// follows it.
+// observeSoftware looks for programs that a person has installed or removed, and for what a
+// person has changed in the operating system. It is called after each answer. An operation that
+// runs may be changing both, and afterOperation follows it.
 func (a *Agent) observeSoftware(ctx context.Context) {
-	if !a.operations.isDue() && a.observer.observeKubernetes(ctx) {
+	if a.operations.isDue() {
+		return
+	}
+	programs, system := a.observer.observeKubernetes(ctx), a.observer.observePreflight(ctx)
+	if programs || system {
 		a.reporter.wake.Raise()
 	}
 }

@@ -23,9 +23,10 @@ const (
 const minCapabilities = 16
 
 // Fit cuts facts in the host's status until the status, with the conditions that follow from
-// the facts, is within its limit: first the programs of Kubernetes as a whole, and the
-// snapshots of etcd of a host that nobody has approved, then lists, then texts. It returns the size of the status in bytes, and whether it cut anything. It does
-// not change the conditions.
+// the facts, is within its limit: first the programs of Kubernetes and the preflight as a
+// whole, and the snapshots of etcd of a host that nobody has approved, then lists, then texts.
+// It returns the size of the status in bytes, and whether it cut anything. It does not change
+// the conditions.
 func Fit(host *infrav1.ElementalHost, now metav1.Time) (size int, cut bool) {
 	limit := MaxPendingStatus
 	if host.Spec.Approval == infrav1.ApprovalApproved {
@@ -38,8 +39,8 @@ func Fit(host *infrav1.ElementalHost, now metav1.Time) (size int, cut bool) {
 	if host.Spec.Approval != infrav1.ApprovalApproved {
 		host.Status.EtcdSnapshots = nil
 	}
-	if i := host.Status.Inventory; i != nil && i.Kubernetes != nil {
-		i.Kubernetes = nil
+	if i := host.Status.Inventory; i != nil && (i.Kubernetes != nil || i.Preflight != nil) {
+		i.Kubernetes, i.Preflight = nil, nil
 		if size = encodedSize(host, now); size <= limit {
 			return size, true
 		}

@@ -8,12 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/preflight"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// prepared returns whether the host has the programs of Kubernetes that kubeadm needs, or gets
-// them from a bundle. The message has one line for each finding. Nothing depends on it:
-// bootstrap data may install what is missing.
+// prepared returns whether kubeadm works on the host, or will once the bootstrap has installed
+// a bundle. The message has one line for each finding. What a Machine needs in addition, such
+// as its version, is for package placement to say.
 func prepared(host *infrav1.ElementalHost) Verdict {
 	inventory := host.Status.Inventory
 	if inventory == nil || inventory.Kubernetes == nil {
@@ -23,10 +24,15 @@ func prepared(host *infrav1.ElementalHost) Verdict {
 	if installsBundle(host) {
 		return preparedByBundle(host)
 	}
-	if found := findings(inventory.Kubernetes); len(found) > 0 {
-		return Verdict{metav1.ConditionFalse, infrav1.NotPreparedReason, strings.Join(found, "\n")}
+	found := preflight.Findings(host, preflight.Need{})
+	lines := preflight.Messages(found)
+	if len(preflight.Blocking(found)) > 0 {
+		return Verdict{metav1.ConditionFalse, infrav1.NotPreparedReason, strings.Join(lines, "\n")}
 	}
-	return yes(infrav1.PreparedReason)
+	if host.Spec.Claim == nil {
+		lines = append([]string{"For Machines of Kubernetes v" + minorOfPrograms(inventory.Kubernetes)}, lines...)
+	}
+	return Verdict{metav1.ConditionTrue, infrav1.PreparedReason, strings.Join(lines, "\n")}
 }
 
 // installsBundle reports whether the bootstrap of the host installs its bundle.
@@ -69,30 +75,11 @@ func otherVersions(k *infrav1.HostKubernetes, version string) (lines string) {
 	return lines
 }
 
-// findings returns what keeps kubeadm from working on the host.
-func findings(k *infrav1.HostKubernetes) []string {
-	var found []string
-	kubelet, problem := minorOf("kubelet", k.Kubelet)
-	found = append(found, problem...)
-	kubeadm, problem := minorOf("kubeadm", k.Kubeadm)
-	found = append(found, problem...)
-	if k.ContainerRuntime.Path == "" {
-		found = append(found, "A container runtime is missing: install containerd or CRI-O")
-	}
-	if kubelet != "" && kubeadm != "" && kubelet != kubeadm {
-		found = append(found, fmt.Sprintf("kubelet is %s and kubeadm is %s: install both of the same minor version", k.Kubelet.Version, k.Kubeadm.Version))
-	}
-	return found
-}
-
-// minorOf returns the minor version of a program, such as 1.36, or what is wrong with it.
-func minorOf(name string, program infrav1.HostProgram) (minor string, problem []string) {
-	if program.Path == "" {
-		return "", []string{name + " is missing: install it"}
-	}
-	parsed, err := version.ParseGeneric(program.Version)
+// minorOfPrograms returns the minor version of Kubernetes that the host has, such as 1.36.
+func minorOfPrograms(k *infrav1.HostKubernetes) string {
+	parsed, err := version.ParseGeneric(k.Kubelet.Version)
 	if err != nil {
-		return "", []string{fmt.Sprintf("%s (%s) prints no version: check whether it runs, or install it again", name, program.Path)}
+		return "" // a finding says so
 	}
-	return fmt.Sprintf("%d.%d", parsed.Major(), parsed.Minor()), nil
+	return fmt.Sprintf("%d.%d", parsed.Major(), parsed.Minor())
 }

@@ -118,6 +118,7 @@ func TestPrepared(t *testing.T) {
 	const noKubelet, noKubeadm = "kubelet is missing: install it", "kubeadm is missing: install it"
 	const notReported = "The agent has not reported which programs of Kubernetes the host has; if the host is connected and approved, upgrade its agent"
 	const noRuntime = "A container runtime is missing: install containerd or CRI-O"
+	const forMachines = "For Machines of Kubernetes v1.36"
 	for name, tc := range map[string]struct {
 		change func(*infrav1.ElementalHost)
 		status metav1.ConditionStatus
@@ -130,9 +131,9 @@ func TestPrepared(t *testing.T) {
 		"an old agent": {
 			func(h *infrav1.ElementalHost) { h.Status.Inventory = &infrav1.HostInventory{MachineID: "m"} }, metav1.ConditionUnknown, "NotReported", notReported,
 		},
-		"prepared":          {installed("v1.36.3", "v1.36.3", infrav1.RuntimeContainerd), metav1.ConditionTrue, "Prepared", ""},
-		"another patch":     {installed("v1.36.1", "v1.36.3", infrav1.RuntimeCRIO), metav1.ConditionTrue, "Prepared", ""},
-		"a pre-release":     {installed("v1.36.0-rc.1+acme", "v1.36.3", infrav1.RuntimeCRIO), metav1.ConditionTrue, "Prepared", ""},
+		"prepared":          {installed("v1.36.3", "v1.36.3", infrav1.RuntimeContainerd), metav1.ConditionTrue, "Prepared", forMachines},
+		"another patch":     {installed("v1.36.1", "v1.36.3", infrav1.RuntimeCRIO), metav1.ConditionTrue, "Prepared", forMachines},
+		"a pre-release":     {installed("v1.36.0-rc.1+acme", "v1.36.3", infrav1.RuntimeCRIO), metav1.ConditionTrue, "Prepared", forMachines},
 		"a bare host":       {installed("", "", ""), metav1.ConditionFalse, "NotPrepared", noKubelet + "\n" + noKubeadm + "\n" + noRuntime},
 		"without a runtime": {installed("v1.36.3", "v1.36.3", ""), metav1.ConditionFalse, "NotPrepared", noRuntime},
 		"without kubeadm":   {installed("v1.36.3", "", infrav1.RuntimeCRIO), metav1.ConditionFalse, "NotPrepared", noKubeadm},
@@ -155,12 +156,59 @@ func TestPrepared(t *testing.T) {
 			hoststatus.Update(h, now)
 			c := meta.FindStatusCondition(h.Status.Conditions, infrav1.PreparedCondition)
 			g.Expect([]any{c.Status, c.Reason, c.Message}).To(Equal([]any{tc.status, tc.reason, tc.want}))
-			// Nothing depends on it.
+			// Machines of other bootstrap providers may have the host.
 			g.Expect(hoststatus.Available(h).IsTrue()).To(BeTrue())
 			g.Expect(meta.IsStatusConditionTrue(h.Status.Conditions, infrav1.ReadyCondition)).To(BeTrue())
 			before := h.DeepCopy()
 			hoststatus.Update(h, metav1.NewTime(now.Add(time.Hour)))
 			g.Expect(h).To(Equal(before))
+		})
+	}
+}
+
+// with changes what the host reports of its operating system, besides programs that are as
+// they should be.
+func with(change func(*infrav1.HostPreflight)) func(*infrav1.ElementalHost) {
+	return func(h *infrav1.ElementalHost) {
+		installed("v1.36.3", "v1.36.3", infrav1.RuntimeContainerd)(h)
+		h.Status.Inventory.Preflight = &infrav1.HostPreflight{Swap: infrav1.FeatureDisabled, BridgeNetfilter: infrav1.FeatureEnabled}
+		change(h.Status.Inventory.Preflight)
+	}
+}
+
+// A free host that lacks something is not prepared. A warning says so and changes nothing, and
+// the ports of a node are not in its own way.
+func TestPreparedOperatingSystem(t *testing.T) {
+	swap := func(p *infrav1.HostPreflight) { p.Swap = infrav1.FeatureEnabled }
+	node := func(p *infrav1.HostPreflight) { p.TakenPorts = []int32{6443, 10250} }
+	of := func(phase infrav1.ClaimPhase, change func(*infrav1.HostPreflight)) func(*infrav1.ElementalHost) {
+		return func(h *infrav1.ElementalHost) {
+			with(change)(h)
+			h.Spec.Claim = &infrav1.HostClaim{ID: "c", ClusterName: "c", Phase: phase}
+		}
+	}
+	for name, tc := range map[string]struct {
+		change  func(*infrav1.ElementalHost)
+		reason  string
+		message string
+	}{
+		"as it should be": {with(func(*infrav1.HostPreflight) {}), "Prepared", "For Machines of Kubernetes v1.36"},
+		"two findings": {with(func(p *infrav1.HostPreflight) { swap(p); node(p) }), "NotPrepared", "Swap is on, and kubelets refuse to start with it: " +
+			"run swapoff -a, and remove swap from /etc/fstab\nPorts 6443, 10250 are taken: stop the programs that listen there, which ss -ltnp shows"},
+		"a warning": {with(func(p *infrav1.HostPreflight) { p.NameServers = infrav1.FeatureMissing }), "Prepared",
+			"For Machines of Kubernetes v1.36\n/etc/resolv.conf names no name server: configure one"},
+		"a node":         {of(infrav1.ClaimBound, node), "Prepared", ""},
+		"a former node":  {of(infrav1.ClaimReleasing, node), "Prepared", ""},
+		"reserved":       {of(infrav1.ClaimReserved, swap), "NotPrepared", "Swap is on, and kubelets refuse to start with it: run swapoff -a, and remove swap from /etc/fstab"},
+		"swap of a node": {of(infrav1.ClaimBound, swap), "Prepared", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			h := host(tc.change)
+			hoststatus.Update(h, now)
+			c := meta.FindStatusCondition(h.Status.Conditions, infrav1.PreparedCondition)
+			g.Expect([]any{c.Reason, c.Message}).To(Equal([]any{tc.reason, tc.message}))
+			g.Expect(c.Status == metav1.ConditionTrue).To(Equal(tc.reason == "Prepared"))
 		})
 	}
 }

@@ -101,7 +101,7 @@ func (c Change) infrastructureObstacle() string {
 	if c.NewVersion() && c.newImage() {
 		return "spec.osImage of the ElementalMachine can't be changed in place together with the version; keep the version"
 	}
-	from.HostSelector, from.Release, from.OSImage = to.HostSelector, to.Release, to.OSImage
+	from.HostSelector, from.Release, from.OSImage, from.IgnoreFindings = to.HostSelector, to.Release, to.OSImage, to.IgnoreFindings
 	if equality.Semantic.DeepEqual(from, to) {
 		return ""
 	}

@@ -9,6 +9,7 @@ import (
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubevip"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/preflight"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tunnelhost"
 )
@@ -21,6 +22,8 @@ type Machine struct {
 	// Cluster and InfraCluster are nil if they do not exist.
 	Cluster      *clusterv1.Cluster
 	InfraCluster *infrav1.ElementalCluster
+	// Release is the release of the Machine's version; nil if it does not exist.
+	Release *infrav1.ElementalKubernetesRelease
 }
 
 // Constraints returns the constraints on the machine's host. Evaluations of the selector
@@ -32,6 +35,7 @@ func (m Machine) Constraints(ctx context.Context, selectors *selector.Compiler) 
 		OSImage:            m.Machine.Spec.OSImage != "",
 		FailureDomainLabel: FailureDomainLabel(m.InfraCluster),
 		ReservedFor:        m.reservedFor(),
+		Preflight:          m.preflight(),
 	}
 	if m.Owner != nil {
 		constraints.FailureDomain = m.Owner.Spec.FailureDomain
@@ -65,6 +69,36 @@ func (m Machine) MayClaim() bool {
 	return ptr.Deref(m.Cluster.Status.Initialization.InfrastructureProvisioned, false) &&
 		m.Owner.Spec.Bootstrap.DataSecretName != nil &&
 		m.Owner.DeletionTimestamp.IsZero()
+}
+
+// kubeadmConfig is the kind of the bootstrap configuration of machines that kubeadm bootstraps.
+const kubeadmConfig = "KubeadmConfig"
+
+// preflight returns what kubeadm needs of the host; nil for other bootstrap providers, which
+// bring their own programs.
+func (m Machine) preflight() *preflight.Need {
+	if m.Owner == nil || m.Owner.Spec.Version == "" || m.Owner.Spec.Bootstrap.ConfigRef.Kind != kubeadmConfig {
+		return nil
+	}
+	_, isControlPlane := m.Owner.Labels[clusterv1.MachineControlPlaneLabel]
+	return Preflight(&m.Machine.Spec, m.Owner.Spec.Version, isControlPlane, m.Release)
+}
+
+// Preflight returns what kubeadm needs of the host of a machine. release may be nil. A Node of
+// a machine with an image of Elemental OS begins with the version that its host has.
+func Preflight(spec *infrav1.ElementalMachineSpec, version string, isControlPlane bool, release *infrav1.ElementalKubernetesRelease) *preflight.Need {
+	need := &preflight.Need{
+		Version: version, Worker: !isControlPlane, Replace: spec.Programs == infrav1.ProgramsReplace, Ignore: spec.IgnoreFindings,
+	}
+	if spec.OSImage != "" {
+		need.Version = ""
+	}
+	if release != nil {
+		for i := range release.Spec.Bundles {
+			need.Bundles = append(need.Bundles, release.Spec.Bundles[i].Architecture)
+		}
+	}
+	return need
 }
 
 // reservedFor returns the name of the cluster whose reserved hosts the machine may have;

@@ -13,6 +13,7 @@ import (
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/preflight"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
 )
 
@@ -36,6 +37,9 @@ type Constraints struct {
 	ReservedFor string
 	// Feasible checks the host further; nil accepts any.
 	Feasible Feasible
+	// Preflight is what kubeadm needs of the host; nil for machines that kubeadm does not
+	// bootstrap.
+	Preflight *preflight.Need
 }
 
 // WithContext returns the constraints for a new decision. Evaluations of the
@@ -82,9 +86,22 @@ func (c Constraints) Matches(host *infrav1.ElementalHost) (reason string, ok boo
 		return WrongFailureDomain, false
 	}
 	if c.Feasible != nil {
-		return c.Feasible(host)
+		if reason, ok := c.Feasible(host); !ok {
+			return reason, false
+		}
+	}
+	if len(c.findings(host)) > 0 {
+		return infrav1.NotPreparedReason, false
 	}
 	return "", true
+}
+
+// findings returns what keeps kubeadm from working on the host.
+func (c Constraints) findings(host *infrav1.ElementalHost) []preflight.Finding {
+	if c.Preflight == nil {
+		return nil
+	}
+	return preflight.Blocking(preflight.Findings(host, *c.Preflight))
 }
 
 // Available reports whether the host meets the constraints and can be claimed or

@@ -2,8 +2,10 @@ package placement
 
 import (
 	"fmt"
+	"strings"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/preflight"
 )
 
 // Term is the first condition that a host does not meet.
@@ -42,6 +44,8 @@ func (c Constraints) FirstTerm(host *infrav1.ElementalHost) (_ Term, ok bool) {
 	case InventoryUnknown:
 		term.Message = "the expression reads the inventory, and the agent has not reported it"
 	case NotEvaluated:
+	case infrav1.NotPreparedReason:
+		term.Message = strings.Join(preflight.Messages(c.findings(host)), "; ")
 	default:
 		if verdict := c.verdict(host); verdict.Reason() == reason {
 			term.Message = verdict.Message()

@@ -15,6 +15,8 @@ type Inventory struct {
 	OS          OS     `json:"os,omitzero"`
 	// Kubernetes is nil if the agent is too old to report it.
 	Kubernetes *Kubernetes `json:"kubernetes,omitempty"`
+	// Preflight is nil if the agent is too old to report it.
+	Preflight *Preflight `json:"preflight,omitempty"`
 }
 
 // SMBIOS holds the DMI strings of the machine. Manufacturers often leave them empty

@@ -44,7 +44,7 @@ func TestReportOfPrograms(t *testing.T) {
 		},
 	}
 	report(1)
-	g.Expect(prepared()).To(Equal([]string{"True", "Prepared", ""}))
+	g.Expect(prepared()).To(Equal([]string{"True", "Prepared", "For Machines of Kubernetes v1.36"}))
 	report(0)
 	g.Expect(h.host(a.name).Status.Inventory.Kubernetes).To(Equal(&infrav1.HostKubernetes{
 		Kubelet: infrav1.HostProgram{Path: "/usr/bin/kubelet", Version: "v1.36.3", Origin: infrav1.OriginPackage},

@@ -25,6 +25,9 @@ type Inspector interface {
 	// Kubernetes returns the programs of Kubernetes, which the inventory does not have.
 	// Unknown facts are blank. While nothing changes on the host, it starts no program.
 	Kubernetes(ctx context.Context) (protocol.Kubernetes, error)
+	// Preflight returns what kubeadm and the kubelet need of the operating system. It starts
+	// no program of its own. Unknown facts are blank.
+	Preflight(ctx context.Context) (protocol.Preflight, error)
 	// Cleanliness returns the leftovers of former nodes.
 	Cleanliness(ctx context.Context) (protocol.Cleanliness, error)
 }

@@ -11,8 +11,10 @@ import (
 	"sigs.k8s.io/cluster-api/util/predicates"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster/endpoint"
@@ -39,11 +41,28 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Watches(&infrav1.ElementalHost{}, r.failureDomainWatches().Hosts()).
 		Watches(&clusterv1.Machine{}, r.endpointWatches().Machines(), filter).
 		Watches(&clusterv1.Machine{}, r.failureDomainWatches().Machines(), filter).
+		// A bundle makes hosts suitable that lack programs.
+		Watches(&infrav1.ElementalKubernetesRelease{}, handler.EnqueueRequestsFromMapFunc(r.inNamespace),
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("adding controller: %w", err)
 	}
 	return nil
+}
+
+// inNamespace returns requests for the clusters in the namespace of an object.
+func (r *Reconciler) inNamespace(ctx context.Context, of client.Object) []ctrl.Request {
+	clusters := &infrav1.ElementalClusterList{}
+	if err := r.Client.List(ctx, clusters, client.InNamespace(of.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing ElementalClusters")
+		return nil
+	}
+	requests := make([]ctrl.Request, len(clusters.Items))
+	for i := range clusters.Items {
+		requests[i].NamespacedName = client.ObjectKeyFromObject(&clusters.Items[i])
+	}
+	return requests
 }
 
 func (r *Reconciler) endpointWatches() endpoint.Watches {

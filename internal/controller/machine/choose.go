@@ -139,7 +139,7 @@ func (c *chooser) list(ctx context.Context, s *scope, clusterName string) ([]*in
 
 // wanted returns the machine with the objects that say which host it may have.
 func wanted(s *scope) placement.Machine {
-	return placement.Machine{Machine: s.machine, Owner: s.owner, Cluster: s.cluster, InfraCluster: s.infraCluster}
+	return placement.Machine{Machine: s.machine, Owner: s.owner, Cluster: s.cluster, InfraCluster: s.infraCluster, Release: s.release}
 }
 
 // isFree reports whether the host meets the constraints and is unclaimed.

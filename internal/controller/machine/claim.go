@@ -171,13 +171,9 @@ func (r *Reconciler) bind(ctx context.Context, s *scope, host *infrav1.Elemental
 		if reason, ok := constraints.Available(host); !ok && !isBoundTo(host, ref) {
 			return fmt.Errorf("claiming host %s, which is now %s: %w", host.Name, reason, claim.ErrTaken)
 		}
-		bundle, bundleErr := bundleFor(ctx, r.Client, s, host)
-		if bundleErr != nil {
-			return bundleErr
-		}
 		err = claim.Bind(ctx, r.Client, host, infrav1.HostClaim{
 			ID: ref.ClaimID, ClusterName: s.cluster.Name, MachineName: machineName(s), Role: role(s),
-		}, bundle)
+		}, bundleFor(s, host))
 		if err == nil {
 			return r.confirm(ctx, s, host)
 		}

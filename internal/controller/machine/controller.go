@@ -18,6 +18,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/ownership"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/release"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
 )
 
@@ -67,6 +68,8 @@ type scope struct {
 	cluster *clusterv1.Cluster
 	// infraCluster is nil if it does not exist.
 	infraCluster *infrav1.ElementalCluster
+	// release is the release of the owner's version; nil if it does not exist.
+	release *infrav1.ElementalKubernetesRelease
 	// host is the host in spec.hostRef; nil if it does not exist.
 	host *infrav1.ElementalHost
 	// noHost is the message why no host could be chosen.
@@ -193,6 +196,11 @@ func read(ctx context.Context, c client.Client, s *scope) error {
 		}
 	}
 	namespace := s.machine.Namespace
+	if s.owner != nil {
+		if s.release, err = release.Get(ctx, c, namespace, s.owner.Spec.Version); err != nil {
+			return err
+		}
+	}
 	if s.cluster, err = reconcile.Get(ctx, c, namespace, clusterName(s), &clusterv1.Cluster{}); err != nil {
 		return fmt.Errorf("getting Cluster: %w", err)
 	}

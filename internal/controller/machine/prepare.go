@@ -18,19 +18,15 @@ import (
 // bundleFor returns the bundle that the host's bootstrap installs for the machine, or nil.
 // Programs that came from a bundle are gone after a reset, even if the host has not reported
 // that yet.
-func bundleFor(ctx context.Context, c client.Reader, s *scope, host *infrav1.ElementalHost) (*infrav1.HostBundle, error) {
+func bundleFor(s *scope, host *infrav1.ElementalHost) *infrav1.HostBundle {
 	if s.owner == nil || !canInstallBundles(host) || !replacesPrograms(s) && len(host.MissingPrograms()) == 0 && !hasProgramsOfBundle(host) {
-		return nil, nil
+		return nil
 	}
-	found, err := release.Get(ctx, c, host.Namespace, s.owner.Spec.Version)
-	if err != nil {
-		return nil, err
-	}
-	bundle := release.BundleFor(found, host)
+	bundle := release.BundleFor(s.release, host)
 	if bundle != nil && replacesPrograms(s) {
 		bundle.Programs = infrav1.ProgramsReplace
 	}
-	return bundle, nil
+	return bundle
 }
 
 func replacesPrograms(s *scope) bool { return s.machine.Spec.Programs == infrav1.ProgramsReplace }
@@ -54,11 +50,7 @@ func prepareHost(ctx context.Context, c client.Client, s *scope) error {
 		return nil
 	}
 	if bootstrapOperation(s) == nil && s.host.Spec.Bundle == nil {
-		bundle, err := bundleFor(ctx, c, s, s.host)
-		if err != nil {
-			return err
-		}
-		if bundle != nil {
+		if bundle := bundleFor(s, s.host); bundle != nil {
 			before := s.host.DeepCopy()
 			s.host.Spec.Bundle = bundle
 			ctrl.LoggerFrom(ctx).Info("Preparing host", "ElementalHost", klog.KObj(s.host), "version", bundle.Version, "sha256", bundle.SHA256)

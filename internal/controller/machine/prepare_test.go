@@ -34,7 +34,8 @@ func equipped(version string, runtime infrav1.ContainerRuntimeName, origin infra
 	}
 }
 
-// preparing has a host, and a machine of kubeadm for v1.36.3.
+// preparing has a host, and a machine of kubeadm for v1.36.3 whose bootstrap data might install
+// programs.
 type preparing struct {
 	*fixture
 
@@ -53,7 +54,8 @@ func newPreparing(t *testing.T, changes ...func(*infrav1.ElementalHostStatus)) *
 		}
 	})
 	f.Cluster("c")
-	owner, machine := f.Machine("c", "m", func(o *clusterv1.Machine, _ *infrav1.ElementalMachine) {
+	owner, machine := f.Machine("c", "m", func(o *clusterv1.Machine, m *infrav1.ElementalMachine) {
+		m.Spec.IgnoreFindings = []infrav1.FindingName{infrav1.FindingPrograms, infrav1.FindingVersions}
 		o.Spec.Version = "v1.36.3"
 		o.Spec.Bootstrap.ConfigRef = clusterv1.ContractVersionedObjectReference{APIGroup: "bootstrap.cluster.x-k8s.io", Kind: "KubeadmConfig", Name: "m"}
 	})

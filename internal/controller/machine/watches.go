@@ -45,7 +45,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(
 			util.MachineToInfrastructureMapFunc(infrav1.GroupVersion.WithKind("ElementalMachine"))), builder.WithPredicates(filter)).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(ofCluster), builder.WithPredicates(filter)).
-		Watches(&infrav1.ElementalKubernetesRelease{}, handler.EnqueueRequestsFromMapFunc(unprepared(r.Client, r.WatchFilter))).
+		Watches(&infrav1.ElementalKubernetesRelease{}, handler.EnqueueRequestsFromMapFunc(notBootstrapped(r.Client, r.WatchFilter))).
 		Watches(&infrav1.ElementalHost{}, r.hostHandler()).
 		Complete(r)
 	if err != nil {
@@ -54,9 +54,10 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	return nil
 }
 
-// unprepared returns a function that returns requests for the machines in the namespace of a
-// release whose host is not bootstrapped yet.
-func unprepared(c client.Reader, watchFilter string) handler.MapFunc {
+// notBootstrapped returns a function that returns requests for the machines in the namespace of
+// a release that are not bootstrapped yet: those with a host may get its bundle, and the others
+// a host that lacks programs.
+func notBootstrapped(c client.Reader, watchFilter string) handler.MapFunc {
 	return func(ctx context.Context, of client.Object) []ctrl.Request {
 		machines := &infrav1.ElementalMachineList{}
 		if err := c.List(ctx, machines, client.InNamespace(of.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
@@ -65,7 +66,7 @@ func unprepared(c client.Reader, watchFilter string) handler.MapFunc {
 		}
 		var requests []ctrl.Request
 		for i := range machines.Items {
-			if m := &machines.Items[i]; m.Spec.HostRef != nil && m.Spec.ProviderID == "" && reconcile.IsWatched(m, watchFilter) {
+			if m := &machines.Items[i]; m.Spec.ProviderID == "" && reconcile.IsWatched(m, watchFilter) {
 				requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(m)})
 			}
 		}

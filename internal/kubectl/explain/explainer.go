@@ -12,6 +12,7 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/ownership"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/release"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
 )
 
@@ -83,6 +84,11 @@ func (e *Explainer) complete(ctx context.Context, machine *infrav1.ElementalMach
 		}
 	}
 	var err error
+	if m.Owner != nil {
+		if m.Release, err = release.Get(ctx, e.Client, machine.Namespace, m.Owner.Spec.Version); err != nil {
+			return m, err
+		}
+	}
 	m.Cluster, m.InfraCluster, err = e.cluster(ctx, machine.Namespace, clusterName)
 	return m, err
 }

@@ -34,8 +34,9 @@ func ofHosts() map[string]string {
 		infrav1.DeletingReason:          "{wait}, once its finalizers are done: `kubectl -n {namespace} get elementalhost {host} -o yaml` shows them",
 		infrav1.LeftoversReason: "Run `elemental-agent reset` on the host, or remove what the message lists and restart the agent: " +
 			"it looks again when it starts",
-		infrav1.NotReportedReason:       "Wait for the first report of the agent; if the host is connected and approved, update its agent",
-		infrav1.NotPreparedReason:       "Install on the host what the message names, or create an ElementalKubernetesRelease for the Machine's version",
+		infrav1.NotReportedReason: "Wait for the first report of the agent; if the host is connected and approved, update its agent",
+		infrav1.NotPreparedReason: "Mend on the host what the message names; for programs, an ElementalKubernetesRelease of the Machine's version does. " +
+			"The agent looks again within ten minutes, and when it starts. What the bootstrap data mends: name it in spec.ignoreFindings of the ElementalMachine",
 		infrav1.CordonedReason:          "Remove the cordon: {patch} '{\"spec\":{\"cordon\":null}}'",
 		infrav1.MaintenanceReason:       "When the work on the host is done, end the maintenance: {patch} '{\"spec\":{\"maintenance\":null}}'",
 		infrav1.QuarantinedReason:       "Repair what made the bootstraps fail, then end the quarantine: {patch} '{\"spec\":{\"quarantine\":null}}'",

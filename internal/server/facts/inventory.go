@@ -47,6 +47,7 @@ func inventoryOf(in protocol.Inventory) *infrav1.HostInventory {
 			Image:         bounded(in.OS.Image, maxImage),
 		},
 		Kubernetes: kubernetesOf(in.Kubernetes),
+		Preflight:  preflightOf(in.Preflight),
 	}
 	for _, d := range in.Disks {
 		if name := Text(d.Name); name != "" && len(out.Disks) < protocol.MaxDevices {

@@ -79,6 +79,14 @@ func kubernetes(installed string) protocol.Kubernetes {
 	}
 }
 
+// prepared returns the facts of a host on which kubeadm works.
+func prepared() protocol.Preflight {
+	return protocol.Preflight{
+		Swap: protocol.FeatureDisabled, BridgeNetfilter: protocol.FeatureEnabled, IPForwarding: protocol.FeatureEnabled,
+		CgroupVersion: 2, RuntimeSocket: protocol.FeatureEnabled, NameServers: protocol.FeatureEnabled, FreeBytes: 64 << 30,
+	}
+}
+
 // mac returns a locally administered MAC address derived from the IP address.
 func mac(address netip.Addr) net.HardwareAddr {
 	ip := address.As4()

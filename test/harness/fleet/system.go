@@ -38,6 +38,9 @@ func (s *system) Kubernetes(context.Context) (protocol.Kubernetes, error) {
 	return kubernetes(cmp.Or(d.kubernetes, "v1.36.3")), nil
 }
 
+// Preflight returns the facts of a host that lacks nothing.
+func (s *system) Preflight(context.Context) (protocol.Preflight, error) { return prepared(), nil }
+
 func (s *system) Addresses(context.Context) ([]protocol.Address, error) {
 	m := s.boot.host.machine()
 	return []protocol.Address{

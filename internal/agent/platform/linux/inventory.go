@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/osrelease"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/preflight"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/software"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
@@ -45,6 +46,16 @@ func (i inventory) Origin(ctx context.Context, path string) protocol.Origin {
 // Kubernetes returns the programs of Kubernetes. Unknown facts are blank.
 func (i inventory) Kubernetes(ctx context.Context) (protocol.Kubernetes, error) {
 	return i.software.Find(ctx)
+}
+
+// Preflight returns what kubeadm and the kubelet need of the operating system. Unknown facts
+// are blank.
+func (i inventory) Preflight(ctx context.Context) (protocol.Preflight, error) {
+	found, err := i.software.Find(ctx)
+	if err != nil {
+		return protocol.Preflight{}, err
+	}
+	return preflight.Read(string(i.root), found.ContainerRuntime.Socket), nil
 }
 
 // Inventory returns the hardware and the operating system. Unknown facts are

@@ -9,12 +9,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/controllers/external"
 	"sigs.k8s.io/cluster-api/util/contract"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/preflight"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/release"
 )
 
 // ControlPlane is what the controller reads of a cluster's control plane.
@@ -78,7 +81,27 @@ func (r Reader) ControlPlane(ctx context.Context, s *Scope) (_ ControlPlane, wai
 	if spec := template.Spec.Template.Spec; spec != nil {
 		constraints.Selector, constraints.OSImage = r.Selectors.Compile(ctx, spec.HostSelector), spec.OSImage != ""
 	}
+	if constraints.Preflight, err = r.preflight(ctx, controlPlane, template); err != nil {
+		return ControlPlane{}, nil, err
+	}
 	return ControlPlane{Constraints: constraints, Replicas: replicas(controlPlane), Surges: surges(controlPlane)}, nil, nil
+}
+
+// preflight returns what kubeadm needs of the hosts; nil for other control plane providers, or
+// without a version.
+func (r Reader) preflight(
+	ctx context.Context, controlPlane *unstructured.Unstructured, template *infrav1.ElementalMachineTemplate,
+) (*preflight.Need, error) {
+	version, _, _ := unstructured.NestedString(controlPlane.Object, "spec", "version")
+	if controlPlane.GetKind() != "KubeadmControlPlane" || version == "" {
+		return nil, nil
+	}
+	found, err := release.Get(ctx, r.Client, template.Namespace, version)
+	if err != nil {
+		return nil, err
+	}
+	spec := ptr.Deref(template.Spec.Template.Spec, infrav1.ElementalMachineSpec{})
+	return placement.Preflight(&spec, version, true, found), nil
 }
 
 // replicas reads the number of machines from where the control plane contract has it. A
