@@ -4,12 +4,11 @@ import (
 	"strings"
 	"testing"
 
+	. "github.com/onsi/gomega"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/preflight"
-
-	. "github.com/onsi/gomega"
 )
 
 // ready is the status of a host on which kubeadm v1.36 works.
@@ -28,21 +27,21 @@ func ofKubeadm(ignored ...infrav1.FindingName) func(*clusterv1.Machine, *infrav1
 	}
 }
 
-// lacks are what a host may lack, with what Prepared says of it.
-func lacks() map[string]struct {
+// lack is something that a host may lack.
+type lack struct {
 	change  func(*infrav1.ElementalHostStatus)
 	finding infrav1.FindingName
-	named   string
-} {
+	// named is what Prepared says of it; blank if only Machines of another version can have
+	// the host.
+	named string
+}
+
+func lacks() map[string]lack {
 	type host = infrav1.ElementalHostStatus
-	return map[string]struct {
-		change  func(*infrav1.ElementalHostStatus)
-		finding infrav1.FindingName
-		named   string
-	}{
+	return map[string]lack{
 		"swap":           {func(s *host) { s.Inventory.Preflight.Swap = infrav1.FeatureEnabled }, infrav1.FindingSwap, "Swap is on"},
 		"wrong kubelet":  {func(s *host) { s.Inventory.Kubernetes.Kubelet.Version = "v1.35.4" }, infrav1.FindingVersions, "kubelet is v1.35.4"},
-		"wrong programs": {equipped("v1.35.4", infrav1.RuntimeContainerd, infrav1.OriginPackage), infrav1.FindingVersions, "For Machines of Kubernetes v1.35"},
+		"wrong programs": {equipped("v1.35.4", infrav1.RuntimeContainerd, infrav1.OriginPackage), infrav1.FindingVersions, ""},
 		"no programs":    {bare, infrav1.FindingPrograms, "kubelet is missing"},
 		"taken port":     {func(s *host) { s.Inventory.Preflight.TakenPorts = []int32{6443} }, infrav1.FindingPorts, "Port 6443 is taken"},
 		"no br_netfilter": {func(s *host) { s.Inventory.Preflight.BridgeNetfilter = infrav1.FeatureDisabled },
@@ -68,7 +67,13 @@ func TestUnpreparedHostsAreNotClaimed(t *testing.T) {
 			f.Refresh(host)
 			f.Expect(host.Spec.Claim).To(BeNil())
 			f.Expect(host.Spec.Quarantine).To(BeNil())
-			f.Expect(f.ExpectCondition(host, infrav1.PreparedCondition, "", "").Message).To(ContainSubstring(tc.named))
+			if tc.named != "" {
+				c := f.ExpectCondition(host, infrav1.PreparedCondition, no, infrav1.NotPreparedReason)
+				f.Expect(c.Message).To(ContainSubstring(tc.named))
+			} else {
+				c := f.ExpectCondition(host, infrav1.PreparedCondition, yes, infrav1.PreparedReason)
+				f.Expect(c.Message).To(Equal("For Machines of Kubernetes v1.35"))
+			}
 
 			before := host.DeepCopy()
 			f.Report(host, ready)
