@@ -41,6 +41,9 @@ func Events(before, after *infrav1.ElementalHost) []Event {
 	if e, ok := bundleEvent(before, after); ok {
 		events = append(events, e)
 	}
+	if e, ok := preparedEvent(before, after); ok {
+		events = append(events, e)
+	}
 	return events
 }
 
@@ -76,6 +79,24 @@ func tunnelEvent(before, after *infrav1.ElementalHost) (Event, bool) {
 		return Event{corev1.EventTypeNormal, infrav1.TunnelLostReason, is.Message}, true
 	default:
 		return Event{corev1.EventTypeWarning, infrav1.TunnelLostReason, is.Message}, true
+	}
+}
+
+// preparedEvent returns the Event for a free host that was prepared and is not any more, or the
+// other way round. A host that lacks something from the start has none, and neither has one
+// whose reset removes a bundle: it may get another.
+func preparedEvent(before, after *infrav1.ElementalHost) (Event, bool) {
+	was := meta.FindStatusCondition(before.Status.Conditions, infrav1.PreparedCondition)
+	is := meta.FindStatusCondition(after.Status.Conditions, infrav1.PreparedCondition)
+	switch {
+	case was == nil || is == nil || was.Status == is.Status || before.Spec.Claim != nil || after.Spec.Claim != nil:
+		return Event{}, false
+	case was.Status == metav1.ConditionTrue && is.Status == metav1.ConditionFalse:
+		return Event{corev1.EventTypeWarning, is.Reason, is.Message}, true
+	case was.Status == metav1.ConditionFalse && is.Status == metav1.ConditionTrue:
+		return Event{corev1.EventTypeNormal, is.Reason, "The host has what kubeadm needs"}, true
+	default:
+		return Event{}, false
 	}
 }
 

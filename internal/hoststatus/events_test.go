@@ -19,6 +19,8 @@ func TestEvents(t *testing.T) {
 		hoststatus.Update(h, now)
 		return h
 	}
+	as := with(func(*infrav1.HostPreflight) {})
+	swaps := with(func(p *infrav1.HostPreflight) { p.Swap = infrav1.FeatureEnabled })
 	for name, tc := range map[string]struct {
 		before, after *infrav1.ElementalHost
 		want          []string
@@ -56,6 +58,10 @@ func TestEvents(t *testing.T) {
 		"tunnel lost in maintenance":   {at(maintenance, tunnelIs(infrav1.ConnectionConnected)), at(maintenance, tunnelIs(infrav1.ConnectionDisconnected)), []string{"Normal TunnelLost"}},
 		"tunnel back":                  {at(tunnelIs(infrav1.ConnectionDisconnected)), at(tunnelIs(infrav1.ConnectionConnected)), []string{"Normal TunnelOpened"}},
 		"tunnel not wanted any longer": {at(tunnelIs(infrav1.ConnectionConnected)), at(), nil},
+		"not prepared any more":        {at(as), at(swaps), []string{"Warning NotPrepared"}},
+		"prepared":                     {at(swaps), at(as), []string{"Normal Prepared"}},
+		"never prepared":               {at(), at(swaps), nil},
+		"a bundle was removed":         {at(as, claim(releasing)), at(installed("", "", ""), claim(releasing)), nil},
 		"bundle staged":                {at(bundled(infrav1.BundleStaging)), at(bundled(infrav1.BundleStaged)), []string{"Normal BundleStaged"}},
 		"bundle failed":                {at(bundled("")), at(bundled(infrav1.BundleFailed)), []string{"Warning BundleFailed"}},
 		"bundle still failed":          {at(bundled(infrav1.BundleFailed)), at(bundled(infrav1.BundleFailed)), nil},

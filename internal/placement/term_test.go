@@ -8,6 +8,7 @@ import (
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/preflight"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
 )
 
@@ -42,6 +43,11 @@ func TestFirstTerm(t *testing.T) {
 			placement.Term{Reason: placement.NotMatching, Field: "labels", Message: "wanted label rack=r1, the host has no label rack"}},
 		"reserved for the cluster": {placement.Constraints{ReservedFor: "c"}, host("a", claimed("c", infrav1.ClaimReserved), away),
 			placement.Term{Reason: infrav1.DisconnectedReason, Message: "The agent has not been heard of since 1970-01-01T00:00:00Z"}},
+		"not prepared": {placement.Constraints{Preflight: &preflight.Need{}}, host("a", swapping),
+			placement.Term{Reason: infrav1.NotPreparedReason,
+				Message: "Swap is on, and kubelets refuse to start with it: run swapoff -a, and remove swap from /etc/fstab; " +
+					"net.ipv4.ip_forward is 0: set it to 1, and name it in /etc/sysctl.d"}},
+		"swap does not matter": {placement.Constraints{}, host("a", swapping), placement.Term{}},
 		"feasible": {placement.Constraints{Feasible: func(*infrav1.ElementalHost) (string, bool) { return "without wheels", false }}, host("a"),
 			placement.Term{Reason: "without wheels"}},
 	} {
@@ -62,4 +68,10 @@ func TestFailureDomainLabel(t *testing.T) {
 	g.Expect(placement.FailureDomainLabel(c)).To(Equal(infrav1.DefaultFailureDomainLabel))
 	c.Spec.FailureDomains.HostLabel = "rack"
 	g.Expect(placement.FailureDomainLabel(c)).To(Equal("rack"))
+}
+
+func swapping(h *infrav1.ElementalHost) {
+	h.Status.Inventory = &infrav1.HostInventory{Preflight: &infrav1.HostPreflight{
+		Swap: infrav1.FeatureEnabled, IPForwarding: infrav1.FeatureDisabled, NameServers: infrav1.FeatureMissing,
+	}}
 }

@@ -8,6 +8,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 )
 
 // Cluster is a workload cluster made from one of this provider's templates.
@@ -50,7 +53,35 @@ func (l *Lab) GenerateCluster(ctx context.Context, c Cluster) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("generating cluster %s: %w", c.Name, err)
 	}
+	if out, err = allowSwap(out); err != nil {
+		return "", fmt.Errorf("generating cluster %s: %w", c.Name, err)
+	}
 	return out, nil
+}
+
+// allowSwap has machines use hosts with swap. Lab hosts have that of this machine, and their
+// kubelets tolerate it.
+func allowSwap(manifests string) (string, error) {
+	const separator = "\n---\n"
+	documents := strings.Split(manifests, separator)
+	for i, document := range documents {
+		object := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
+			return "", err
+		}
+		if object.GetKind() != "ElementalMachineTemplate" {
+			continue
+		}
+		if err := unstructured.SetNestedStringSlice(object.Object, []string{"Swap"}, "spec", "template", "spec", "ignoreFindings"); err != nil {
+			return "", err
+		}
+		changed, err := yaml.Marshal(object.Object)
+		if err != nil {
+			return "", err
+		}
+		documents[i] = strings.TrimSpace(string(changed))
+	}
+	return strings.Join(documents, separator), nil
 }
 
 // CreateCluster creates a cluster, waits until it is available with all its machines, and returns

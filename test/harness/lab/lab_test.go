@@ -295,3 +295,16 @@ func TestSite(t *testing.T) {
 		}
 	}
 }
+
+// Machines of a generated cluster use hosts with swap, and nothing else is changed.
+func TestAllowSwap(t *testing.T) {
+	const cluster = "kind: Cluster\nmetadata:\n  name: c"
+	got, err := allowSwap(cluster + "\n---\nkind: ElementalMachineTemplate\nspec:\n  template:\n    spec:\n      hostSelector: {}\n---\n" + cluster + "\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := cluster + "\n---\nkind: ElementalMachineTemplate\nspec:\n  template:\n    spec:\n      hostSelector: {}\n      ignoreFindings:\n      - Swap\n---\n" + cluster + "\n"
+	if got != want {
+		t.Errorf("got %s", got)
+	}
+}

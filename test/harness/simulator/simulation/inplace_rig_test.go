@@ -157,6 +157,9 @@ func (u *upgradable) inPlace(object *unstructured.Unstructured) error {
 	switch object.GetKind() {
 	case "ElementalCluster":
 		return unstructured.SetNestedField(object.Object, string(infrav1.InPlaceRequired), "spec", "inPlace", "mode")
+	case "ElementalMachineTemplate":
+		// Virtual hosts begin with programs of another version, which virtual kubeadm accepts.
+		return unstructured.SetNestedStringSlice(object.Object, []string{string(infrav1.FindingVersions)}, "spec", "template", "spec", "ignoreFindings")
 	case "KubeadmControlPlane":
 		if u.controlPlanes > 1 {
 			return set(map[string]any{"type": "RollingUpdate", "rollingUpdate": map[string]any{"maxSurge": int64(0)}})
