@@ -5,9 +5,9 @@ import (
 	"log/slog"
 	"reflect"
 	"slices"
-	"sync/atomic"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/lookup"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
@@ -20,27 +20,7 @@ type observer struct {
 	facts    *facts
 	log      *slog.Logger
 
-	inventories, kubernetes, preflights, addresses, cleanliness lookups
-}
-
-// lookups orders concurrent look-ups of one fact. A slow look-up must not replace the
-// result of one that began later.
-type lookups struct {
-	begun atomic.Int64
-	// recorded is the latest look-up whose result is a fact. The facts' lock protects it.
-	recorded int64
-}
-
-// begin returns the number of a look-up.
-func (l *lookups) begin() int64 { return l.begun.Add(1) }
-
-// record reports whether the result of a look-up is to be recorded. facts.update calls it.
-func (l *lookups) record(lookup int64) bool {
-	if lookup < l.recorded {
-		return false
-	}
-	l.recorded = lookup
-	return true
+	inventories, kubernetes, preflights, addresses, cleanliness lookup.Order
 }
 
 func (o *observer) observeAll(ctx context.Context) {
@@ -53,7 +33,7 @@ func (o *observer) observeAll(ctx context.Context) {
 }
 
 func (o *observer) observeInventory(ctx context.Context) {
-	lookup := o.inventories.begin()
+	number := o.inventories.Begin()
 	inventory, err := o.platform.Inventory(ctx)
 	if err != nil {
 		o.log.Error("Could not take the inventory", "error", err)
@@ -62,7 +42,7 @@ func (o *observer) observeInventory(ctx context.Context) {
 	inventory.Disks = inventory.Disks[:min(len(inventory.Disks), protocol.MaxDevices)]
 	inventory.NICs = inventory.NICs[:min(len(inventory.NICs), protocol.MaxDevices)]
 	o.facts.update(func(f *observation) {
-		if o.inventories.record(lookup) {
+		if o.inventories.Record(number) {
 			inventory.Kubernetes, inventory.Preflight = f.inventory.Kubernetes, f.inventory.Preflight
 			f.inventory = inventory
 		}
@@ -71,36 +51,29 @@ func (o *observer) observeInventory(ctx context.Context) {
 
 // observeKubernetes reports whether the programs of Kubernetes changed.
 func (o *observer) observeKubernetes(ctx context.Context) (changed bool) {
-	lookup := o.kubernetes.begin()
-	found, err := o.platform.Kubernetes(ctx)
-	if err != nil {
-		o.log.Error("Could not look for the programs of Kubernetes", "error", err)
-		return false
-	}
-	o.facts.update(func(f *observation) {
-		if !o.kubernetes.record(lookup) {
-			return
-		}
-		changed = f.inventory.Kubernetes == nil || *f.inventory.Kubernetes != found
-		f.inventory.Kubernetes = &found
-	})
-	return changed
+	return observe(ctx, o, &o.kubernetes, o.platform.Kubernetes, func(i *protocol.Inventory) **protocol.Kubernetes { return &i.Kubernetes })
 }
 
 // observePreflight reports whether the facts of the preflight changed.
 func (o *observer) observePreflight(ctx context.Context) (changed bool) {
-	lookup := o.preflights.begin()
-	found, err := o.platform.Preflight(ctx)
+	return observe(ctx, o, &o.preflights, o.platform.Preflight, func(i *protocol.Inventory) **protocol.Preflight { return &i.Preflight })
+}
+
+// observe looks up a part of the inventory, and reports whether it changed.
+func observe[T any](
+	ctx context.Context, o *observer, order *lookup.Order, look func(context.Context) (T, error), part func(*protocol.Inventory) **T,
+) (changed bool) {
+	number := order.Begin()
+	found, err := look(ctx)
 	if err != nil {
 		o.log.Error("Could not look for what Kubernetes needs", "error", err)
 		return false
 	}
 	o.facts.update(func(f *observation) {
-		if !o.preflights.record(lookup) {
-			return
+		if known := part(&f.inventory); order.Record(number) {
+			changed = *known == nil || !reflect.DeepEqual(**known, found)
+			*known = &found
 		}
-		changed = f.inventory.Preflight == nil || !reflect.DeepEqual(*f.inventory.Preflight, found)
-		f.inventory.Preflight = &found
 	})
 	return changed
 }
@@ -111,7 +84,7 @@ func (o *observer) observeTrust() {
 
 // observeAddresses reports whether the addresses changed.
 func (o *observer) observeAddresses(ctx context.Context) (changed bool) {
-	lookup := o.addresses.begin()
+	number := o.addresses.Begin()
 	addresses, err := o.platform.Addresses(ctx)
 	if err != nil {
 		o.log.Error("Could not look up the addresses", "error", err)
@@ -119,7 +92,7 @@ func (o *observer) observeAddresses(ctx context.Context) (changed bool) {
 	}
 	addresses = addresses[:min(len(addresses), protocol.MaxDevices)]
 	o.facts.update(func(f *observation) {
-		if !o.addresses.record(lookup) {
+		if !o.addresses.Record(number) {
 			return
 		}
 		changed = !slices.Equal(f.addresses, addresses)
@@ -130,7 +103,7 @@ func (o *observer) observeAddresses(ctx context.Context) (changed bool) {
 
 // observeCleanliness treats a host that cannot be examined as not clean.
 func (o *observer) observeCleanliness(ctx context.Context) {
-	lookup := o.cleanliness.begin()
+	number := o.cleanliness.Begin()
 	found, err := o.platform.Cleanliness(ctx)
 	if err != nil {
 		o.log.Error("Could not look for leftovers", "error", err)
@@ -138,7 +111,7 @@ func (o *observer) observeCleanliness(ctx context.Context) {
 	}
 	found.Leftovers = found.Leftovers[:min(len(found.Leftovers), protocol.MaxLeftovers)]
 	o.facts.update(func(f *observation) {
-		if o.cleanliness.record(lookup) {
+		if o.cleanliness.Record(number) {
 			f.cleanliness = found
 		}
 	})

@@ -45,6 +45,17 @@ func TestDocumentedExpressions(t *testing.T) {
 			func(h *infrav1.ElementalHost) { h.Status.Inventory.NICs[0].DefaultRoute = false }, selector.Selected},
 		{"productName", func(h *infrav1.ElementalHost) { h.Labels["force"] = "" },
 			func(*infrav1.ElementalHost) {}, selector.NotSelected},
+		{"kubelet.version", func(h *infrav1.ElementalHost) {
+			h.Status.Inventory.Kubernetes = &infrav1.HostKubernetes{Kubelet: infrav1.HostProgram{Version: "v1.36.3"}}
+			h.Status.Inventory.Preflight = &infrav1.HostPreflight{CgroupVersion: 2}
+		}, func(h *infrav1.ElementalHost) {
+			h.Status.Inventory.Kubernetes = &infrav1.HostKubernetes{Kubelet: infrav1.HostProgram{Version: "v1.36.3"}}
+		}, selector.Selected},
+		{"takenPorts", func(h *infrav1.ElementalHost) {
+			h.Status.Inventory.Preflight = &infrav1.HostPreflight{FreeBytes: 16 * gib, TakenPorts: []int32{10250}}
+		}, func(h *infrav1.ElementalHost) {
+			h.Status.Inventory.Preflight = &infrav1.HostPreflight{FreeBytes: 16 * gib, TakenPorts: []int32{6443}}
+		}, selector.Selected},
 		{"architecture", func(h *infrav1.ElementalHost) { h.Status.Inventory.Architecture = "arm64" },
 			func(h *infrav1.ElementalHost) {
 				h.Status.Inventory.Architecture = "arm64"
