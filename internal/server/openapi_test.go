@@ -74,7 +74,7 @@ func TestOpenAPIDocument(t *testing.T) {
 		protocol.Operation{}, protocol.Report{}, protocol.OperationReport{}, protocol.RotateRequest{}, protocol.Problem{},
 		protocol.Previous{}, protocol.AgentRelease{}, protocol.AgentUpdate{}, protocol.ErasedDisk{},
 		protocol.Endpoint{}, protocol.File{}, protocol.EndpointReport{}, protocol.Probe{}, protocol.APIServer{},
-		protocol.LocalEndpoint{}, protocol.Kubernetes{}, protocol.Program{}, protocol.ContainerRuntime{},
+		protocol.LocalEndpoint{}, protocol.Kubernetes{}, protocol.Program{}, protocol.ContainerRuntime{}, protocol.Preflight{},
 		protocol.Bundle{}, protocol.BundleReport{}, protocol.NodeUpgrade{}, protocol.Redirect{},
 		protocol.EtcdSnapshot{}, protocol.EtcdCluster{}, protocol.EtcdSnapshotReport{}, protocol.EtcdSnapshotFacts{}, protocol.EtcdSnapshotFailure{},
 	} {

@@ -50,8 +50,7 @@ func lacks() map[string]lack {
 }
 
 // A host on which kubeadm would fail is named, never claimed and counted, and claimed once it is
-// mended. The report that says so wakes the machine. It is so whether the machine finds hosts by
-// a list or by the index of free hosts.
+// mended. The report that says so wakes the machine.
 func TestUnpreparedHostsAreNotClaimed(t *testing.T) {
 	for name, tc := range lacks() {
 		t.Run(name, func(t *testing.T) {
@@ -120,7 +119,7 @@ func TestOtherBootstrapProvidersTakeAnyHost(t *testing.T) {
 	f.Expect(claimOf(host)).To(Equal("Bound m"))
 }
 
-// A bundle brings what is missing. Its release may come after the machine, which it wakes.
+// A bundle brings what is missing. Its release may come after the machine.
 func TestReleaseMakesHostsSuitable(t *testing.T) {
 	f := newFixture(t)
 	f.Cluster("c")
