@@ -207,8 +207,11 @@ func TestPreparedOperatingSystem(t *testing.T) {
 			h := host(tc.change)
 			hoststatus.Update(h, now)
 			c := meta.FindStatusCondition(h.Status.Conditions, infrav1.PreparedCondition)
-			g.Expect([]any{c.Reason, c.Message}).To(Equal([]any{tc.reason, tc.message}))
-			g.Expect(c.Status == metav1.ConditionTrue).To(Equal(tc.reason == "Prepared"))
+			status := metav1.ConditionFalse
+			if tc.reason == "Prepared" {
+				status = metav1.ConditionTrue
+			}
+			g.Expect([]any{c.Status, c.Reason, c.Message}).To(Equal([]any{status, tc.reason, tc.message}))
 		})
 	}
 }
