@@ -52,9 +52,9 @@ else
 	export CGO_ENABLED=1
 fi
 
-echo "==> Building etcd and kube-apiserver for tests, if they are not cached"
+echo "==> Building etcd, etcdutl and kube-apiserver for tests, if they are not cached"
 # Without cgo, as the lab builds them: so they are built once.
-KUBEBUILDER_ASSETS=$(CGO_ENABLED=0 go run -trimpath ./test/tools etcd kube-apiserver)
+KUBEBUILDER_ASSETS=$(CGO_ENABLED=0 go run -trimpath ./test/tools etcd etcdutl kube-apiserver)
 export KUBEBUILDER_ASSETS
 
 if [[ $long == true ]]; then

@@ -37,6 +37,9 @@ const (
 	// RetryUpgradeAnnotation on an ElementalMachine repeats an upgrade of Kubernetes that
 	// failed. The provider removes it. The value is for people.
 	RetryUpgradeAnnotation = "infrastructure.cluster.x-k8s.io/retry-upgrade"
+	// RestoreAnnotation on a Cluster says that the provider has paused it for a restore of
+	// etcd. Its value is the name of the ElementalEtcdRestore.
+	RestoreAnnotation = "infrastructure.cluster.x-k8s.io/etcd-restore"
 	// HoldUpgradeLabel on a Cluster holds its upgrades of Kubernetes in place back: hosts
 	// fetch bundles, and no upgrade begins. One that has begun goes on. The value is for
 	// people.

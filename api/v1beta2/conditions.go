@@ -22,6 +22,9 @@ const (
 	// EtcdSnapshotsReadyCondition (ElementalCluster): the snapshot of etcd that was due last
 	// is on a host. It is absent without spec.etcdSnapshots.
 	EtcdSnapshotsReadyCondition = "EtcdSnapshotsReady"
+	// RestoredCondition (ElementalEtcdRestore): etcd has the data of the snapshot, and Cluster
+	// API goes on with the cluster.
+	RestoredCondition = "Restored"
 	// HostClaimedCondition (ElementalMachine): the machine has claimed a host.
 	HostClaimedCondition = "HostClaimed"
 	// BootstrappedCondition (ElementalMachine, ElementalHost): the bootstrap data ran
@@ -228,6 +231,17 @@ const (
 	ReplacingReason        = "Replacing"
 	NoReplacementReason    = "NoReplacement"
 	RemediatedReason       = "Remediated"
+)
+
+// Reasons of ElementalEtcdRestore.
+const (
+	RestoreRefusedReason        = "Refused"
+	RestoreNotConfirmedReason   = "NotConfirmed"
+	RestoreWaitingForHostReason = "WaitingForHost"
+	RestoringReason             = "Restoring"
+	RestoredReason              = "Restored"
+	RestoreFailedReason         = "RestoreFailed"
+	RestoreLeftBrokenReason     = "NotServing"
 )
 
 // Reasons of ElementalRegistration.

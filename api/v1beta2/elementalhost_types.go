@@ -93,6 +93,11 @@ type ElementalHostSpec struct {
 	// +optional
 	NodeUpgrade *HostNodeUpgrade `json:"nodeUpgrade,omitempty"`
 
+	// etcdRestore requests one restore of etcd. The provider writes it for an
+	// ElementalEtcdRestore that a person has confirmed.
+	// +optional
+	EtcdRestore *HostEtcdRestore `json:"etcdRestore,omitempty"`
+
 	// hostname that the agent sets before a bootstrap; it becomes the name of the Node.
 	// It can't change while the host is claimed. Defaults to the name of the
 	// ElementalHost.

@@ -18,6 +18,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&ElementalMachineTemplate{}, &ElementalMachineTemplateList{},
 		&ElementalHost{}, &ElementalHostList{},
 		&ElementalRegistration{}, &ElementalRegistrationList{},
+		&ElementalEtcdRestore{}, &ElementalEtcdRestoreList{},
 		&ElementalKubernetesRelease{}, &ElementalKubernetesReleaseList{},
 		&ElementalRemediation{}, &ElementalRemediationList{},
 		&ElementalRemediationTemplate{}, &ElementalRemediationTemplateList{},

@@ -173,7 +173,7 @@ type HostCleanliness struct {
 }
 
 // OperationType is the type of an operation.
-// +kubebuilder:validation:Enum=Bootstrap;Reset;Reboot;Upgrade;NodeUpgrade
+// +kubebuilder:validation:Enum=Bootstrap;Reset;Reboot;Upgrade;NodeUpgrade;EtcdRestore
 type OperationType string
 
 // Operation types.
@@ -184,6 +184,8 @@ const (
 	OperationUpgrade   OperationType = "Upgrade"
 	// OperationNodeUpgrade upgrades Kubernetes in place.
 	OperationNodeUpgrade OperationType = "NodeUpgrade"
+	// OperationEtcdRestore replaces the data of etcd.
+	OperationEtcdRestore OperationType = "EtcdRestore"
 )
 
 // OperationState is the state of an operation.

@@ -6,13 +6,28 @@ import (
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/assembly"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/download"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/etcdrestore"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/etcdrestore/controlplane"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/cluster"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oscommand"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/snapshot"
 )
 
-// addSnapshots makes the agent take snapshots of etcd.
+// addSnapshots makes the agent take snapshots of etcd, and restore them.
 func addSnapshots(o *assembly.Options, stateDir string, log *slog.Logger) {
-	o.Snapshotter = &snapshot.Store{
+	store := &snapshot.Store{
 		Root: "/", Folder: filepath.Join(stateDir, snapshot.Folder), System: durable.OS{}, Space: snapshot.DiskSpace, Now: time.Now, Log: log,
+	}
+	o.Snapshotter = store
+	o.EtcdRestore = &etcdrestore.Runner{
+		Documents: o.Store.Documents(), Checkpoints: filepath.Join(stateDir, nodeupgrade.CheckpointsFolder), Root: "/", System: durable.OS{},
+		Snapshots: store, Commands: oscommand.System{}, Free: download.System{}.Free, Plan: o.Store.Plan, Clock: retry.System{}, Log: log,
+		ControlPlane: controlplane.Host{
+			Root: "/", Commands: oscommand.System{}, Cluster: cluster.Client{Root: "/"}, Signal: controlplane.Kill, Clock: retry.System{},
+		},
 	}
 }

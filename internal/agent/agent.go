@@ -221,6 +221,7 @@ func (a *Agent) hello() protocol.Hello {
 		{a.o.Stager != nil && a.o.Runners[protocol.OperationNodeUpgrade] != nil, protocol.CapabilityNodeUpgrade},
 		{a.o.Runners[protocol.OperationUpgrade] != nil && a.o.Runners[protocol.OperationNodeUpgrade] != nil, protocol.CapabilityNodeImage},
 		{a.o.Snapshotter != nil, protocol.CapabilityEtcdSnapshot},
+		{a.o.Runners[protocol.OperationEtcdRestore] != nil, protocol.CapabilityEtcdRestore},
 	} {
 		if c.supported {
 			hello.Capabilities = append(hello.Capabilities, c.capability)

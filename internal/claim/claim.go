@@ -75,7 +75,7 @@ func Bind(ctx context.Context, c client.Client, host *infrav1.ElementalHost, to 
 	}
 	to.Phase = infrav1.ClaimBound
 	return write(ctx, c, host, "claiming", func() {
-		host.Spec.Claim, host.Spec.Bundle, host.Spec.NodeUpgrade = &to, bundle, nil
+		host.Spec.Claim, host.Spec.Bundle, host.Spec.NodeUpgrade, host.Spec.EtcdRestore = &to, bundle, nil, nil
 	})
 }
 
@@ -112,7 +112,7 @@ func Release(ctx context.Context, c client.Client, host *infrav1.ElementalHost, 
 	case infrav1.ClaimBound:
 		return write(ctx, c, host, "releasing", func() {
 			host.Spec.Claim.Phase, host.Spec.Claim.Erase = infrav1.ClaimReleasing, erase
-			host.Spec.NodeUpgrade = nil // the Node goes; no later claim may inherit the request
+			host.Spec.NodeUpgrade, host.Spec.EtcdRestore = nil, nil // the Node goes; no later claim may inherit a request
 			if host.Annotations == nil {
 				host.Annotations = map[string]string{}
 			}
@@ -134,7 +134,7 @@ func Free(ctx context.Context, c client.Client, host *infrav1.ElementalHost, id 
 		return fmt.Errorf("freeing host %s: %w", host.Name, ErrTaken)
 	}
 	return write(ctx, c, host, "freeing", func() {
-		host.Spec.Claim, host.Spec.Bundle, host.Spec.NodeUpgrade = nil, nil, nil
+		host.Spec.Claim, host.Spec.Bundle, host.Spec.NodeUpgrade, host.Spec.EtcdRestore = nil, nil, nil, nil
 		delete(host.Annotations, clusterctlv1.BlockMoveAnnotation)
 	})
 }

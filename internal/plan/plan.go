@@ -75,11 +75,12 @@ func Hostname(host *infrav1.ElementalHost) string {
 // operation returns the host's operation, or nil. A finished operation stays in the
 // plan: the agent does not repeat it, and reports its result again if the manager lost
 // its status. An operation that the agent does not support is left out. While the host
-// or its cluster is paused, so is an operation that has not begun.
+// or its cluster is paused, so is an operation that has not begun. A restore of etcd begins
+// while its cluster is paused: it is requested after the Cluster was paused for it.
 func operation(host *infrav1.ElementalHost, cluster Cluster, paused bool) *protocol.Operation {
 	for _, op := range wantedOperations(host, cluster) {
 		kind := infrav1.OperationType(op.Type)
-		if paused && host.Operation(kind, op.ID) == nil {
+		if paused && host.Operation(kind, op.ID) == nil && !(op.Type == protocol.OperationEtcdRestore && !Paused(host)) {
 			continue
 		}
 		if host.Supports(needed(op)) && (op.Erase == "" || host.Supports(erase)) {
@@ -118,7 +119,7 @@ func wantedOperations(host *infrav1.ElementalHost, cluster Cluster) []protocol.O
 		is := host.Operation(infrav1.OperationBootstrap, claim.ID)
 		switch {
 		case is != nil && is.State == infrav1.OperationSucceeded:
-			return append(append(nodeUpgrade(host, cluster), requestedOperations(host)...), bootstrap)
+			return slices.Concat(etcdRestore(host), nodeUpgrade(host, cluster), requestedOperations(host), []protocol.Operation{bootstrap})
 		case BootstrapPrevented(host), is == nil && !(canGetFiles(host, cluster) && canServeEndpoint(host, cluster)):
 			return requestedOperations(host)
 		default:

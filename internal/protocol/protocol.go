@@ -131,6 +131,8 @@ const (
 	CapabilityNodeImage   Capability = "NodeImage"
 	// CapabilityEtcdSnapshot: the agent takes Desired.EtcdSnapshot.
 	CapabilityEtcdSnapshot Capability = "EtcdSnapshot"
+	// CapabilityEtcdRestore: the agent does EtcdRestores.
+	CapabilityEtcdRestore Capability = "EtcdRestore"
 )
 
 // Hello describes an agent. It is part of EnrolRequest and Report.
@@ -277,6 +279,9 @@ const (
 	OperationUpgrade OperationType = "Upgrade"
 	// OperationNodeUpgrade upgrades a Node in place, as Operation.NodeUpgrade says.
 	OperationNodeUpgrade OperationType = "NodeUpgrade"
+	// OperationEtcdRestore replaces the data of the host's member of etcd, as
+	// Operation.EtcdRestore says.
+	OperationEtcdRestore OperationType = "EtcdRestore"
 )
 
 // Operation runs at most once for each Type and ID. The agent stores which it ran.
@@ -292,6 +297,8 @@ type Operation struct {
 	Image string `json:"image,omitempty"`
 	// NodeUpgrade, on a NodeUpgrade, is what to do.
 	NodeUpgrade *NodeUpgrade `json:"nodeUpgrade,omitempty"`
+	// EtcdRestore, on an EtcdRestore, is what to restore.
+	EtcdRestore *EtcdRestore `json:"etcdRestore,omitempty"`
 }
 
 // Methods of Operation.Erase.

@@ -1,6 +1,6 @@
 // Command tools builds programs for tests from Go modules and prints the folder they are in:
 //
-//	go run ./test/tools etcd kube-apiserver
+//	go run ./test/tools etcd etcdutl kube-apiserver
 //
 // An argument is a tool, a tool set or "all"; -h lists them.
 package main

@@ -78,6 +78,9 @@ type Options struct {
 	// nil means that the host can't be upgraded in place.
 	NewNodeUpgrade func(stager agent.Stager) operation.Runner
 
+	// EtcdRestore restores etcd; nil means that the host can't do it.
+	EtcdRestore operation.Runner
+
 	// Snapshotter is that of agent.Options.
 	Snapshotter agent.Snapshotter
 	// Local and Tunnel are those of agent.Options.
@@ -153,6 +156,9 @@ func (o *Options) runners(manager *connection.Manager, providerID bootstrap.Prov
 	}
 	if o.NewNodeUpgrade != nil {
 		runners[protocol.OperationNodeUpgrade] = o.NewNodeUpgrade(stager)
+	}
+	if o.EtcdRestore != nil {
+		runners[protocol.OperationEtcdRestore] = o.EtcdRestore
 	}
 	return runners
 }

@@ -45,6 +45,9 @@ type Member struct {
 
 	// Data is the folder of its data, a path on the host.
 	Data string
+	// Name is its name, and PeerURL the first URL that it tells other members; both are blank
+	// if the manifest does not say.
+	Name, PeerURL string
 }
 
 // Local returns the member of the host whose file system begins at root. found is false if
@@ -69,6 +72,12 @@ func Local(root string) (member Member, found bool, err error) {
 		}
 		if value, ok := strings.CutPrefix(flag, "--listen-client-urls="); ok {
 			member.Endpoint = nearest(value)
+		}
+		if value, ok := strings.CutPrefix(flag, "--name="); ok {
+			member.Name = value
+		}
+		if value, ok := strings.CutPrefix(flag, "--initial-advertise-peer-urls="); ok {
+			member.PeerURL, _, _ = strings.Cut(value, ",")
 		}
 	}
 	member.TLS, err = credentials(root)

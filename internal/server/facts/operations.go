@@ -44,7 +44,7 @@ func OperationsOf(in []protocol.OperationReport) ([]Operation, error) {
 		}
 		switch op.Type {
 		case infrav1.OperationBootstrap, infrav1.OperationReset, infrav1.OperationReboot, infrav1.OperationUpgrade,
-			infrav1.OperationNodeUpgrade:
+			infrav1.OperationNodeUpgrade, infrav1.OperationEtcdRestore:
 		default:
 			return nil, problem.BadRequest("The report has an operation of an unknown type")
 		}
@@ -142,6 +142,8 @@ func requested(host *infrav1.ElementalHost, op infrav1.HostOperation) bool {
 		return host.Spec.OSUpgrade != nil && host.Spec.OSUpgrade.ID == op.ID
 	case infrav1.OperationNodeUpgrade:
 		return host.Spec.NodeUpgrade != nil && host.Spec.NodeUpgrade.ID == op.ID
+	case infrav1.OperationEtcdRestore:
+		return host.Spec.EtcdRestore != nil && host.Spec.EtcdRestore.ID == op.ID
 	case infrav1.OperationBootstrap, infrav1.OperationReset:
 	}
 	claim := host.Spec.Claim

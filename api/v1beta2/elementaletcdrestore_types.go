@@ -1,0 +1,194 @@
+package v1beta2
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// EtcdRestoreFinalizer is on an ElementalEtcdRestore as long as its Cluster is paused for it.
+const EtcdRestoreFinalizer = "infrastructure.cluster.x-k8s.io/etcd-restore"
+
+// ElementalEtcdRestoreSpec says which cluster gets which data. Nothing happens before confirm
+// is set; until then, status.plan shows what would.
+// +kubebuilder:validation:XValidation:rule="self.clusterName == oldSelf.clusterName && self.source == oldSelf.source",message="clusterName and source can't change: create another ElementalEtcdRestore"
+// +kubebuilder:validation:XValidation:rule="!has(self.confirm) || self.confirm == self.clusterName",message="confirm must be the name of the Cluster"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.confirm) || (has(self.confirm) && has(self.replaceHealthy) == has(oldSelf.replaceHealthy) && (!has(self.replaceHealthy) || self.replaceHealthy == oldSelf.replaceHealthy))",message="a confirmed restore can't change"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.request) || (has(self.request) && self.request.id == oldSelf.request.id)",message="the request can't change"
+type ElementalEtcdRestoreSpec struct {
+	// clusterName is the name of the Cluster, in the same namespace.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	ClusterName string `json:"clusterName,omitempty"`
+
+	// source is where the data comes from.
+	// +required
+	Source EtcdRestoreSource `json:"source,omitempty,omitzero"`
+
+	// replaceHealthy permits to replace the data of an etcd that is well, to go back to a
+	// time before a mistake. Everything that was written since the snapshot is lost.
+	// +optional
+	ReplaceHealthy *bool `json:"replaceHealthy,omitempty"`
+
+	// confirm begins the restore. It must be the name of the Cluster. Read status.plan
+	// before.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Confirm string `json:"confirm,omitempty"`
+
+	// request is the provider's record of the restore that was begun. It is in spec, so that
+	// a move or restore of the management cluster keeps it: no restore runs twice.
+	// +optional
+	Request *EtcdRestoreRequest `json:"request,omitempty"`
+}
+
+// EtcdRestoreSource is where the data comes from.
+// +kubebuilder:validation:MinProperties=1
+// +kubebuilder:validation:MaxProperties=1
+type EtcdRestoreSource struct {
+	// snapshot is a snapshot of etcd on the host that etcd is restored on.
+	// +optional
+	Snapshot *EtcdRestoreSnapshot `json:"snapshot,omitempty"`
+}
+
+// EtcdRestoreSnapshot is a snapshot of etcd on a host.
+type EtcdRestoreSnapshot struct {
+	// hostName is the ElementalHost.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	HostName string `json:"hostName,omitempty"`
+	// id of the snapshot, as status.etcdSnapshots of the ElementalHost has it.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	ID string `json:"id,omitempty"`
+}
+
+// EtcdRestoreRequest is a restore that was begun.
+type EtcdRestoreRequest struct {
+	// id of the request. The agent runs the restore at most once for each ID.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	ID string `json:"id,omitempty"`
+	// sha256 of the snapshot, in hex, as the host had reported it.
+	// +required
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
+	SHA256 string `json:"sha256,omitempty"`
+	// result is how the restore ended. It is absent while the restore goes on.
+	// +optional
+	Result EtcdRestoreResult `json:"result,omitempty"`
+}
+
+// EtcdRestoreResult is how a restore ended.
+// +kubebuilder:validation:Enum=Restored;Failed;NotServing
+type EtcdRestoreResult string
+
+// Results of restores.
+const (
+	// EtcdRestoreSucceeded: etcd serves the data of the snapshot.
+	EtcdRestoreSucceeded EtcdRestoreResult = "Restored"
+	// EtcdRestoreFailed: the host is as it was before.
+	EtcdRestoreFailed EtcdRestoreResult = "Failed"
+	// EtcdRestoreNotServing: the control plane does not serve. The Cluster stays paused until
+	// the ElementalEtcdRestore is deleted.
+	EtcdRestoreNotServing EtcdRestoreResult = "NotServing"
+)
+
+// EtcdRestorePlan is what a restore does.
+type EtcdRestorePlan struct {
+	// hostName is the ElementalHost that etcd is restored on.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	HostName string `json:"hostName,omitempty"`
+	// snapshot is what etcd is restored from.
+	// +optional
+	Snapshot HostEtcdSnapshot `json:"snapshot,omitempty,omitzero"`
+	// steps say what happens, in order, and what is lost.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=512
+	Steps []string `json:"steps,omitempty"`
+}
+
+// ElementalEtcdRestoreStatus is the observed state of an ElementalEtcdRestore.
+type ElementalEtcdRestoreStatus struct {
+	// plan is what the restore does. It is absent while the restore is refused, and does not
+	// change once the restore has begun.
+	// +optional
+	Plan *EtcdRestorePlan `json:"plan,omitempty"`
+
+	// conditions of the restore: Restored.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=32
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// ElementalEtcdRestore restores etcd of one cluster whose control plane is one host, once.
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=elementaletcdrestores,scope=Namespaced,categories=cluster-api
+// +kubebuilder:storageversion
+// +kubebuilder:subresource:status
+// +kubebuilder:metadata:labels={"cluster.x-k8s.io/v1beta2=v1beta2","clusterctl.cluster.x-k8s.io=","clusterctl.cluster.x-k8s.io/move="}
+// +kubebuilder:printcolumn:name="Cluster",type="string",JSONPath=".spec.clusterName"
+// +kubebuilder:printcolumn:name="Host",type="string",JSONPath=".spec.source.snapshot.hostName"
+// +kubebuilder:printcolumn:name="Snapshot",type="string",JSONPath=".spec.source.snapshot.id"
+// +kubebuilder:printcolumn:name="State",type="string",JSONPath=".status.conditions[?(@.type=='Restored')].reason"
+// +kubebuilder:printcolumn:name="Message",type="string",priority=1,JSONPath=".status.conditions[?(@.type=='Restored')].message"
+// +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp"
+type ElementalEtcdRestore struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard object's metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty,omitzero"`
+	// spec is the desired state.
+	// +required
+	Spec ElementalEtcdRestoreSpec `json:"spec,omitempty,omitzero"`
+	// status is the observed state.
+	// +optional
+	Status ElementalEtcdRestoreStatus `json:"status,omitempty,omitzero"`
+}
+
+// GetConditions returns the conditions of the object.
+func (r *ElementalEtcdRestore) GetConditions() []metav1.Condition { return r.Status.Conditions }
+
+// SetConditions replaces the conditions of the object.
+func (r *ElementalEtcdRestore) SetConditions(list []metav1.Condition) { r.Status.Conditions = list }
+
+// ElementalEtcdRestoreList is a list of ElementalEtcdRestores.
+// +kubebuilder:object:root=true
+type ElementalEtcdRestoreList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ElementalEtcdRestore `json:"items"`
+}
+
+// HostEtcdRestore requests a restore of etcd on a host.
+type HostEtcdRestore struct {
+	// id of the request. The agent runs the restore at most once for each ID.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	ID string `json:"id,omitempty"`
+	// restoreName is the name of the ElementalEtcdRestore.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	RestoreName string `json:"restoreName,omitempty"`
+	// snapshotID is the snapshot on the host.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	SnapshotID string `json:"snapshotID,omitempty"`
+	// sha256 of the snapshot, in hex.
+	// +required
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
+	SHA256 string `json:"sha256,omitempty"`
+	// replaceHealthy permits to replace the data of an etcd that is well.
+	// +optional
+	ReplaceHealthy *bool `json:"replaceHealthy,omitempty"`
+}

@@ -1,0 +1,250 @@
+package etcdrestore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable/durabletest"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/etcdrestore"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/staticpods"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/embedded/pki"
+)
+
+const (
+	data     = "/var/lib/etcd"
+	database = "member/snap/db"
+	former   = "former"
+	restored = "restored"
+)
+
+// clock is a clock on which nobody waits.
+type clock struct{ now time.Time }
+
+func (c *clock) Now() time.Time { return c.now }
+
+func (c *clock) Wait(ctx context.Context, d time.Duration) error {
+	c.now = c.now.Add(d)
+	return ctx.Err()
+}
+
+// machine is a host with a control plane. It is the Snapshots, the ControlPlane and the
+// oscommand.Runner of the operation.
+type machine struct {
+	t           *testing.T
+	root, state string
+	disk        *durabletest.Disk
+	life        *durabletest.Life
+	plan        state.Plan
+	op          state.Operation
+	facts       protocol.EtcdSnapshotFacts
+	// openErr is the error of reading the snapshot, and toolErr that of etcdutl.
+	openErr, toolErr error
+	free             int64
+	// isRunning is true while a program of the control plane runs.
+	isRunning bool
+	// isBroken makes the control plane not well with some data.
+	isBroken map[string]bool
+	progress []string
+}
+
+func newMachine(t *testing.T, seed uint64) *machine {
+	t.Helper()
+	m := &machine{
+		t: t, root: t.TempDir(), state: t.TempDir(), disk: durabletest.NewDisk(t.TempDir(), rand.New(rand.NewPCG(seed, 0))),
+		free: 1 << 40, isRunning: true, isBroken: map[string]bool{},
+	}
+	m.facts = protocol.EtcdSnapshotFacts{ID: "1", SHA256: "abc", SizeBytes: 1 << 20, Cluster: protocol.EtcdCluster{Namespace: "ns", Name: "c", UID: "u"}}
+	m.op.Type, m.op.ID = protocol.OperationEtcdRestore, "claim.1"
+	m.op.EtcdRestore = &protocol.EtcdRestore{
+		SnapshotID: "1", SHA256: "abc", Cluster: protocol.EtcdCluster{Namespace: "ns", Name: "c"}, ReplaceHealthy: true,
+	}
+	m.plan.Operation = &m.op.Operation
+	for _, component := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd"} {
+		m.write(staticpods.Path(component), manifest(component))
+	}
+	authority, err := pki.NewAuthority("etcd-ca", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := authority.Client("kube-etcd-healthcheck-client")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.write("/etc/kubernetes/pki/etcd/ca.crt", string(authority.Certificate))
+	m.write("/etc/kubernetes/pki/etcd/healthcheck-client.crt", string(client.Certificate))
+	m.write("/etc/kubernetes/pki/etcd/healthcheck-client.key", string(client.Key))
+	m.write(filepath.Join(data, database), former)
+	return m
+}
+
+func manifest(component string) string {
+	return fmt.Sprintf("kind: Pod\nspec:\n  containers:\n  - image: registry.k8s.io/%s:v1.36.3\n    command:\n    - %s\n"+
+		"    - --name=host-1\n    - --initial-advertise-peer-urls=https://192.0.2.1:2380\n", component, component)
+}
+
+func (m *machine) write(path, content string) {
+	m.t.Helper()
+	path = filepath.Join(m.root, path)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// served returns the data that etcd uses; blank if there is none.
+func (m *machine) served() string {
+	content, _ := os.ReadFile(filepath.Join(m.root, data, database))
+	return string(content)
+}
+
+func (m *machine) hasManifest(component string) bool {
+	_, err := os.Stat(filepath.Join(m.root, staticpods.Path(component)))
+	return err == nil
+}
+
+// kubelet starts what has a manifest. etcd must never start without complete data.
+func (m *machine) kubelet() {
+	m.isRunning = m.hasManifest("etcd") || m.hasManifest("kube-apiserver")
+	if is := m.served(); m.hasManifest("etcd") && is != former && is != restored {
+		m.t.Errorf("etcd starts with the data %q", is)
+	}
+}
+
+// boot is a start of the host after a power cut.
+func (m *machine) boot() {
+	m.disk.CutPower()
+	m.kubelet()
+}
+
+// live is the life of one agent, which dies at an operation; at 0 it does not.
+func (m *machine) live(dieAt int) (result operation.Result, operations int, err error) {
+	m.t.Helper()
+	ctx, cancel := context.WithCancel(m.t.Context())
+	defer cancel()
+	m.life = &durabletest.Life{Disk: m.disk, DieAt: dieAt, Die: cancel}
+	documents, err := state.NewDir(m.state)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	runner := &etcdrestore.Runner{
+		Documents: documents, Checkpoints: filepath.Join(m.state, "checkpoints"), Root: m.root, System: guarded{m.life, m},
+		Snapshots: m, ControlPlane: m, Commands: m, Free: func(string) (int64, error) { return m.free, nil },
+		Plan: func() state.Plan { return m.plan }, Clock: &clock{now: time.Now()}, Log: slog.New(slog.DiscardHandler),
+	}
+	for range 10 { // the run loop repeats it
+		result, err = runner.Run(ctx, m.op, func(step string) { m.progress = append(m.progress, step) })
+		if err == nil || m.life.Dead || errors.Is(err, operation.ErrNothingDone) && m.plan.Operation == nil {
+			break
+		}
+	}
+	return result, m.life.Done, err
+}
+
+// guarded refuses to move data that a program uses.
+type guarded struct {
+	*durabletest.Life
+
+	m *machine
+}
+
+func (g guarded) Rename(from, to string) error {
+	if strings.HasPrefix(filepath.Base(from), "member") && g.m.isRunning {
+		g.m.t.Errorf("%s is moved while the control plane runs", from)
+	}
+	return g.Life.Rename(from, to)
+}
+
+// Open is Snapshots.
+func (m *machine) Open(context.Context, string) (string, protocol.EtcdSnapshotFacts, error) {
+	return "/snapshots/1.db", m.facts, m.openErr
+}
+
+// Halt is ControlPlane.
+func (m *machine) Halt(context.Context) error {
+	return m.life.Do(func() error {
+		m.isRunning = false
+		return nil
+	})
+}
+
+// Start is ControlPlane.
+func (m *machine) Start(context.Context) error {
+	return m.life.Do(func() error {
+		m.kubelet()
+		return nil
+	})
+}
+
+// Ready is ControlPlane.
+func (m *machine) Ready(context.Context) error {
+	if !m.isRunning || m.isBroken[m.served()] {
+		return errors.New("etcd does not answer")
+	}
+	return nil
+}
+
+// Run stands in for etcdutl. What it writes is not durable.
+func (m *machine) Run(_ context.Context, _ string, args ...string) (string, error) {
+	if args[0] != "etcdutl" || m.toolErr != nil {
+		return "", errors.Join(m.toolErr, fs.ErrNotExist)
+	}
+	if args[1] == "version" {
+		return "etcdutl version: 3.6.8", nil
+	}
+	i := slices.IndexFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--data-dir=") })
+	folder := strings.TrimPrefix(args[i], "--data-dir=")
+	for _, path := range []string{folder, filepath.Join(folder, "member"), filepath.Join(folder, "member/snap")} {
+		if err := m.life.Mkdir(path); err != nil {
+			return "", err
+		}
+	}
+	file, err := m.life.Create(filepath.Join(folder, database))
+	if err != nil {
+		return "", err
+	}
+	_, err = file.Write([]byte(restored))
+	return "", errors.Join(err, file.Close())
+}
+
+// expect checks which data etcd uses, and that the control plane runs.
+func (m *machine) expect(served string) {
+	m.t.Helper()
+	if got := m.served(); got != served || !m.isRunning {
+		m.t.Errorf("etcd has the data %q, not %q, running: %t", got, served, m.isRunning)
+	}
+	for _, component := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd"} {
+		content, err := os.ReadFile(filepath.Join(m.root, staticpods.Path(component)))
+		if err != nil || string(content) != manifest(component) {
+			m.t.Errorf("the manifest of %s is %q, %v", component, content, err)
+		}
+	}
+}
+
+// folders returns the names in the folder of the data.
+func (m *machine) folders() []string {
+	m.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(m.root, data))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+var _ durable.System = guarded{}

@@ -1,0 +1,174 @@
+package etcdrestore_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/staticpods"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+func TestRestore(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, 1)
+	m.write(filepath.Join(data, "member.before-EtcdRestore-old", "snap/db"), "older")
+	result, _, err := m.live(0)
+	if err != nil || result.State != protocol.StateSucceeded || !strings.Contains(result.Message, "/var/lib/etcd/member.before-") {
+		t.Fatalf("got %+v, %v", result, err)
+	}
+	m.expect(restored)
+	if got := m.folders(); len(got) != 2 || got[0] != "member" || !strings.HasPrefix(got[1], "member.before-") {
+		t.Errorf("the folder of the data has %q", got)
+	}
+	kept, err := os.ReadFile(filepath.Join(m.root, data, m.folders()[1], "snap/db"))
+	if err != nil || string(kept) != former {
+		t.Errorf("the former data is %q, %v", kept, err)
+	}
+	if want := []string{"check", "prepare", "halt", "swap", "start", "gate", "finish"}; !slices.Equal(m.progress, want) {
+		t.Errorf("the steps were %q", m.progress)
+	}
+}
+
+// What is not the confirmed snapshot of this cluster is never used, and nothing is halted.
+func TestThreat68_Refusals(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change  func(m *machine)
+		message string
+	}{
+		"no request":        {func(m *machine) { m.op.EtcdRestore = nil }, "names no snapshot"},
+		"damaged":           {func(m *machine) { m.openErr = errors.New("its SHA-256 is another") }, "its SHA-256 is another"},
+		"another snapshot":  {func(m *machine) { m.facts.SHA256 = "def" }, "was confirmed for abc"},
+		"another cluster":   {func(m *machine) { m.facts.Cluster.Name = "d" }, "belongs to the cluster ns/d"},
+		"another namespace": {func(m *machine) { m.facts.Cluster.Namespace = "other" }, "belongs to the cluster other/c"},
+		"a healthy member":  {func(m *machine) { m.op.EtcdRestore.ReplaceHealthy = false }, "replaceHealthy"},
+		"no etcdutl":        {func(m *machine) { m.toolErr = errors.New("not found") }, "etcdutl does not run on this host"},
+		"a full disk":       {func(m *machine) { m.free = 100 << 20 }, "make room"},
+		"no etcd":           {func(m *machine) { _ = os.Remove(filepath.Join(m.root, staticpods.Path("etcd"))) }, "no member of etcd"},
+		"no name":           {func(m *machine) { m.write(staticpods.Path("etcd"), "kind: Pod\nspec:\n  containers:\n  - image: etcd:3\n") }, "no --name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t, 1)
+			test.change(m)
+			result, _, err := m.live(0)
+			if err != nil || result.State != protocol.StateFailed || !strings.Contains(result.Message, test.message) ||
+				!strings.HasPrefix(result.Message, protocol.RestoreChangedNothing.Message("")) {
+				t.Errorf("got %+v, %v", result, err)
+			}
+			if m.served() != former || !m.isRunning || len(m.folders()) != 1 {
+				t.Errorf("the data is %q in %q, running: %t", m.served(), m.folders(), m.isRunning)
+			}
+		})
+	}
+}
+
+// A member that is not well gets its data without further permission, and so does one that has
+// lost its data.
+func TestDamaged(t *testing.T) {
+	t.Parallel()
+	for _, hasData := range []bool{true, false} {
+		m := newMachine(t, 1)
+		m.op.EtcdRestore.ReplaceHealthy, m.isBroken[former], m.isBroken[""] = false, true, true
+		if !hasData {
+			if err := os.RemoveAll(filepath.Join(m.root, data)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		result, _, err := m.live(0)
+		if err != nil || result.State != protocol.StateSucceeded {
+			t.Fatalf("got %+v, %v", result, err)
+		}
+		m.expect(restored)
+	}
+}
+
+func TestWayBack(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change  func(m *machine)
+		outcome protocol.RestoreOutcome
+		served  string
+	}{
+		"to data that was well":     {func(*machine) {}, protocol.RestoreRolledBack, former},
+		"to data that was not well": {func(m *machine) { m.isBroken[former] = true }, protocol.RestoreRolledBack, former},
+		"without former data": {func(m *machine) {
+			m.isBroken[""] = true
+			_ = os.RemoveAll(filepath.Join(m.root, data, "member"))
+		}, protocol.RestoreLeftBroken, restored},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t, 1)
+			m.isBroken[restored] = true
+			test.change(m)
+			result, _, err := m.live(0)
+			if err != nil || result.State != protocol.StateFailed || result.Step != "gate" || !strings.HasPrefix(result.Message, test.outcome.Message("")) {
+				t.Errorf("got %+v, %v", result, err)
+			}
+			m.expect(test.served)
+			if got := m.folders(); len(got) != 1 {
+				t.Errorf("the folder of the data has %q", got)
+			}
+		})
+	}
+}
+
+// A restore that the manager withdraws before it has changed anything leaves nothing behind.
+func TestWithdrawn(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, 1)
+	m.plan = state.Plan{}
+	_, _, err := m.live(0)
+	if !errors.Is(err, operation.ErrNothingDone) {
+		t.Errorf("got %v", err)
+	}
+	m.expect(former)
+	if got := m.folders(); len(got) != 1 {
+		t.Errorf("the folder of the data has %q", got)
+	}
+}
+
+// A power cut, or the death of the agent, at any operation leads to the new data, or back to the
+// former data if the new one does not work. etcd never starts without data.
+func TestPowerCuts(t *testing.T) {
+	t.Parallel()
+	for _, works := range []bool{true, false} {
+		served := map[bool]string{true: restored, false: former}[works]
+		whole := newMachine(t, 1)
+		whole.isBroken[restored] = !works
+		_, operations, err := whole.live(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for dieAt := 1; dieAt <= operations; dieAt++ {
+			for _, isPower := range []bool{true, false} {
+				m := newMachine(t, uint64(dieAt))
+				m.isBroken[restored] = !works
+				for _, at := range []int{dieAt, m.disk.Random.IntN(operations), 0} {
+					result, _, err := m.live(at)
+					if m.life.Dead && isPower {
+						m.boot()
+					}
+					if m.life.Dead {
+						continue
+					}
+					want := map[bool]protocol.OperationState{true: protocol.StateSucceeded, false: protocol.StateFailed}[works]
+					if err != nil || result.State != want {
+						t.Fatalf("after a cut at operation %d of %d, in the steps %q: got %+v, %v", dieAt, operations, m.progress, result, err)
+					}
+					break
+				}
+				if m.expect(served); t.Failed() {
+					t.Fatalf("after a cut at operation %d of %d, in the steps %q", dieAt, operations, m.progress)
+				}
+			}
+		}
+	}
+}

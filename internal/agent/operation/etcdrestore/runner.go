@@ -1,0 +1,118 @@
+package etcdrestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/checkpoint"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oscommand"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+// Snapshots has the host's snapshots of etcd; see snapshot.Store.
+type Snapshots interface {
+	// Open returns the file of a snapshot of the etcd that the host runs, whose content it has
+	// compared with its digest.
+	Open(ctx context.Context, id string) (path string, facts protocol.EtcdSnapshotFacts, err error)
+}
+
+// ControlPlane is the control plane of this host; see controlplane.Host. Its manifests decide
+// what Start starts.
+type ControlPlane interface {
+	// Halt returns when neither the kubelet nor a program of the control plane runs.
+	Halt(ctx context.Context) error
+	// Start starts the kubelet.
+	Start(ctx context.Context) error
+	// Ready returns an error unless etcd and the API server are well.
+	Ready(ctx context.Context) error
+}
+
+// Runner is the operation.Runner of EtcdRestore operations. All fields but Root are required.
+type Runner struct {
+	Documents state.Files
+	// Checkpoints is the folder of checkpoints, which only root can read.
+	Checkpoints string
+	// Root replaces "/".
+	Root         string
+	System       durable.System
+	Snapshots    Snapshots
+	ControlPlane ControlPlane
+	// Commands runs etcdutl.
+	Commands oscommand.Runner
+	// Free returns how many bytes can be written below a folder.
+	Free func(folder string) (int64, error)
+	// Plan is the plan of the manager.
+	Plan  func() state.Plan
+	Clock retry.Clock
+	Log   *slog.Logger
+}
+
+// Run restores etcd, from the recorded step.
+func (r *Runner) Run(ctx context.Context, op state.Operation, progress func(string)) (operation.Result, error) {
+	if op.EtcdRestore == nil {
+		return failed(stepCheck, protocol.RestoreChangedNothing, "the request names no snapshot"), nil
+	}
+	s := &restore{Runner: r, op: op, want: *op.EtcdRestore, progress: progress}
+	var err error
+	if s.at, err = s.document().Load(); err != nil {
+		return operation.Result{}, err
+	}
+	if s.at.Step == "" {
+		s.at.Step = stepCheck
+	}
+	for {
+		if err := s.isWithdrawn(); err != nil {
+			return operation.Result{}, err
+		}
+		result, err := s.next(ctx)
+		if err != nil {
+			return operation.Result{}, err
+		}
+		if result != nil {
+			return *result, nil
+		}
+	}
+}
+
+// Abort does nothing: no program outlives Run.
+func (r *Runner) Abort(state.Operation) error { return nil }
+
+// Cleanup removes the record. The former data stays.
+func (r *Runner) Cleanup(op state.Operation) error { return r.Documents.Remove(op.Folder()) }
+
+// isWithdrawn returns an error if the manager has withdrawn the restore before it changed
+// anything.
+func (s *restore) isWithdrawn() error {
+	wanted := s.Plan().Operation
+	isWanted := wanted != nil && wanted.Type == s.op.Type && wanted.ID == s.op.ID
+	if isWanted || !slices.Contains(untouched(), s.at.Step) {
+		return nil
+	}
+	err := fmt.Errorf("%w: the manager has withdrawn the restore", operation.ErrNothingDone)
+	return errors.Join(err, s.discard(), s.Documents.Remove(s.op.Folder()))
+}
+
+func (s *restore) document() state.Document[record] {
+	return state.Document[record]{Files: s.Documents, Name: s.op.Folder() + "/etcdrestore.json"}
+}
+
+func (s *restore) save() error { return s.document().Save(s.at) }
+
+func (s *restore) checkpoints() checkpoint.Store {
+	return checkpoint.Store{Root: s.Root, Folder: s.Checkpoints, System: s.System}
+}
+
+// name is that of the checkpoint, and part of the names of folders.
+func (s *restore) name() string { return filepath.Base(s.op.Folder()) }
+
+func failed(step string, outcome protocol.RestoreOutcome, text string) operation.Result {
+	return operation.Result{State: protocol.StateFailed, Step: step, Message: outcome.Message(text)}
+}

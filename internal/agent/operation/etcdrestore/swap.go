@@ -1,0 +1,199 @@
+package etcdrestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/staticpods"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+const (
+	// memberFolder is where etcd has its data, below its data folder. Only this folder is moved:
+	// the data folder may be a disk of its own.
+	memberFolder = "member"
+
+	preparedPrefix = "restored-"
+	asidePrefix    = "member.before-"
+)
+
+func isSetAside(name string) bool { return strings.HasPrefix(name, asidePrefix) }
+
+func (s *restore) data() string { return filepath.Join(s.Root, s.at.Member.Data) }
+
+// current is the data that etcd uses.
+func (s *restore) current() string { return filepath.Join(s.data(), memberFolder) }
+
+// prepared is the data folder that etcdutl makes.
+func (s *restore) prepared() string { return filepath.Join(s.data(), preparedPrefix+s.name()) }
+
+// setAside is where the former data stays.
+func (s *restore) setAside() string { return filepath.Join(s.data(), asidePrefix+s.name()) }
+
+func (s *restore) exists(path string) (bool, error) {
+	err := s.System.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("looking at %s: %w", path, err)
+	}
+	return true, nil
+}
+
+// halt ends the control plane. First the manifests go, so that no reboot starts it.
+func (s *restore) halt(ctx context.Context) error {
+	paths, err := s.manifests()
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		if err := s.System.Remove(filepath.Join(s.Root, path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("taking a manifest away from the kubelet: %w", err)
+		}
+	}
+	if err := s.System.SyncDir(filepath.Join(s.Root, staticpods.Folder)); err != nil {
+		return err
+	}
+	return s.ControlPlane.Halt(ctx)
+}
+
+// manifests returns the paths of the control plane's manifests, which the checkpoint has.
+func (s *restore) manifests() ([]string, error) {
+	kept, err := s.checkpoints().Open(s.name())
+	if err != nil {
+		return nil, err
+	}
+	var paths []string
+	for _, path := range kept.Paths() {
+		if staticpods.IsComponent(path) {
+			paths = append(paths, path)
+		}
+	}
+	return paths, nil
+}
+
+// swap sets the former data aside and puts the new data in its place. Each rename is durable
+// before the next one, and what exists tells which one comes next.
+func (s *restore) swap(context.Context) error {
+	next := filepath.Join(s.prepared(), memberFolder)
+	isPrepared, err := s.exists(next)
+	if err != nil {
+		return err
+	}
+	isCurrent, err := s.exists(s.current())
+	if err != nil {
+		return err
+	}
+	isAside, err := s.exists(s.setAside())
+	switch {
+	case err != nil:
+		return err
+	case !isPrepared && isCurrent && isAside == s.at.HadData:
+		return nil // it is done
+	case !isPrepared:
+		return fmt.Errorf("the restored data is not in %s: has somebody removed it?", next)
+	case isCurrent && isAside:
+		return fmt.Errorf("%s is there, although etcd does not run: has somebody started it?", s.current())
+	case isCurrent:
+		if err := s.move(s.current(), s.setAside()); err != nil {
+			return err
+		}
+	}
+	return s.move(next, s.current())
+}
+
+// move renames a folder and makes that durable.
+func (s *restore) move(from, to string) error {
+	if err := s.System.Rename(from, to); err != nil {
+		return fmt.Errorf("moving the data of etcd: %w", err)
+	}
+	if err := s.System.SyncDir(filepath.Dir(from)); err != nil {
+		return err
+	}
+	return s.System.SyncDir(filepath.Dir(to))
+}
+
+// start gives the manifests back to the kubelet and starts it.
+func (s *restore) start(ctx context.Context) error {
+	kept, err := s.checkpoints().Open(s.name())
+	if err != nil {
+		return err
+	}
+	paths, err := s.manifests()
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		if _, err := kept.Restore(path); err != nil {
+			return err
+		}
+	}
+	return s.ControlPlane.Start(ctx)
+}
+
+// gate waits until the control plane is well with the new data.
+func (s *restore) gate(ctx context.Context) error { return s.await(ctx) }
+
+// goBack is the step rollback: the former data comes back to its place. Without former data
+// the new one stays, because an etcd without data would begin an empty cluster.
+func (s *restore) goBack(ctx context.Context) error {
+	if err := s.halt(ctx); err != nil {
+		return err
+	}
+	isAside, err := s.exists(s.setAside())
+	if err != nil {
+		return err
+	}
+	if isAside {
+		if err := s.System.RemoveAll(s.current()); err != nil {
+			return fmt.Errorf("removing the new data: %w", err)
+		}
+		if err := s.move(s.setAside(), s.current()); err != nil {
+			return err
+		}
+	}
+	if err := s.System.RemoveAll(s.prepared()); err != nil {
+		return fmt.Errorf("removing the restored data: %w", err)
+	}
+	isCurrent, err := s.exists(s.current())
+	if err != nil {
+		return err
+	}
+	if !isCurrent {
+		return errors.New("etcd has no data, and would begin an empty cluster: it is not started")
+	}
+	return s.start(ctx)
+}
+
+// judge judges the control plane after the way back. One that was not well before need not be.
+func (s *restore) judge(ctx context.Context) (*operation.Result, error) {
+	if !s.at.HadData {
+		result := s.broken("there is no former data to go back to")
+		return &result, nil
+	}
+	if !s.at.WasReady {
+		result := failed(s.at.FailedStep, protocol.RestoreRolledBack, "the control plane is as before, not well; "+s.at.Cause)
+		return &result, nil
+	}
+	err := s.await(ctx)
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("going back: %w", context.Cause(ctx))
+	}
+	result := failed(s.at.FailedStep, protocol.RestoreRolledBack, "the control plane serves its former data; "+s.at.Cause)
+	if err != nil {
+		result = s.broken("after the way back: " + short(err))
+	}
+	return &result, nil
+}
+
+// broken is the result of a way back that failed.
+func (s *restore) broken(found string) operation.Result {
+	return failed(s.at.FailedStep, protocol.RestoreLeftBroken,
+		fmt.Sprintf("%s; the manifests are in %s; %s", found, filepath.Join(s.Checkpoints, s.name()), s.at.Cause))
+}
