@@ -33,6 +33,7 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/access"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/etcdrestore"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/fleet"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/host"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/machine"
@@ -66,6 +67,9 @@ const shutdownTimeout = 8 * time.Second
 
 // templateConcurrency suffices, because templates are reconciled every few seconds at most.
 const templateConcurrency = 2
+
+// restoreConcurrency suffices, because restores are rare.
+const restoreConcurrency = 2
 
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
@@ -232,6 +236,11 @@ func setupReconcilers(ctx context.Context, mgr ctrl.Manager, selectors *selector
 		Clock: clock.RealClock{}, Metrics: outcomes, WatchFilter: o.watchFilter,
 	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.remediation)); err != nil {
 		return fmt.Errorf("setting up ElementalRemediation: %w", err)
+	}
+	if err := (&etcdrestore.Reconciler{
+		Client: mgr.GetClient(), Recorder: newRecorder(mgr, "elementaletcdrestore"), Clock: clock.RealClock{}, WatchFilter: o.watchFilter,
+	}).SetupWithManager(ctx, mgr, concurrent(restoreConcurrency)); err != nil {
+		return fmt.Errorf("setting up ElementalEtcdRestore: %w", err)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -28,8 +29,22 @@ type Host struct {
 	Root string
 	// Endpoint is the URL of the member.
 	Endpoint string
-	server   pki.Pair
+	// Peer is the URL that it tells other members.
+	Peer    string
+	server  pki.Pair
+	program string
+	// running is shared by all copies of the Host.
+	running *running
 }
+
+// running is the process of the member.
+type running struct {
+	// stop ends the process and waits for its end.
+	stop func()
+}
+
+// Name is the member's name.
+const Name = "here"
 
 // Data is the folder of the member's data, as its manifest has it.
 const Data = "/var/lib/etcd-here"
@@ -66,7 +81,7 @@ func New(t *testing.T) Host {
 		}
 		urls[i] = fmt.Sprintf("%s://127.0.0.1:%d", scheme, port)
 	}
-	h.Endpoint = urls[0]
+	h.Endpoint, h.Peer, h.program, h.running = urls[0], urls[1], filepath.Join(programs, "etcd"), &running{stop: func() {}}
 	if h.server, err = authority.Peer("etcd"); err != nil {
 		t.Fatal(err)
 	}
@@ -74,57 +89,68 @@ func New(t *testing.T) Host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	certificates := filepath.Join(h.Root, "etc/kubernetes/pki/etcd")
+	certificates := h.certificates()
 	for name, data := range map[string][]byte{
 		"ca.crt": authority.Certificate, "server.crt": h.server.Certificate, "server.key": h.server.Key,
 		"healthcheck-client.crt": client.Certificate, "healthcheck-client.key": client.Key,
 	} {
 		write(t, filepath.Join(certificates, name), data)
 	}
-	h.writeManifest(t, h.Endpoint)
-	h.start(t, filepath.Join(programs, "etcd"), urls[1], certificates)
+	h.writeManifest(t)
+	t.Cleanup(h.Stop)
+	h.Start(t)
 	return h
 }
 
-func (h Host) writeManifest(t *testing.T, endpoint string) {
+func (h Host) certificates() string { return filepath.Join(h.Root, "etc/kubernetes/pki/etcd") }
+
+func (h Host) writeManifest(t *testing.T) {
 	t.Helper()
 	write(t, filepath.Join(h.Root, "etc/kubernetes/manifests/etcd.yaml"), fmt.Appendf(nil, `apiVersion: v1
 kind: Pod
 spec:
   containers:
-  - command:
+  - image: registry.k8s.io/etcd:3.6.8-0
+    command:
     - etcd
+    - --name=%s
     - --data-dir=%s
+    - --initial-advertise-peer-urls=%s
     - --listen-client-urls=https://192.0.2.1:2379,%s
-`, Data, endpoint))
+`, Name, Data, h.Peer, h.Endpoint))
 }
 
-func (h Host) start(t *testing.T, program, peer, certificates string) {
+// Stop ends the member, which can be started again. It does nothing if the member does not run.
+func (h Host) Stop() { h.running.stop() }
+
+// Start starts the member and waits until it is healthy.
+func (h Host) Start(t *testing.T) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(h.Root, "etcd.log"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, program, "--data-dir="+filepath.Join(h.Root, Data), "--unsafe-no-fsync",
-		"--listen-client-urls="+h.Endpoint, "--advertise-client-urls="+h.Endpoint, "--listen-peer-urls="+peer,
-		"--initial-advertise-peer-urls="+peer, "--initial-cluster=default="+peer, "--client-cert-auth",
-		"--trusted-ca-file="+filepath.Join(certificates, "ca.crt"), "--cert-file="+filepath.Join(certificates, "server.crt"),
-		"--key-file="+filepath.Join(certificates, "server.key"))
+	cmd := exec.CommandContext(ctx, h.program, "--name="+Name, "--data-dir="+filepath.Join(h.Root, Data), "--unsafe-no-fsync",
+		"--listen-client-urls="+h.Endpoint, "--advertise-client-urls="+h.Endpoint, "--listen-peer-urls="+h.Peer,
+		"--initial-advertise-peer-urls="+h.Peer, "--initial-cluster="+Name+"="+h.Peer, "--client-cert-auth",
+		"--trusted-ca-file="+filepath.Join(h.certificates(), "ca.crt"), "--cert-file="+filepath.Join(h.certificates(), "server.crt"),
+		"--key-file="+filepath.Join(h.certificates(), "server.key"))
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
+		cancel()
 		t.Fatal(err)
 	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		_ = cmd.Wait()
+		_ = log.Close()
 	}()
-	t.Cleanup(func() {
+	h.running.stop = func() {
 		cancel()
 		<-ended
-		_ = log.Close()
-	})
+	}
 	for etcd.Health(t.Context(), h.Member(t).Options) != nil {
 		select {
 		case <-ended:
@@ -148,9 +174,25 @@ func (h Host) Member(t *testing.T) etcd.Member {
 // Put stores a value by the member's JSON gateway.
 func (h Host) Put(t *testing.T, key, value string) {
 	t.Helper()
-	encode := base64.StdEncoding.EncodeToString
-	body := fmt.Sprintf(`{"key":%q,"value":%q}`, encode([]byte(key)), encode([]byte(value)))
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.Endpoint+"/v3/kv/put", bytes.NewReader([]byte(body)))
+	h.call(t, "put", map[string]string{"key": encode(key), "value": encode(value)})
+}
+
+// Has reports whether the member has a key.
+func (h Host) Has(t *testing.T, key string) bool {
+	t.Helper()
+	return bytes.Contains(h.call(t, "range", map[string]string{"key": encode(key)}), []byte(`"kvs"`))
+}
+
+func encode(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
+
+// call calls a method of the member's keys.
+func (h Host) call(t *testing.T, method string, body map[string]string) []byte {
+	t.Helper()
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.Endpoint+"/v3/kv/"+method, bytes.NewReader(encoded))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,9 +203,11 @@ func (h Host) Put(t *testing.T, key, value string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	if text, _ := io.ReadAll(response.Body); response.StatusCode != http.StatusOK {
-		t.Fatalf("got %d: %s", response.StatusCode, text)
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("got %d: %s, %v", response.StatusCode, text, err)
 	}
+	return text
 }
 
 // ServerTLS is the configuration of a server that stands in for the member.

@@ -63,6 +63,11 @@ type machine struct {
 
 func newMachine(t *testing.T, seed uint64) *machine {
 	t.Helper()
+	return newMachineWith(t, seed, newCredentials(t))
+}
+
+func newMachineWith(t *testing.T, seed uint64, credentials map[string]string) *machine {
+	t.Helper()
 	m := &machine{
 		t: t, root: t.TempDir(), state: t.TempDir(), disk: durabletest.NewDisk(t.TempDir(), rand.New(rand.NewPCG(seed, 0))),
 		free: 1 << 40, isRunning: true, isBroken: map[string]bool{},
@@ -76,6 +81,16 @@ func newMachine(t *testing.T, seed uint64) *machine {
 	for _, component := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd"} {
 		m.write(staticpods.Path(component), manifest(component))
 	}
+	for name, content := range credentials {
+		m.write("/etc/kubernetes/pki/etcd/"+name, content)
+	}
+	m.write(filepath.Join(data, database), former)
+	return m
+}
+
+// newCredentials returns the files of the certificate for health checks, by their names.
+func newCredentials(t *testing.T) map[string]string {
+	t.Helper()
 	authority, err := pki.NewAuthority("etcd-ca", time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -84,11 +99,9 @@ func newMachine(t *testing.T, seed uint64) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.write("/etc/kubernetes/pki/etcd/ca.crt", string(authority.Certificate))
-	m.write("/etc/kubernetes/pki/etcd/healthcheck-client.crt", string(client.Certificate))
-	m.write("/etc/kubernetes/pki/etcd/healthcheck-client.key", string(client.Key))
-	m.write(filepath.Join(data, database), former)
-	return m
+	return map[string]string{
+		"ca.crt": string(authority.Certificate), "healthcheck-client.crt": string(client.Certificate), "healthcheck-client.key": string(client.Key),
+	}
 }
 
 func manifest(component string) string {

@@ -51,7 +51,9 @@ func TestThreat68_Refusals(t *testing.T) {
 		"no etcdutl":        {func(m *machine) { m.toolErr = errors.New("not found") }, "etcdutl does not run on this host"},
 		"a full disk":       {func(m *machine) { m.free = 100 << 20 }, "make room"},
 		"no etcd":           {func(m *machine) { _ = os.Remove(filepath.Join(m.root, staticpods.Path("etcd"))) }, "no member of etcd"},
-		"no name":           {func(m *machine) { m.write(staticpods.Path("etcd"), "kind: Pod\nspec:\n  containers:\n  - image: etcd:3\n") }, "no --name"},
+		"no name": {func(m *machine) {
+			m.write(staticpods.Path("etcd"), "kind: Pod\nspec:\n  containers:\n  - image: etcd:3\n")
+		}, "no --name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -135,10 +137,19 @@ func TestWithdrawn(t *testing.T) {
 	}
 }
 
+// stride is how many operations lie between two cuts.
+func stride() int {
+	if testing.Short() {
+		return 13
+	}
+	return 1
+}
+
 // A power cut, or the death of the agent, at any operation leads to the new data, or back to the
 // former data if the new one does not work. etcd never starts without data.
 func TestPowerCuts(t *testing.T) {
 	t.Parallel()
+	credentials := newCredentials(t)
 	for _, works := range []bool{true, false} {
 		served := map[bool]string{true: restored, false: former}[works]
 		whole := newMachine(t, 1)
@@ -147,9 +158,9 @@ func TestPowerCuts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for dieAt := 1; dieAt <= operations; dieAt++ {
+		for dieAt := 1; dieAt <= operations; dieAt += stride() {
 			for _, isPower := range []bool{true, false} {
-				m := newMachine(t, uint64(dieAt))
+				m := newMachineWith(t, uint64(dieAt), credentials)
 				m.isBroken[restored] = !works
 				for _, at := range []int{dieAt, m.disk.Random.IntN(operations), 0} {
 					result, _, err := m.live(at)

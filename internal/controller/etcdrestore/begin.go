@@ -1,0 +1,113 @@
+package etcdrestore
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/etcdrestore"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/inplace"
+)
+
+// consider shows what the restore would do, and begins it if a person has confirmed it.
+func (r *Reconciler) consider(ctx context.Context, s *scope) error {
+	if refusal := etcdrestore.Refusal(s.facts); refusal != "" {
+		s.restore.Status.Plan = nil
+		s.condition = no(infrav1.RestoreRefusedReason, "%s", refusal)
+		return nil
+	}
+	plan := etcdrestore.Plan(s.facts)
+	s.restore.Status.Plan = plan
+	if s.restore.Spec.Confirm != s.restore.Spec.ClusterName {
+		s.condition = no(infrav1.RestoreNotConfirmedReason,
+			"Read status.plan; what was written after %s is lost. To begin, set spec.confirm to %s", plan.Snapshot.CompletedAt.UTC(), s.restore.Spec.ClusterName)
+		return nil
+	}
+	request := &infrav1.EtcdRestoreRequest{ID: inplace.NewRequestID(s.host.Spec.Claim), SHA256: plan.Snapshot.SHA256}
+	ctrl.LoggerFrom(ctx).Info("Beginning a restore of etcd", "ElementalHost", klog.KObj(s.host), "snapshot", plan.Snapshot.ID, "request", request.ID)
+	if err := r.patchRestore(ctx, s, "beginning the restore", func(restore *infrav1.ElementalEtcdRestore) {
+		restore.Spec.Request = request
+		controllerutil.AddFinalizer(restore, infrav1.EtcdRestoreFinalizer)
+		if restore.Annotations == nil {
+			restore.Annotations = map[string]string{}
+		}
+		// Neither half of a restore is to be moved to another management cluster.
+		restore.Annotations[clusterctlv1.BlockMoveAnnotation] = ""
+	}); err != nil {
+		return err
+	}
+	return r.proceed(ctx, s)
+}
+
+// proceed pauses the Cluster, then has the host restore etcd, then waits for the result.
+func (r *Reconciler) proceed(ctx context.Context, s *scope) error {
+	request := s.restore.Spec.Request
+	switch {
+	case s.facts.Cluster == nil || s.host == nil:
+		// A restore of the management cluster may create them later.
+		s.condition = no(infrav1.RestoreWaitingForHostReason,
+			"Cluster %s is not there, or host %s does not belong to it", s.restore.Spec.ClusterName, hostName(s.restore))
+		return nil
+	case s.host.Spec.Claim.Phase != infrav1.ClaimBound:
+		return r.conclude(ctx, s, infrav1.EtcdRestoreNotServing, fmt.Sprintf("Host %s is being released, or held", s.host.Name))
+	}
+	op := s.host.Operation(infrav1.OperationEtcdRestore, request.ID)
+	if result, message := resultOf(op); result != "" {
+		return r.conclude(ctx, s, result, fmt.Sprintf("Host %s: %s", s.host.Name, message))
+	}
+	if !etcdrestore.IsPausedFor(s.facts.Cluster, s.restore.Name) {
+		if ptr.Deref(s.facts.Cluster.Spec.Paused, false) {
+			s.condition = no(infrav1.RestoreWaitingForHostReason, "Somebody else has paused Cluster %s; the restore begins after that", s.facts.Cluster.Name)
+			return nil
+		}
+		if err := r.patchCluster(ctx, s, "pausing Cluster", func(c *clusterv1.Cluster) {
+			c.Spec.Paused = new(true)
+			if c.Annotations == nil {
+				c.Annotations = map[string]string{}
+			}
+			c.Annotations[infrav1.RestoreAnnotation] = s.restore.Name
+		}); err != nil {
+			return err
+		}
+	}
+	if !isRequested(s) {
+		if err := r.patchHost(ctx, s, "requesting the restore from", func(h *infrav1.ElementalHost) {
+			h.Spec.EtcdRestore = &infrav1.HostEtcdRestore{
+				ID: request.ID, RestoreName: s.restore.Name, SnapshotID: s.restore.Spec.Source.Snapshot.ID, SHA256: request.SHA256,
+				ReplaceHealthy: s.restore.Spec.ReplaceHealthy,
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	s.condition = progress(s, op)
+	return nil
+}
+
+// isRequested reports whether the host has the request.
+func isRequested(s *scope) bool {
+	is := s.host.Spec.EtcdRestore
+	return is != nil && is.ID == s.restore.Spec.Request.ID
+}
+
+func (r *Reconciler) patchRestore(ctx context.Context, s *scope, doing string, change func(*infrav1.ElementalEtcdRestore)) error {
+	return reconcile.PatchSpec(ctx, r.Client, s.restore, statusOf, doing, change)
+}
+
+func (r *Reconciler) patchHost(ctx context.Context, s *scope, doing string, change func(*infrav1.ElementalHost)) error {
+	status := func(h *infrav1.ElementalHost) *infrav1.ElementalHostStatus { return &h.Status }
+	return reconcile.PatchSpec(ctx, r.Client, s.host, status, fmt.Sprintf("%s host %s", doing, s.host.Name), change)
+}
+
+func (r *Reconciler) patchCluster(ctx context.Context, s *scope, doing string, change func(*clusterv1.Cluster)) error {
+	status := func(c *clusterv1.Cluster) *clusterv1.ClusterStatus { return &c.Status }
+	return reconcile.PatchSpec(ctx, r.Client, s.facts.Cluster, status, doing+" "+s.facts.Cluster.Name, change)
+}

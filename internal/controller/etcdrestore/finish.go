@@ -1,0 +1,102 @@
+package etcdrestore
+
+import (
+	"context"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+// resultOf returns how the host's operation ended; blank if it has not. A restore whose message
+// has no outcome may have left anything.
+func resultOf(op *infrav1.HostOperation) (result infrav1.EtcdRestoreResult, message string) {
+	switch {
+	case op == nil || op.State == infrav1.OperationRunning:
+		return "", ""
+	case op.State == infrav1.OperationSucceeded:
+		return infrav1.EtcdRestoreSucceeded, op.Message
+	case op.State == infrav1.OperationUnsupported || protocol.HasFormerData(op.Message):
+		return infrav1.EtcdRestoreFailed, op.Message
+	default:
+		return infrav1.EtcdRestoreNotServing, op.Message
+	}
+}
+
+// conclude records the result, which ends the restore for ever.
+func (r *Reconciler) conclude(ctx context.Context, s *scope, result infrav1.EtcdRestoreResult, message string) error {
+	ctrl.LoggerFrom(ctx).Info("A restore of etcd has ended", "result", result, "message", message)
+	if err := r.patchRestore(ctx, s, "recording the result", func(restore *infrav1.ElementalEtcdRestore) {
+		restore.Spec.Request.Result = result
+	}); err != nil {
+		return err
+	}
+	return r.settle(ctx, s, message)
+}
+
+// settle lets Cluster API go on, unless the control plane does not serve: Cluster API would begin
+// to replace what a person has to look at.
+func (r *Reconciler) settle(ctx context.Context, s *scope, message string) error {
+	result := s.restore.Spec.Request.Result
+	s.condition = concluded(result, message)
+	if result == infrav1.EtcdRestoreNotServing {
+		return r.release(ctx, s, false)
+	}
+	if err := r.resume(ctx, s); err != nil {
+		return err
+	}
+	return r.release(ctx, s, true)
+}
+
+// abandon ends a restore that is being deleted. What a host has begun goes on, so the deletion
+// waits for that, unless the host is away and has not begun as far as is known.
+func (r *Reconciler) abandon(ctx context.Context, s *scope) error {
+	request := s.restore.Spec.Request
+	if request != nil && request.Result == "" && s.host != nil && isRequested(s) {
+		op := s.host.Operation(infrav1.OperationEtcdRestore, request.ID)
+		result, _ := resultOf(op)
+		if result == "" && (op != nil || s.host.IsConnected()) {
+			s.condition = progress(s, op)
+			s.condition.Message += "; the deletion waits for that"
+			return nil
+		}
+		if op == nil {
+			if err := r.patchHost(ctx, s, "withdrawing the restore from", func(h *infrav1.ElementalHost) { h.Spec.EtcdRestore = nil }); err != nil {
+				return err
+			}
+		}
+	}
+	if err := r.resume(ctx, s); err != nil {
+		return err
+	}
+	return r.release(ctx, s, true)
+}
+
+// resume ends the pause of the Cluster, if it is that of this restore.
+func (r *Reconciler) resume(ctx context.Context, s *scope) error {
+	if s.facts.Cluster == nil || s.facts.Cluster.Annotations[infrav1.RestoreAnnotation] != s.restore.Name {
+		return nil
+	}
+	return r.patchCluster(ctx, s, "ending the pause of Cluster", func(c *clusterv1.Cluster) {
+		c.Spec.Paused = nil
+		delete(c.Annotations, infrav1.RestoreAnnotation)
+	})
+}
+
+// release lets the ElementalEtcdRestore be moved and, with the finalizer, deleted.
+func (r *Reconciler) release(ctx context.Context, s *scope, finalizer bool) error {
+	_, isBlocked := s.restore.Annotations[clusterctlv1.BlockMoveAnnotation]
+	if !isBlocked && !(finalizer && controllerutil.ContainsFinalizer(s.restore, infrav1.EtcdRestoreFinalizer)) {
+		return nil
+	}
+	return r.patchRestore(ctx, s, "releasing the restore", func(restore *infrav1.ElementalEtcdRestore) {
+		delete(restore.Annotations, clusterctlv1.BlockMoveAnnotation)
+		if finalizer {
+			controllerutil.RemoveFinalizer(restore, infrav1.EtcdRestoreFinalizer)
+		}
+	})
+}

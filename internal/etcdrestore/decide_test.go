@@ -1,0 +1,126 @@
+package etcdrestore_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/etcdrestore"
+)
+
+func taken() metav1.Time { return metav1.NewTime(time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)) }
+
+// host returns a host that became a Node an hour before the snapshot.
+func host(name string, role infrav1.ClaimRole) *infrav1.ElementalHost {
+	h := &infrav1.ElementalHost{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name}}
+	h.Spec.Approval = infrav1.ApprovalApproved
+	h.Spec.Claim = &infrav1.HostClaim{ID: "claim-" + name, ClusterName: "c", MachineName: name, Phase: infrav1.ClaimBound, Role: role}
+	h.Status.Connection = &infrav1.HostConnection{State: infrav1.ConnectionConnected}
+	h.Status.Agent = &infrav1.HostAgent{Capabilities: []string{"EtcdRestore"}}
+	h.Status.Operations = []infrav1.HostOperation{{
+		Type: infrav1.OperationBootstrap, ID: "claim-" + name, State: infrav1.OperationSucceeded, FinishedAt: metav1.NewTime(taken().Add(-time.Hour)),
+	}}
+	return h
+}
+
+// facts returns facts with which a restore may begin: a control-plane host with a snapshot, and
+// a worker.
+func facts() etcdrestore.Facts {
+	f := etcdrestore.Facts{
+		Restore: &infrav1.ElementalEtcdRestore{},
+		Cluster: &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c", Annotations: map[string]string{}}},
+		Hosts:   []*infrav1.ElementalHost{host("worker", infrav1.RoleWorker), host("h", infrav1.RoleInitialControlPlane)},
+	}
+	f.Restore.Spec.ClusterName = "c"
+	f.Restore.Spec.Source.Snapshot = &infrav1.EtcdRestoreSnapshot{HostName: "h", ID: "1"}
+	h := f.Hosts[1]
+	h.Status.EtcdSnapshots = &infrav1.HostEtcdSnapshots{Items: []infrav1.HostEtcdSnapshot{{ID: "1", CompletedAt: taken(), KubernetesVersion: "v1.36.3"}}}
+	h.Status.Inventory = &infrav1.HostInventory{Kubernetes: &infrav1.HostKubernetes{}}
+	h.Status.Inventory.Kubernetes.Kubelet.Version = "v1.36.1"
+	return f
+}
+
+func TestRefusal(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(f *etcdrestore.Facts, h *infrav1.ElementalHost)
+		want   string
+	}{
+		"nothing stands in the way": {func(*etcdrestore.Facts, *infrav1.ElementalHost) {}, ""},
+		"no cluster":                {func(f *etcdrestore.Facts, _ *infrav1.ElementalHost) { f.Cluster = nil }, "There is no Cluster c"},
+		"a cluster that is deleted": {func(f *etcdrestore.Facts, _ *infrav1.ElementalHost) {
+			f.Cluster.DeletionTimestamp = new(taken())
+		}, "is being deleted"},
+		"a paused cluster": {func(f *etcdrestore.Facts, _ *infrav1.ElementalHost) { f.Cluster.Spec.Paused = new(true) }, "end the pause"},
+		"a paused cluster by a mark": {func(f *etcdrestore.Facts, _ *infrav1.ElementalHost) {
+			f.Cluster.Annotations[clusterv1.PausedAnnotation] = ""
+		}, "end the pause"},
+		"another restore": {func(f *etcdrestore.Facts, _ *infrav1.ElementalHost) {
+			f.Cluster.Annotations[infrav1.RestoreAnnotation] = "r"
+		}, "ElementalEtcdRestore r"},
+		"no source":              {func(f *etcdrestore.Facts, _ *infrav1.ElementalHost) { f.Restore.Spec.Source.Snapshot = nil }, "no snapshot"},
+		"another cluster's host": {func(f *etcdrestore.Facts, _ *infrav1.ElementalHost) { f.Hosts = f.Hosts[:1] }, "does not belong to the control plane"},
+		"a worker": {func(f *etcdrestore.Facts, _ *infrav1.ElementalHost) {
+			f.Restore.Spec.Source.Snapshot.HostName = "worker"
+		}, "does not belong to the control plane"},
+		"two control-plane hosts": {func(f *etcdrestore.Facts, _ *infrav1.ElementalHost) {
+			f.Hosts = append(f.Hosts, host("other", infrav1.RoleControlPlane))
+		}, "another host, other"},
+		"a held host":         {func(_ *etcdrestore.Facts, h *infrav1.ElementalHost) { h.Spec.Claim.Phase = infrav1.ClaimHeld }, "it is held"},
+		"a locked host":       {func(_ *etcdrestore.Facts, h *infrav1.ElementalHost) { h.Spec.Lock = &infrav1.HostLock{} }, "locked"},
+		"a fenced host":       {func(_ *etcdrestore.Facts, h *infrav1.ElementalHost) { h.Spec.Fence = &infrav1.HostFence{} }, "fenced"},
+		"a host without Node": {func(_ *etcdrestore.Facts, h *infrav1.ElementalHost) { h.Status.Operations = nil }, "not bootstrapped"},
+		"a disconnected host": {func(_ *etcdrestore.Facts, h *infrav1.ElementalHost) { h.Status.Connection = nil }, "not connected"},
+		"an old agent":        {func(_ *etcdrestore.Facts, h *infrav1.ElementalHost) { h.Status.Agent = nil }, "update the agent"},
+		"maintenance":         {func(_ *etcdrestore.Facts, h *infrav1.ElementalHost) { h.Spec.Maintenance = &infrav1.HostMaintenance{} }, "in maintenance"},
+		"a paused host": {func(_ *etcdrestore.Facts, h *infrav1.ElementalHost) {
+			h.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
+		}, "it is paused"},
+		"an operation": {func(_ *etcdrestore.Facts, h *infrav1.ElementalHost) {
+			h.Status.Operations = append(h.Status.Operations, infrav1.HostOperation{State: infrav1.OperationRunning})
+		}, "an operation runs"},
+		"no snapshot":          {func(f *etcdrestore.Facts, _ *infrav1.ElementalHost) { f.Restore.Spec.Source.Snapshot.ID = "2" }, "lists no snapshot 2"},
+		"a healthy API server": {func(_ *etcdrestore.Facts, h *infrav1.ElementalHost) { serve(h) }, "spec.replaceHealthy"},
+		"a healthy API server, with permission": {func(f *etcdrestore.Facts, h *infrav1.ElementalHost) {
+			serve(h)
+			f.Restore.Spec.ReplaceHealthy = new(true)
+		}, ""},
+		"a newer minor version": {func(_ *etcdrestore.Facts, h *infrav1.ElementalHost) {
+			h.Status.Inventory.Kubernetes.Kubelet.Version = "v1.35.9"
+		}, "an older Kubernetes may not read it"},
+		"a newer patch version": {func(_ *etcdrestore.Facts, h *infrav1.ElementalHost) {
+			h.Status.Inventory.Kubernetes.Kubelet.Version = "v1.36.0"
+		}, ""},
+		"a Node that is too young": {func(f *etcdrestore.Facts, _ *infrav1.ElementalHost) {
+			f.Hosts[0].Status.Operations[0].FinishedAt = metav1.NewTime(taken().Add(time.Second))
+		}, "delete its Machine first"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := facts()
+			test.change(&f, f.Hosts[1])
+			got := etcdrestore.Refusal(f)
+			if test.want == "" && got != "" || !strings.Contains(got, test.want) {
+				t.Errorf("got %q, not %q", got, test.want)
+			}
+		})
+	}
+}
+
+func serve(h *infrav1.ElementalHost) {
+	h.Status.Endpoint = &infrav1.HostEndpoint{APIServer: &infrav1.HostAPIServer{Result: infrav1.ProbeReachable}}
+}
+
+// The plan says on which host, from what, and since when everything is lost.
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	plan := etcdrestore.Plan(facts())
+	text := strings.Join(plan.Steps, "\n")
+	if plan.HostName != "h" || plan.Snapshot.ID != "1" || !strings.Contains(text, "after 2026-11-24T12:00:00Z is lost") {
+		t.Errorf("got %+v", plan)
+	}
+}
