@@ -142,6 +142,33 @@ func testDamage(r *rig) {
 	}
 }
 
+// A restore reads the whole file again: one that was changed without a trace in its size and time
+// is still listed.
+func TestThreat71_ChangedSinceVerified(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.take("1")
+	store := r.store()
+	if _, facts, err := store.Open(t.Context(), "1"); err != nil || facts.ID != "1" {
+		t.Fatalf("got %+v, %v", facts, err)
+	}
+	before, err := os.Stat(r.path("1.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.damage("1.db")
+	if err := os.Chtimes(r.path("1.db"), before.ModTime(), before.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = store.Open(t.Context(), "1")
+	expectError(t, err, "its SHA-256 is")
+	for _, id := range []string{"2", "../1"} {
+		if _, _, err := store.Open(t.Context(), id); err == nil {
+			t.Errorf("the snapshot %q was opened", id)
+		}
+	}
+}
+
 // What an interrupted attempt has left goes before the next one, which needs the space.
 func testLeftovers(r *rig) {
 	r.take("1")

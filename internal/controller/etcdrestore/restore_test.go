@@ -15,7 +15,7 @@ import (
 )
 
 // Without confirmation there is a plan, and nothing else happens.
-func TestThreat68_Unconfirmed(t *testing.T) {
+func TestThreat71_Unconfirmed(t *testing.T) {
 	f := newFixture(t)
 	f.expect(no, infrav1.RestoreNotConfirmedReason)
 	f.Expect(f.restore.Status.Plan.HostName).To(Equal("h"))
@@ -78,7 +78,7 @@ func TestFailures(t *testing.T) {
 
 // A restore that has ended is never begun again: neither without its status, nor without what
 // the host remembers.
-func TestThreat68_Once(t *testing.T) {
+func TestThreat71_Once(t *testing.T) {
 	f := newFixture(t)
 	f.confirm()
 	f.reconcile()
@@ -154,7 +154,7 @@ func TestDeletion(t *testing.T) {
 
 // Nothing of a restore changes once it is confirmed, and it is confirmed by the name of the
 // Cluster only.
-func TestThreat68_Validation(t *testing.T) {
+func TestThreat71_Validation(t *testing.T) {
 	f := newFixture(t)
 	change := func(change func(r *infrav1.ElementalEtcdRestore)) error {
 		f.Refresh(f.restore)

@@ -27,7 +27,7 @@ func For(reason string, s Subject) string {
 	if text, ok := withoutMachine()[reason]; ok && s.Machine == "" {
 		return s.fill(text)
 	}
-	for _, known := range []map[string]string{ofHosts(), ofMachines(), ofClusters(), ofUpgrades(), ofRemediations(), ofPlacement()} {
+	for _, known := range []map[string]string{ofHosts(), ofMachines(), ofClusters(), ofUpgrades(), ofRemediations(), ofRestores(), ofPlacement()} {
 		if text, ok := known[reason]; ok {
 			return s.fill(text)
 		}
@@ -84,6 +84,19 @@ func ofRemediations() map[string]string {
 		infrav1.ReplacingReason:        "{wait}: the owner of the Machine creates another one",
 		infrav1.NoReplacementReason:    "Repair the host, or free or enrol another one: no host could take the Machine's place",
 		clusterv1.PausedReason:         paused,
+	}
+}
+
+// ofRestores returns the remedies for conditions of ElementalEtcdRestores.
+func ofRestores() map[string]string {
+	return map[string]string{
+		infrav1.RestoreRefusedReason:        "Do what the message says; the restore is looked at again by itself",
+		infrav1.RestoreNotConfirmedReason:   "Read status.plan of the ElementalEtcdRestore, and set its spec.confirm to the name of the Cluster",
+		infrav1.RestoreWaitingForHostReason: "Bring the host {host} back online, if it is not connected",
+		infrav1.RestoringReason:             "{wait}: the host restores etcd",
+		infrav1.RestoreFailedReason:         "Remove the cause that the message names, and create another ElementalEtcdRestore",
+		infrav1.RestoreLeftBrokenReason: "Look at the control plane on the host: `journalctl -u elemental-agent -u kubelet`; " +
+			"then delete the ElementalEtcdRestore, which ends the pause of the Cluster",
 	}
 }
 

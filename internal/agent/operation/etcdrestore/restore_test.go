@@ -36,7 +36,7 @@ func TestRestore(t *testing.T) {
 }
 
 // What is not the confirmed snapshot of this cluster is never used, and nothing is halted.
-func TestThreat68_Refusals(t *testing.T) {
+func TestThreat71_Refusals(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		change  func(m *machine)
