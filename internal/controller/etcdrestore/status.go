@@ -82,8 +82,10 @@ func (r *Reconciler) patchStatus(ctx context.Context, s *scope, before *infrav1.
 	if !written || was != nil && was.Reason == is.Reason {
 		return err
 	}
-	kind := corev1.EventTypeNormal
+	var kind string
 	switch is.Reason {
+	case infrav1.RestoreNotConfirmedReason, infrav1.RestoreWaitingForHostReason, infrav1.RestoringReason, infrav1.RestoredReason:
+		kind = corev1.EventTypeNormal
 	case infrav1.RestoreRefusedReason, infrav1.RestoreFailedReason, infrav1.RestoreLeftBrokenReason:
 		kind = corev1.EventTypeWarning
 	}

@@ -117,7 +117,7 @@ func (m *machine) write(path, content string) {
 	}
 }
 
-// served returns the data that etcd uses; blank if there is none.
+// served returns the data that etcd uses; blank if it has no data.
 func (m *machine) served() string {
 	content, _ := os.ReadFile(filepath.Join(m.root, data, database))
 	return string(content)

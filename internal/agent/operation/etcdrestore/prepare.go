@@ -41,7 +41,7 @@ func (s *restore) check(ctx context.Context) error {
 		return errors.New("the manifest of etcd has no --name or no --initial-advertise-peer-urls: restore by hand with etcdutl")
 	}
 	s.at.Member = member{Name: found.Name, PeerURL: found.PeerURL, Data: found.Data}
-	if s.at.HadData, err = s.exists(s.current()); err != nil {
+	if s.at.HadData, err = s.exists(s.folders().current()); err != nil {
 		return err
 	}
 	s.at.WasReady = s.ControlPlane.Ready(ctx) == nil
@@ -62,7 +62,7 @@ func (s *restore) check(ctx context.Context) error {
 
 // checkSpace returns an error if the disk of the data lacks space.
 func (s *restore) checkSpace(need int64) error {
-	folder := s.data()
+	folder := s.folders().data
 	for s.System.Stat(folder) != nil && folder != filepath.Dir(folder) {
 		folder = filepath.Dir(folder)
 	}
@@ -109,23 +109,23 @@ func (s *restore) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.System.RemoveAll(s.prepared()); err != nil {
+	if err := s.System.RemoveAll(s.folders().prepared()); err != nil {
 		return fmt.Errorf("removing what an interrupted restore has left: %w", err)
 	}
-	if err := s.System.Mkdir(s.data()); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := s.System.Mkdir(s.folders().data); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("making the folder of etcd's data: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, restoreTimeout)
 	defer cancel()
 	// A compacted revision ends the watches of clients that have seen later ones than the
 	// snapshot has.
-	if _, err := s.Commands.Run(ctx, "", etcdutl, "snapshot", "restore", path, "--data-dir="+s.prepared(),
+	if _, err := s.Commands.Run(ctx, "", etcdutl, "snapshot", "restore", path, "--data-dir="+s.folders().prepared(),
 		"--name="+s.at.Member.Name, "--initial-cluster="+s.at.Member.Name+"="+s.at.Member.PeerURL,
 		"--initial-advertise-peer-urls="+s.at.Member.PeerURL, "--initial-cluster-token="+s.op.ID,
 		"--bump-revision="+bump, "--mark-compacted"); err != nil {
 		return fmt.Errorf("restoring the snapshot: %w", err)
 	}
-	return s.sync(s.prepared())
+	return s.sync(s.folders().prepared())
 }
 
 // sync makes durable what etcdutl has written.
@@ -156,7 +156,7 @@ func (s *restore) discard() error {
 	if s.at.Member.Data == "" {
 		return nil
 	}
-	if err := s.System.RemoveAll(s.prepared()); err != nil {
+	if err := s.System.RemoveAll(s.folders().prepared()); err != nil {
 		return fmt.Errorf("removing the restored data: %w", err)
 	}
 	return s.checkpoints().Remove(s.name())
@@ -164,16 +164,16 @@ func (s *restore) discard() error {
 
 // finish removes what is no longer needed: the emptied folder, and data of former restores.
 func (s *restore) finish(context.Context) error {
-	if err := s.System.RemoveAll(s.prepared()); err != nil {
+	if err := s.System.RemoveAll(s.folders().prepared()); err != nil {
 		return fmt.Errorf("removing an empty folder: %w", err)
 	}
-	entries, err := os.ReadDir(s.data())
+	entries, err := os.ReadDir(s.folders().data)
 	if err != nil {
 		return fmt.Errorf("looking for data of former restores: %w", err)
 	}
 	for _, entry := range entries {
-		path := filepath.Join(s.data(), entry.Name())
-		if !isSetAside(entry.Name()) || path == s.setAside() {
+		path := filepath.Join(s.folders().data, entry.Name())
+		if !isSetAside(entry.Name()) || path == s.folders().setAside() {
 			continue
 		}
 		if err := s.System.RemoveAll(path); err != nil {
@@ -186,8 +186,8 @@ func (s *restore) finish(context.Context) error {
 // note is the message of a success.
 func (s *restore) note() string {
 	text := "etcd serves the snapshot " + s.want.SnapshotID
-	if s.System.Stat(s.setAside()) == nil {
-		text += "; its former data is in " + filepath.Join(s.at.Member.Data, filepath.Base(s.setAside())) + " until the next restore or a reset"
+	if s.System.Stat(s.folders().setAside()) == nil {
+		text += "; its former data is in " + filepath.Join(s.at.Member.Data, filepath.Base(s.folders().setAside())) + " until the next restore or a reset"
 	}
 	return text
 }

@@ -24,16 +24,26 @@ const (
 
 func isSetAside(name string) bool { return strings.HasPrefix(name, asidePrefix) }
 
-func (s *restore) data() string { return filepath.Join(s.Root, s.at.Member.Data) }
+// folders are the folders that a restore moves.
+type folders struct {
+	// data is the data folder of the member.
+	data string
+	// name tells the folders of one restore from those of another.
+	name string
+}
+
+func (s *restore) folders() folders {
+	return folders{data: filepath.Join(s.Root, s.at.Member.Data), name: s.name()}
+}
 
 // current is the data that etcd uses.
-func (s *restore) current() string { return filepath.Join(s.data(), memberFolder) }
+func (f folders) current() string { return filepath.Join(f.data, memberFolder) }
 
 // prepared is the data folder that etcdutl makes.
-func (s *restore) prepared() string { return filepath.Join(s.data(), preparedPrefix+s.name()) }
+func (f folders) prepared() string { return filepath.Join(f.data, preparedPrefix+f.name) }
 
 // setAside is where the former data stays.
-func (s *restore) setAside() string { return filepath.Join(s.data(), asidePrefix+s.name()) }
+func (f folders) setAside() string { return filepath.Join(f.data, asidePrefix+f.name) }
 
 func (s *restore) exists(path string) (bool, error) {
 	err := s.System.Stat(path)
@@ -81,16 +91,16 @@ func (s *restore) manifests() ([]string, error) {
 // swap sets the former data aside and puts the new data in its place. Each rename is durable
 // before the next one, and what exists tells which one comes next.
 func (s *restore) swap(context.Context) error {
-	next := filepath.Join(s.prepared(), memberFolder)
+	next := filepath.Join(s.folders().prepared(), memberFolder)
 	isPrepared, err := s.exists(next)
 	if err != nil {
 		return err
 	}
-	isCurrent, err := s.exists(s.current())
+	isCurrent, err := s.exists(s.folders().current())
 	if err != nil {
 		return err
 	}
-	isAside, err := s.exists(s.setAside())
+	isAside, err := s.exists(s.folders().setAside())
 	switch {
 	case err != nil:
 		return err
@@ -99,13 +109,13 @@ func (s *restore) swap(context.Context) error {
 	case !isPrepared:
 		return fmt.Errorf("the restored data is not in %s: has somebody removed it?", next)
 	case isCurrent && isAside:
-		return fmt.Errorf("%s is there, although etcd does not run: has somebody started it?", s.current())
+		return fmt.Errorf("%s is there, although etcd does not run: has somebody started it?", s.folders().current())
 	case isCurrent:
-		if err := s.move(s.current(), s.setAside()); err != nil {
+		if err := s.move(s.folders().current(), s.folders().setAside()); err != nil {
 			return err
 		}
 	}
-	return s.move(next, s.current())
+	return s.move(next, s.folders().current())
 }
 
 // move renames a folder and makes that durable.
@@ -146,22 +156,22 @@ func (s *restore) goBack(ctx context.Context) error {
 	if err := s.halt(ctx); err != nil {
 		return err
 	}
-	isAside, err := s.exists(s.setAside())
+	isAside, err := s.exists(s.folders().setAside())
 	if err != nil {
 		return err
 	}
 	if isAside {
-		if err := s.System.RemoveAll(s.current()); err != nil {
+		if err := s.System.RemoveAll(s.folders().current()); err != nil {
 			return fmt.Errorf("removing the new data: %w", err)
 		}
-		if err := s.move(s.setAside(), s.current()); err != nil {
+		if err := s.move(s.folders().setAside(), s.folders().current()); err != nil {
 			return err
 		}
 	}
-	if err := s.System.RemoveAll(s.prepared()); err != nil {
+	if err := s.System.RemoveAll(s.folders().prepared()); err != nil {
 		return fmt.Errorf("removing the restored data: %w", err)
 	}
-	isCurrent, err := s.exists(s.current())
+	isCurrent, err := s.exists(s.folders().current())
 	if err != nil {
 		return err
 	}
