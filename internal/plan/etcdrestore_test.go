@@ -1,0 +1,72 @@
+package plan_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/plan"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+// restoring returns a control-plane host that is asked to restore etcd.
+func restoring() *infrav1.ElementalHost {
+	host := &infrav1.ElementalHost{}
+	host.Namespace, host.Name = "ns", "h"
+	host.Spec.Approval = infrav1.ApprovalApproved
+	host.Spec.Claim = &infrav1.HostClaim{ID: "claim", ClusterName: "c", MachineName: "m", Phase: infrav1.ClaimBound, Role: infrav1.RoleControlPlane}
+	host.Spec.EtcdRestore = &infrav1.HostEtcdRestore{ID: "claim.1", SnapshotID: "1", SHA256: strings.Repeat("a", 64), ReplaceHealthy: new(true)}
+	host.Status.Agent = &infrav1.HostAgent{Capabilities: []string{"Bootstrap", "EtcdRestore", "NodeUpgrade"}}
+	host.Status.Operations = []infrav1.HostOperation{{Type: infrav1.OperationBootstrap, ID: "claim", State: infrav1.OperationSucceeded}}
+	return host
+}
+
+func TestEtcdRestore(t *testing.T) {
+	t.Parallel()
+	report := func(state infrav1.OperationState) func(*infrav1.ElementalHost) {
+		return func(h *infrav1.ElementalHost) {
+			h.Status.Operations = append(h.Status.Operations, infrav1.HostOperation{Type: infrav1.OperationEtcdRestore, ID: "claim.1", State: state})
+		}
+	}
+	for name, test := range map[string]struct {
+		change func(*infrav1.ElementalHost)
+		wanted bool
+	}{
+		"asked":    {func(*infrav1.ElementalHost) {}, true},
+		"running":  {report(infrav1.OperationRunning), true},
+		"finished": {report(infrav1.OperationSucceeded), false},
+		"failed":   {report(infrav1.OperationFailed), false},
+		"before an upgrade": {func(h *infrav1.ElementalHost) {
+			h.Spec.NodeUpgrade = &infrav1.HostNodeUpgrade{ID: "claim.2", Role: infrav1.UpgradeControlPlane}
+		}, true},
+		"a worker":       {func(h *infrav1.ElementalHost) { h.Spec.Claim.Role = infrav1.RoleWorker }, false},
+		"an old agent":   {func(h *infrav1.ElementalHost) { h.Status.Agent.Capabilities = []string{"Bootstrap"} }, false},
+		"in maintenance": {func(h *infrav1.ElementalHost) { h.Spec.Maintenance = &infrav1.HostMaintenance{} }, false},
+		"running, in maintenance": {func(h *infrav1.ElementalHost) {
+			report(infrav1.OperationRunning)(h)
+			h.Spec.Maintenance = &infrav1.HostMaintenance{}
+		}, true},
+		"a paused host": {func(h *infrav1.ElementalHost) { h.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} }, false},
+		"a fenced host": {func(h *infrav1.ElementalHost) { h.Spec.Fence = &infrav1.HostFence{} }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			host := restoring()
+			test.change(host)
+			// The restore begins while its Cluster is paused.
+			got := plan.For(host, plan.Site{}, plan.Cluster{Paused: true}).Operation
+			if isWanted := got != nil && got.Type == protocol.OperationEtcdRestore; isWanted != test.wanted {
+				t.Fatalf("got %+v", got)
+			}
+			want := &protocol.EtcdRestore{
+				SnapshotID: "1", SHA256: strings.Repeat("a", 64), Cluster: protocol.EtcdCluster{Namespace: "ns", Name: "c"}, ReplaceHealthy: true,
+			}
+			if test.wanted && !cmp.Equal(got.EtcdRestore, want) {
+				t.Error(cmp.Diff(want, got.EtcdRestore))
+			}
+		})
+	}
+}
