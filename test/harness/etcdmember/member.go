@@ -130,7 +130,7 @@ func (h Host) Start(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	cmd := exec.CommandContext(ctx, h.program, "--name="+Name, "--data-dir="+filepath.Join(h.Root, Data), "--unsafe-no-fsync",
 		"--listen-client-urls="+h.Endpoint, "--advertise-client-urls="+h.Endpoint, "--listen-peer-urls="+h.Peer,
 		"--initial-advertise-peer-urls="+h.Peer, "--initial-cluster="+Name+"="+h.Peer, "--client-cert-auth",
