@@ -3,10 +3,13 @@ package manifests_test
 import (
 	"maps"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -92,15 +95,78 @@ func TestTunnelTemplate(t *testing.T) {
 	expectDefaults(t, g, all, values)
 }
 
+// The flavor "no-spare" is the default template with rollouts that need no spare host.
+func TestNoSpareTemplate(t *testing.T) {
+	g := NewWithT(t)
+	c, ns := env.Client(t), env.Namespace(t)
+	values := map[string]string{
+		"CLUSTER_NAME": "c", "NAMESPACE": ns, "KUBERNETES_VERSION": "v1.36.3",
+		"CONTROL_PLANE_MACHINE_COUNT": "3", "WORKER_MACHINE_COUNT": "2",
+	}
+	all := objects(t, filepath.Join(release(t), "cluster-template-no-spare.yaml"), values)
+	g.Expect(apply(t.Context(), c, all)).To(Succeed())
+	infra := &infrav1.ElementalCluster{}
+	g.Expect(c.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "c"}, infra)).To(Succeed())
+	g.Expect(infra.Spec).To(Equal(infrav1.ElementalClusterSpec{InPlace: infrav1.InPlace{Mode: infrav1.InPlacePreferred}}))
+
+	control := &controlplanev1.KubeadmControlPlane{}
+	g.Expect(c.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "c-control-plane"}, control)).To(Succeed())
+	g.Expect(control.Spec.Rollout.Strategy.RollingUpdate.MaxSurge).To(HaveValue(Equal(intstr.FromInt32(0))))
+	workers := &clusterv1.MachineDeployment{}
+	g.Expect(c.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "c-md-0"}, workers)).To(Succeed())
+	g.Expect(workers.Spec.Rollout.Strategy.RollingUpdate.MaxSurge).To(HaveValue(Equal(intstr.FromInt32(0))))
+	g.Expect(workers.Spec.Rollout.Strategy.RollingUpdate.MaxUnavailable).To(HaveValue(Equal(intstr.FromInt32(1))))
+
+	for _, obj := range all {
+		unstructured.RemoveNestedField(obj.Object, "spec", "rollout")
+	}
+	expectDefaults(t, g, all, values)
+}
+
+// The flavor "single-node" is the control plane of the default template, with one replica that
+// takes all Pods.
+func TestSingleNodeTemplate(t *testing.T) {
+	g := NewWithT(t)
+	c, ns := env.Client(t), env.Namespace(t)
+	values := map[string]string{
+		"CLUSTER_NAME": "c", "NAMESPACE": ns, "KUBERNETES_VERSION": "v1.36.3", "CONTROL_PLANE_HOST_LABELS": "site: a",
+		"CONTROL_PLANE_MACHINE_COUNT": "1", "WORKER_MACHINE_COUNT": "0",
+	}
+	all := objects(t, filepath.Join(release(t), "cluster-template-single-node.yaml"), values)
+	g.Expect(apply(t.Context(), c, all)).To(Succeed())
+	infra := &infrav1.ElementalCluster{}
+	g.Expect(c.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "c"}, infra)).To(Succeed())
+	g.Expect(infra.Spec).To(Equal(infrav1.ElementalClusterSpec{InPlace: infrav1.InPlace{Mode: infrav1.InPlaceRequired}}))
+
+	control := &controlplanev1.KubeadmControlPlane{}
+	g.Expect(c.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "c-control-plane"}, control)).To(Succeed())
+	config := control.Spec.KubeadmConfigSpec
+	g.Expect(config.InitConfiguration.NodeRegistration.Taints).To(HaveValue(BeEmpty()), "kubeadm taints if there is no list")
+	g.Expect(config.JoinConfiguration.NodeRegistration.Taints).To(HaveValue(BeEmpty()), "the Node of a replacement takes Pods too")
+
+	for _, obj := range all {
+		for _, phase := range []string{"initConfiguration", "joinConfiguration"} {
+			unstructured.RemoveNestedField(obj.Object, "spec", "kubeadmConfigSpec", phase, "nodeRegistration", "taints")
+		}
+	}
+	defaults := objects(t, filepath.Join(release(t), "cluster-template.yaml"), values)
+	expectSpecs(g, all, slices.DeleteFunc(defaults, func(obj *unstructured.Unstructured) bool {
+		return strings.HasSuffix(obj.GetName(), "-md-0")
+	}))
+}
+
 // expectDefaults checks that a flavor differs from the default template in the
 // ElementalCluster only.
 func expectDefaults(t *testing.T, g Gomega, all []*unstructured.Unstructured, values map[string]string) {
 	t.Helper()
-	rest := objects(t, filepath.Join(release(t), "cluster-template.yaml"), values)
-	g.Expect(rest).To(HaveLen(len(all)))
-	for i := range rest {
+	expectSpecs(g, all, objects(t, filepath.Join(release(t), "cluster-template.yaml"), values))
+}
+
+func expectSpecs(g Gomega, all, want []*unstructured.Unstructured) {
+	g.Expect(all).To(HaveLen(len(want)))
+	for i := range want {
 		if all[i].GetKind() != "ElementalCluster" {
-			g.Expect(all[i].Object["spec"]).To(Equal(rest[i].Object["spec"]), all[i].GetKind())
+			g.Expect(all[i].Object["spec"]).To(Equal(want[i].Object["spec"]), all[i].GetKind())
 		}
 	}
 }
