@@ -97,9 +97,9 @@ test-long: ## Run long searches (seeds, orders, crashes, races) with all their c
 	@hack/test.sh long $(TESTFLAGS)
 
 .PHONY: test-embedded
-test-embedded: ## Test the embedded management cluster, documented scripts, the dashboard, moves, releases, a hostile host and the benchmarks. Needs no root.
-	@echo "==> Testing the embedded management cluster, documented scripts, the dashboard, moves, releases, a hostile host and the benchmarks"
-	go test -tags embedded -count 1 -timeout 1h ./test/harness/embedded ./test/suite/docs ./test/suite/bench/... ./test/suite/monitoring ./test/suite/move ./test/suite/release ./test/suite/threats/rogue
+test-embedded: ## Test the embedded management cluster, documented scripts, the dashboard, moves, releases, ClusterClasses, a hostile host and the benchmarks. Needs no root.
+	@echo "==> Testing the embedded management cluster, documented scripts, the dashboard, moves, releases, ClusterClasses, a hostile host and the benchmarks"
+	go test -tags embedded -count 1 -timeout 1h ./test/harness/embedded ./test/suite/docs ./test/suite/bench/... ./test/suite/monitoring ./test/suite/move ./test/suite/release ./test/suite/topology ./test/suite/threats/rogue
 
 .PHONY: test-simulator
 test-simulator: ## Test workload clusters on virtual hosts. Needs no root.

@@ -9,6 +9,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // TestVariablesAreDocumented compares the variables of the components, and their defaults, with the
@@ -52,6 +53,32 @@ func TestVariablesAreDocumented(t *testing.T) {
 	for name := range documented {
 		g.Expect(there).To(HaveKey(name), "the table has a variable that nothing reads")
 	}
+}
+
+// TestVariablesOfTheClassAreDocumented compares the variables of the ClusterClass with the table of
+// docs/clusterclass.md.
+func TestVariablesOfTheClassAreDocumented(t *testing.T) {
+	g := NewWithT(t)
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "clusterclass.md"))
+	g.Expect(err).NotTo(HaveOccurred())
+	_, table, found := strings.Cut(string(page), "| Variable | Example | A change |\n|---|---|---|\n")
+	g.Expect(found).To(BeTrue())
+	table, _, _ = strings.Cut(table, "\n\n")
+	var documented, there []string
+	for line := range strings.Lines(table) {
+		for _, name := range regexp.MustCompile("`([^`]*)`").FindAllStringSubmatch(strings.Split(line, "|")[1], -1) {
+			documented = append(documented, name[1])
+		}
+	}
+	class := objects(t, filepath.Join(release(t), "clusterclass-elemental-kubeadm.yaml"), map[string]string{"NAMESPACE": "n"})[0]
+	variables, _, err := unstructured.NestedSlice(class.Object, "spec", "variables")
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, variable := range variables {
+		name, _, err := unstructured.NestedString(variable.(map[string]any), "name")
+		g.Expect(err).NotTo(HaveOccurred())
+		there = append(there, name)
+	}
+	g.Expect(documented).To(ConsistOf(there))
 }
 
 func TestSizeOfTheManager(t *testing.T) {
