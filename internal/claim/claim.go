@@ -16,6 +16,9 @@
 // `clusterctl move` waits for the reset. A held host does not have it, because it may stay
 // held without a limit and can be moved meanwhile.
 //
+// A claimed host has the label cluster.x-k8s.io/cluster-name of its cluster, so that users find
+// the hosts of a cluster.
+//
 // The reconcilers call this package; no other code writes claims.
 package claim
 
@@ -24,6 +27,7 @@ import (
 	"errors"
 	"fmt"
 
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -142,10 +146,34 @@ func Free(ctx context.Context, c client.Client, host *infrav1.ElementalHost, id 
 func write(ctx context.Context, c client.Client, host *infrav1.ElementalHost, doing string, change func()) error {
 	before := host.DeepCopy()
 	change()
+	label(host)
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := c.Patch(ctx, host, patch); err != nil {
 		before.DeepCopyInto(host)
 		return fmt.Errorf("%s host %s: %w", doing, host.Name, err)
 	}
 	return nil
+}
+
+// Relabel repairs the label of the cluster: that of a host that was claimed by a manager that did
+// not set it, or that somebody has edited.
+func Relabel(ctx context.Context, c client.Client, host *infrav1.ElementalHost) error {
+	if label(host.DeepCopy()) {
+		return write(ctx, c, host, "labelling", func() {})
+	}
+	return nil
+}
+
+// label makes the label of the cluster agree with the claim, and reports whether it did not.
+func label(host *infrav1.ElementalHost) bool {
+	is, labelled := host.Labels[clusterv1.ClusterNameLabel]
+	if host.Spec.Claim == nil {
+		delete(host.Labels, clusterv1.ClusterNameLabel)
+		return labelled
+	}
+	if host.Labels == nil {
+		host.Labels = map[string]string{}
+	}
+	host.Labels[clusterv1.ClusterNameLabel] = host.Spec.Claim.ClusterName
+	return is != host.Spec.Claim.ClusterName
 }

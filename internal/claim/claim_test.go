@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -154,11 +155,51 @@ func TestTransitions(t *testing.T) {
 				g.Expect(host.Spec.Claim).To(Equal(tc.after), "the object in memory must equal the stored one")
 				_, blocked := stored.Annotations[clusterctlv1.BlockMoveAnnotation]
 				g.Expect(blocked).To(Equal(tc.after != nil && tc.after.Phase == releasing), "a release must block clusterctl move")
+				if tc.writes > 0 {
+					g.Expect(stored.Labels[clusterv1.ClusterNameLabel]).To(Equal(clusterOf(tc.after)))
+				}
 				g.Expect(*writes).To(Equal(tc.writes), "the second call must not write")
 				if name == "free" {
 					return // the row "free again" tests the second call
 				}
 			}
+		})
+	}
+}
+
+// clusterOf returns the name of the claim's cluster; blank for none.
+func clusterOf(c *infrav1.HostClaim) string {
+	if c == nil {
+		return ""
+	}
+	return c.ClusterName
+}
+
+// A label that is missing, outdated or left behind is repaired, by one write.
+func TestRelabel(t *testing.T) {
+	for name, tt := range map[string]struct {
+		claim  *infrav1.HostClaim
+		labels map[string]string
+		want   map[string]string
+		writes int
+	}{
+		"missing":          {newClaim(bound), nil, map[string]string{clusterv1.ClusterNameLabel: "c"}, 1},
+		"of another":       {newClaim(held), map[string]string{clusterv1.ClusterNameLabel: "d", "site": "a"}, map[string]string{clusterv1.ClusterNameLabel: "c", "site": "a"}, 1},
+		"of a free host":   {nil, map[string]string{clusterv1.ClusterNameLabel: "", "site": "a"}, map[string]string{"site": "a"}, 1},
+		"as it should be":  {newClaim(reserved), map[string]string{clusterv1.ClusterNameLabel: "c"}, map[string]string{clusterv1.ClusterNameLabel: "c"}, 0},
+		"none, as is free": {nil, map[string]string{"site": "a"}, map[string]string{"site": "a"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			c, host, writes := newClient(g, tt.claim)
+			host.Labels = tt.labels
+			g.Expect(c.Update(t.Context(), host)).To(Succeed())
+			g.Expect(claim.Relabel(t.Context(), c, host)).To(Succeed())
+			stored := &infrav1.ElementalHost{}
+			g.Expect(c.Get(t.Context(), client.ObjectKeyFromObject(host), stored)).To(Succeed())
+			g.Expect(stored.Labels).To(Equal(tt.want))
+			g.Expect(stored.Spec.Claim).To(Equal(tt.claim))
+			g.Expect(*writes).To(Equal(tt.writes))
 		})
 	}
 }

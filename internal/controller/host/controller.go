@@ -125,7 +125,7 @@ func (r *Reconciler) steps(ctx context.Context, host *infrav1.ElementalHost) ([]
 	case err != nil:
 		return nil, err
 	case !paused:
-		return []func(context.Context, *infrav1.ElementalHost) error{r.updateExpiring, r.releaseFenced, r.completeRelease}, nil
+		return []func(context.Context, *infrav1.ElementalHost) error{r.updateExpiring, r.releaseFenced, r.completeRelease, r.relabel}, nil
 	case plan.Paused(host):
 		return []func(context.Context, *infrav1.ElementalHost) error{r.unblockPausedMove}, nil
 	default:
@@ -201,6 +201,11 @@ func (r *Reconciler) completeRelease(ctx context.Context, host *infrav1.Elementa
 	default:
 		return r.setBlockMove(ctx, host, false)
 	}
+}
+
+// relabel makes the label of the cluster agree with the claim.
+func (r *Reconciler) relabel(ctx context.Context, host *infrav1.ElementalHost) error {
+	return claim.Relabel(ctx, r.Client, host)
 }
 
 // machineDeleted reports whether the Machine that released the host is deleted. A new
