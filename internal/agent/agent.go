@@ -27,7 +27,7 @@ type Options struct {
 	// one. It is called once, when the host is approved.
 	RemoveToken func() error
 	Platform    platform.Platform
-	ProviderID  ProviderIDSetter
+	Node        NodeSetter
 	// Runners are the operations that the agent can run.
 	Runners map[protocol.OperationType]operation.Runner
 	// CanErase is true if a Reset can erase data disks.
@@ -71,10 +71,12 @@ type LocalEndpoint interface {
 	Run(ctx context.Context, changed func())
 }
 
-// ProviderIDSetter sets the providerID of the Node that runs on this host.
-type ProviderIDSetter interface {
-	// SetProviderID does nothing, and returns false, on a host without a kubelet.
+// NodeSetter changes the Node that runs on this host. Its methods do nothing, and return
+// false, on a host without a kubelet.
+type NodeSetter interface {
 	SetProviderID(ctx context.Context, providerID string) (isSet bool, err error)
+	// SetLabels leaves other labels as they are.
+	SetLabels(ctx context.Context, labels map[string]string) (isSet bool, err error)
 }
 
 // Agent runs on a host. Use New.
@@ -123,7 +125,7 @@ func New(o Options) *Agent {
 	}
 	a.operations = &operationLoop{
 		store: o.Store, manager: o.Manager, runners: o.Runners, running: running, reporter: a.reporter,
-		providerID: o.ProviderID, endpoint: a.endpoint, bundles: a.bundles, snapshots: a.snapshots, updater: o.Updater, afterOperation: a.afterOperation,
+		node: o.Node, endpoint: a.endpoint, bundles: a.bundles, snapshots: a.snapshots, updater: o.Updater, afterOperation: a.afterOperation,
 		version: o.Version, clock: o.Clock, random: o.Rand, log: o.Log, work: work,
 	}
 	a.enroller = &enroller{

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
@@ -26,6 +27,10 @@ func (l *operationLoop) idle(ctx context.Context) error {
 		l.setProviderID(ctx, providerID)
 		return nil
 	}
+	if labels := l.unsetLabels(plan.Desired.NodeLabels); len(labels) > 0 {
+		l.setLabels(ctx, labels)
+		return nil
+	}
 	return l.updateAgent(ctx, plan.Desired.Agent)
 }
 
@@ -43,7 +48,7 @@ func (l *operationLoop) unsetProviderID(desired string) string {
 // only logged: the next start of the agent or another providerID tries again.
 func (l *operationLoop) setProviderID(ctx context.Context, providerID string) {
 	done := l.work.RunUntil(ctx, nil, func(ctx context.Context) {
-		if _, err := l.providerID.SetProviderID(ctx, providerID); err != nil && ctx.Err() == nil {
+		if _, err := l.node.SetProviderID(ctx, providerID); err != nil && ctx.Err() == nil {
 			l.log.Warn("The Node does not have the providerID that the plan wants", "providerID", providerID, "error", err)
 		}
 	})
@@ -54,12 +59,38 @@ func (l *operationLoop) setProviderID(ctx context.Context, providerID string) {
 	}
 }
 
+// unsetLabels are the desired labels; empty if they are set already.
+func (l *operationLoop) unsetLabels(desired map[string]string) map[string]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if maps.Equal(desired, l.currentLabels) {
+		return nil
+	}
+	return desired
+}
+
+// setLabels sets labels of the Node unless work is raised meanwhile. As with the providerID,
+// a failure is only logged.
+func (l *operationLoop) setLabels(ctx context.Context, labels map[string]string) {
+	done := l.work.RunUntil(ctx, nil, func(ctx context.Context) {
+		if _, err := l.node.SetLabels(ctx, labels); err != nil && ctx.Err() == nil {
+			l.log.Warn("The Node does not have the labels that the plan wants", "labels", labels, "error", err)
+		}
+	})
+	if done {
+		l.mu.Lock()
+		l.currentLabels = labels
+		l.mu.Unlock()
+	}
+}
+
 // recordProviderID records which providerID the Node has after an operation. A bootstrap
-// has set it; after any other operation the Node may be missing, so it is unknown.
+// has set it; after any other operation the Node may be missing, so it is unknown. Labels
+// are unknown after every operation.
 func (l *operationLoop) recordProviderID(op state.Operation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.currentProviderID = ""
+	l.currentProviderID, l.currentLabels = "", nil
 	if op.Type == protocol.OperationBootstrap {
 		l.currentProviderID = op.ProviderID
 	}

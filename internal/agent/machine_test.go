@@ -28,6 +28,8 @@ type machine struct {
 	reboots int
 	aborted int
 	linked  []string
+	// labelled, if not nil, gets the labels that the agent sets.
+	labelled chan map[string]string
 	// fail makes the script fail; hold keeps it running until it is closed.
 	fail    error
 	hold    chan struct{}
@@ -130,6 +132,17 @@ func (m *machine) SetProviderID(_ context.Context, providerID string) (bool, err
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.linked = append(m.linked, providerID)
+	return true, nil
+}
+
+func (m *machine) SetLabels(ctx context.Context, labels map[string]string) (bool, error) {
+	if m.labelled != nil {
+		select {
+		case m.labelled <- labels:
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
 	return true, nil
 }
 

@@ -34,7 +34,7 @@ type operationLoop struct {
 	endpoint       *endpointUpkeep
 	bundles        *bundleUpkeep
 	snapshots      *snapshotUpkeep
-	providerID     ProviderIDSetter
+	node           NodeSetter
 	updater        Updater
 	version        string
 	clock          retry.Clock
@@ -49,6 +49,8 @@ type operationLoop struct {
 	supersede func()
 	// currentProviderID is the one that the Node is known to have.
 	currentProviderID string
+	// currentLabels are the labels that were set last.
+	currentLabels map[string]string
 }
 
 // run runs operations until ctx ends.

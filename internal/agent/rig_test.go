@@ -119,7 +119,7 @@ func (r *rig) agent() (*agent.Agent, error) {
 		executor = r.real
 	}
 	options := agent.Options{
-		Store: store, Manager: manager, Token: r.token, Platform: r.machine, ProviderID: r.machine,
+		Store: store, Manager: manager, Token: r.token, Platform: r.machine, Node: r.machine,
 		Runners: map[protocol.OperationType]operation.Runner{
 			protocol.OperationBootstrap: &bootstrap.Runner{
 				Source: func() bootstrap.Source { return manager.Client() }, Documents: store.Documents(), Executor: executor,

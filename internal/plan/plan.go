@@ -45,6 +45,7 @@ func For(host *infrav1.ElementalHost, site Site, cluster Cluster) protocol.Plan 
 		if host.Spec.Fence == nil && host.IsBoundOrHeld() {
 			p.Desired.Hostname = Hostname(host)
 			p.Desired.ProviderID = ProviderID(host)
+			p.Desired.NodeLabels = nodeLabels(host)
 			p.Desired.Endpoint = desiredEndpoint(host, cluster)
 			p.Desired.Files, _ = desiredFiles(host, cluster)
 			p.Desired.Tunnel = WantsTunnel(host, cluster)

@@ -220,6 +220,9 @@ type Desired struct {
 	Hostname string `json:"hostname,omitempty"`
 	// ProviderID is the Node's spec.providerID. Empty: the host is not a Node.
 	ProviderID string `json:"providerID,omitempty"`
+	// NodeLabels are labels of the Node. The agent sets them when no operation runs, and
+	// removes none. Only labels that a kubelet may set work.
+	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
 	// Servers are the server URLs. The agent tries them in turn.
 	Servers []string `json:"servers,omitempty"`
 	// TrustBundle has the CA certificates that serving certificates chain to, PEM.

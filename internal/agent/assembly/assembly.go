@@ -124,10 +124,10 @@ func New(o Options) (*agent.Agent, error) {
 	if o.NewStager != nil {
 		stager = o.NewStager(manager.Client)
 	}
-	providerID := &node.ProviderIDSetter{Kubeconfigs: kubeconfigs(o.Root), Clock: o.Clock, Dial: o.Dial}
+	setter := &node.Setter{Kubeconfigs: kubeconfigs(o.Root), Clock: o.Clock, Dial: o.Dial}
 	return agent.New(agent.Options{
-		Store: o.Store, Manager: manager, Token: o.Token, RemoveToken: o.RemoveToken, Platform: o.Platform, ProviderID: providerID,
-		Runners: o.runners(manager, providerID, stager), CanErase: o.Eraser != nil, Updater: updater, Stager: stager, Applier: o.Endpoint,
+		Store: o.Store, Manager: manager, Token: o.Token, RemoveToken: o.RemoveToken, Platform: o.Platform, Node: setter,
+		Runners: o.runners(manager, setter, stager), CanErase: o.Eraser != nil, Updater: updater, Stager: stager, Applier: o.Endpoint,
 		Prober: probe.New(probe.Options{
 			Root: o.Root, LocalAddresses: o.Platform.LocalAddresses, Period: o.ProbePeriod, Clock: o.Clock, Dial: o.Dial,
 		}),

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
@@ -99,6 +100,7 @@ type cluster struct {
 	registered bool
 	providerID string
 	patches    int
+	labels     map[string]string
 	// missing is how many requests fail before the Node is registered.
 	missing int
 	users   map[string]bool
@@ -106,7 +108,7 @@ type cluster struct {
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{authority: newAuthority(t), registered: true, users: map[string]bool{}}
+	c := &cluster{authority: newAuthority(t), registered: true, users: map[string]bool{}, labels: map[string]string{}}
 	cert, key := c.issue(t, "kube-apiserver")
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
@@ -140,19 +142,26 @@ func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 
 func (c *cluster) node(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPatch {
-		var patch struct{ Spec struct{ ProviderID string } }
+		var patch struct {
+			Metadata struct{ Labels map[string]string }
+			Spec     struct{ ProviderID string }
+		}
 		if err := json.NewDecoder(r.Body).Decode(&patch); err != nil || r.Header.Get("Content-Type") != "application/merge-patch+json" {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
 		c.patches++
-		if c.providerID != "" && c.providerID != patch.Spec.ProviderID {
-			w.WriteHeader(http.StatusForbidden)
-			return
+		if id := patch.Spec.ProviderID; id != "" {
+			if c.providerID != "" && c.providerID != id {
+				w.WriteHeader(http.StatusForbidden)
+				return
+			}
+			c.providerID = id
 		}
-		c.providerID = patch.Spec.ProviderID
+		maps.Copy(c.labels, patch.Metadata.Labels)
 	}
-	_, _ = fmt.Fprintf(w, `{"metadata":{"name":"worker-1"},"spec":{"providerID":%q}}`, c.providerID)
+	labels, _ := json.Marshal(c.labels)
+	_, _ = fmt.Fprintf(w, `{"metadata":{"name":"worker-1","labels":%s},"spec":{"providerID":%q}}`, labels, c.providerID)
 }
 
 // kubeconfig writes a kubeconfig with inline credentials, as kubeadm init does.
@@ -195,9 +204,9 @@ func (c *clock) Wait(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-func setter(paths ...string) (*node.ProviderIDSetter, *clock) {
+func setter(paths ...string) (*node.Setter, *clock) {
 	c := &clock{}
-	return &node.ProviderIDSetter{Kubeconfigs: paths, Clock: c, Rand: func() float64 { return 0.9 }}, c
+	return &node.Setter{Kubeconfigs: paths, Clock: c, Rand: func() float64 { return 0.9 }}, c
 }
 
 func TestSetsProviderID(t *testing.T) {

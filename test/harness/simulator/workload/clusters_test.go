@@ -42,7 +42,7 @@ func TestAgentsParts(t *testing.T) {
 	c := r.cluster(first, 0)
 	c.join(worker, false)
 	for _, m := range []fleet.Machine{first, worker} {
-		setter := &node.ProviderIDSetter{Kubeconfigs: []string{filepath.Join(m.Root, "etc/kubernetes/kubelet.conf")}, Clock: retry.System{}}
+		setter := &node.Setter{Kubeconfigs: []string{filepath.Join(m.Root, "etc/kubernetes/kubelet.conf")}, Clock: retry.System{}}
 		isSet, err := setter.SetProviderID(t.Context(), "elemental://default/"+m.Name)
 		r.Expect(err).NotTo(HaveOccurred())
 		r.Expect(isSet).To(BeTrue())
