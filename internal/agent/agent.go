@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/node"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
@@ -27,7 +28,7 @@ type Options struct {
 	// one. It is called once, when the host is approved.
 	RemoveToken func() error
 	Platform    platform.Platform
-	Node        NodeSetter
+	Node        node.Changer
 	// Runners are the operations that the agent can run.
 	Runners map[protocol.OperationType]operation.Runner
 	// CanErase is true if a Reset can erase data disks.
@@ -69,14 +70,6 @@ type LocalEndpoint interface {
 	// Run keeps it until ctx ends, and calls changed when the Applier's report may be
 	// outdated.
 	Run(ctx context.Context, changed func())
-}
-
-// NodeSetter changes the Node that runs on this host. Its methods do nothing, and return
-// false, on a host without a kubelet.
-type NodeSetter interface {
-	SetProviderID(ctx context.Context, providerID string) (isSet bool, err error)
-	// SetLabels leaves other labels as they are.
-	SetLabels(ctx context.Context, labels map[string]string) (isSet bool, err error)
 }
 
 // Agent runs on a host. Use New.
@@ -125,7 +118,7 @@ func New(o Options) *Agent {
 	}
 	a.operations = &operationLoop{
 		store: o.Store, manager: o.Manager, runners: o.Runners, running: running, reporter: a.reporter,
-		node: o.Node, endpoint: a.endpoint, bundles: a.bundles, snapshots: a.snapshots, updater: o.Updater, afterOperation: a.afterOperation,
+		node: node.NewUpkeep(o.Node, o.Log), endpoint: a.endpoint, bundles: a.bundles, snapshots: a.snapshots, updater: o.Updater, afterOperation: a.afterOperation,
 		version: o.Version, clock: o.Clock, random: o.Rand, log: o.Log, work: work,
 	}
 	a.enroller = &enroller{

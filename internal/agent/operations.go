@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/node"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/signal"
@@ -34,7 +35,7 @@ type operationLoop struct {
 	endpoint       *endpointUpkeep
 	bundles        *bundleUpkeep
 	snapshots      *snapshotUpkeep
-	node           NodeSetter
+	node           *node.Upkeep
 	updater        Updater
 	version        string
 	clock          retry.Clock
@@ -47,10 +48,6 @@ type operationLoop struct {
 	// supersede ends the running operation, which a reset supersedes; nil if none runs that
 	// can end.
 	supersede func()
-	// currentProviderID is the one that the Node is known to have.
-	currentProviderID string
-	// currentLabels are the labels that were set last.
-	currentLabels map[string]string
 }
 
 // run runs operations until ctx ends.
@@ -172,7 +169,7 @@ func (l *operationLoop) execute(ctx context.Context, op state.Operation) (retryO
 		return false, err
 	}
 	l.cleanup(op, runner)
-	l.recordProviderID(op)
+	l.forgetNode(op)
 	l.afterOperation(ctx)
 	return result.State == protocol.StateFailed && op.Type == protocol.OperationReset, nil
 }
