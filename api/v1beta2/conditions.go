@@ -25,6 +25,9 @@ const (
 	// RestoredCondition (ElementalEtcdRestore): etcd has the data of the snapshot, and Cluster
 	// API goes on with the cluster.
 	RestoredCondition = "Restored"
+	// EtcdSnapshotsUploadedCondition (ElementalCluster): the last snapshot of etcd is at the
+	// destination. It is absent without spec.etcdSnapshots.destination.
+	EtcdSnapshotsUploadedCondition = "EtcdSnapshotsUploaded"
 	// HostClaimedCondition (ElementalMachine): the machine has claimed a host.
 	HostClaimedCondition = "HostClaimed"
 	// BootstrappedCondition (ElementalMachine, ElementalHost): the bootstrap data ran
@@ -117,6 +120,11 @@ const (
 	EtcdSnapshotPendingReason       = "SnapshotPending"
 	EtcdSnapshotOverdueReason       = "SnapshotOverdue"
 	EtcdSnapshotFailedReason        = "SnapshotFailed"
+	EtcdSnapshotUploadedReason      = "SnapshotUploaded"
+	EtcdUploadPendingReason         = "UploadPending"
+	EtcdUploadFailedReason          = "UploadFailed"
+	EtcdUploadOverdueReason         = "UploadOverdue"
+	DestinationUnusableReason       = "DestinationUnusable"
 	// BindingRestoredReason and BindingsDeletedReason are reasons of Events only.
 	BindingRestoredReason = "BindingRestored"
 	BindingsDeletedReason = "BindingsDeleted"

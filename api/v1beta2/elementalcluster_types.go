@@ -128,8 +128,14 @@ type ElementalClusterStatus struct {
 	// +kubebuilder:validation:MaxItems=100
 	FailureDomains []clusterv1.FailureDomain `json:"failureDomains,omitempty"`
 
+	// etcdSnapshots are the snapshots of etcd at the destination of spec.etcdSnapshots. It is
+	// absent without a destination, and until it was read for the first time.
+	// +optional
+	EtcdSnapshots *UploadedEtcdSnapshots `json:"etcdSnapshots,omitempty"`
+
 	// conditions of the cluster: Ready, ControlPlaneEndpointReady,
-	// ControlPlaneEndpointFollowed, TunnelReady, AccessReady, EtcdSnapshotsReady, Paused.
+	// ControlPlaneEndpointFollowed, TunnelReady, AccessReady, EtcdSnapshotsReady,
+	// EtcdSnapshotsUploaded, Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

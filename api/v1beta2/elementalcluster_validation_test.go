@@ -2,6 +2,9 @@ package v1beta2_test
 
 import "testing"
 
+// recipient is a public key of age.
+const recipient = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"
+
 func TestElementalClusterCreate(t *testing.T) {
 	testCreations(t, "ElementalCluster", []creation{
 		{name: "no spec"},
@@ -16,6 +19,7 @@ func TestElementalClusterCreate(t *testing.T) {
 		{name: "failure domain label", spec: `spec: {failureDomains: {hostLabel: example.com/rack}}`},
 		{name: "snapshots by default", spec: `spec: {etcdSnapshots: {}}`},
 		{name: "snapshots", spec: `spec: {etcdSnapshots: {schedule: {intervalSeconds: 300}, retention: {onHosts: 16}}}`},
+		{name: "uploaded snapshots", spec: `spec: {etcdSnapshots: {retention: {offHosts: 500}, destination: {s3: {endpoint: "https://[fd00::1]:9000/", bucket: a.b-c, prefix: "a/b", region: eu-1, credentialsRef: {name: s}}}, recipients: [` + recipient + `]}}`},
 		{name: "recorded snapshots", spec: `spec: {etcdSnapshots: {}, etcdSnapshotRecord: {request: {scheduledAt: "2026-01-01T00:00:00Z", hostName: a, askedAt: "2026-01-01T00:00:00Z"}}}`},
 
 		{name: "port too high", spec: `spec: {controlPlaneEndpoint: {port: 65536}}`, err: "should be less than or equal to 65535"},
@@ -28,6 +32,13 @@ func TestElementalClusterCreate(t *testing.T) {
 		{name: "unknown type", spec: `spec: {controlPlaneEndpointPolicy: {type: LoadBalancer}}`, err: `Unsupported value: "LoadBalancer"`},
 		{name: "external with a host", spec: `spec: {controlPlaneEndpointPolicy: {type: External, hostRef: {name: a, chosenAt: "2026-01-01T00:00:00Z"}}}`, err: "hostRef belongs to type Host"},
 		{name: "nameless host", spec: `spec: {controlPlaneEndpointPolicy: {hostRef: {}}}`, err: "hostRef.name: Required value"},
+		{name: "destination without recipients", spec: `spec: {etcdSnapshots: {destination: {s3: {endpoint: "https://s3.example.com", bucket: abc, credentialsRef: {name: s}}}}}`, err: "a destination needs recipients"},
+		{name: "destination over http", spec: `spec: {etcdSnapshots: {destination: {s3: {endpoint: "http://s3.example.com", bucket: abc, credentialsRef: {name: s}}}, recipients: [` + recipient + `]}}`, err: "endpoint in body should match"},
+		{name: "destination without credentials", spec: `spec: {etcdSnapshots: {destination: {s3: {endpoint: "https://s3.example.com", bucket: abc}}, recipients: [` + recipient + `]}}`, err: "credentialsRef"},
+		{name: "prefix that leaves the bucket", spec: `spec: {etcdSnapshots: {destination: {s3: {endpoint: "https://s3.example.com", bucket: abc, prefix: "/a", credentialsRef: {name: s}}}, recipients: [` + recipient + `]}}`, err: "prefix in body should match"},
+		{name: "identity as a recipient", spec: `spec: {etcdSnapshots: {recipients: [AGE-SECRET-KEY-1QQQ]}}`, err: "recipients[0] in body should match"},
+		{name: "no recipient", spec: `spec: {etcdSnapshots: {recipients: []}}`, err: "should have at least 1 items"},
+		{name: "kept without destination", spec: `spec: {etcdSnapshots: {retention: {offHosts: 3}}}`, err: "retention.offHosts needs a destination"},
 		{name: "snapshots too often", spec: `spec: {etcdSnapshots: {schedule: {intervalSeconds: 299}}}`, err: "should be greater than or equal to 300"},
 		{name: "snapshots too seldom", spec: `spec: {etcdSnapshots: {schedule: {intervalSeconds: 604801}}}`, err: "should be less than or equal to 604800"},
 		{name: "snapshots by cron", spec: `spec: {etcdSnapshots: {schedule: "0 * * * *"}}`, err: "must be of type object"},

@@ -164,6 +164,10 @@ type ElementalHostStatus struct {
 	// +optional
 	EtcdSnapshots *HostEtcdSnapshots `json:"etcdSnapshots,omitempty"`
 
+	// etcdSnapshotUpload is what the host says of its uploads of snapshots of etcd.
+	// +optional
+	EtcdSnapshotUpload *HostEtcdSnapshotUpload `json:"etcdSnapshotUpload,omitempty"`
+
 	// endpoint is what the host reported about the control plane endpoint of its
 	// cluster. It is absent while no machine has claimed the host.
 	// +optional

@@ -6,7 +6,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// EtcdSnapshots says when snapshots of the cluster's etcd are taken, and how many are kept.
+// EtcdSnapshots says when snapshots of the cluster's etcd are taken, how many are kept, and
+// where they are uploaded to.
+// +kubebuilder:validation:XValidation:rule="!has(self.destination) || has(self.recipients)",message="a destination needs recipients: snapshots contain all Secrets of the cluster, and leave hosts encrypted only"
+// +kubebuilder:validation:XValidation:rule="!has(self.retention) || !has(self.retention.offHosts) || has(self.destination)",message="retention.offHosts needs a destination"
 type EtcdSnapshots struct {
 	// schedule says when snapshots are taken.
 	// +optional
@@ -15,6 +18,20 @@ type EtcdSnapshots struct {
 	// retention says how many snapshots are kept.
 	// +optional
 	Retention EtcdSnapshotRetention `json:"retention,omitempty,omitzero"`
+
+	// destination is where hosts upload their scheduled snapshots to, encrypted for the
+	// recipients. If it is absent, snapshots stay on hosts.
+	// +optional
+	Destination *EtcdSnapshotDestination `json:"destination,omitempty"`
+
+	// recipients are the public keys of age that can read uploaded snapshots, such as
+	// "age1...". Whoever has the identity of one of them reads all Secrets of the cluster.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:Pattern=`^age1[02-9ac-hj-np-z]{58}$`
+	Recipients []string `json:"recipients,omitempty"`
 }
 
 // EtcdSnapshotSchedule says when snapshots are taken.
@@ -36,12 +53,22 @@ type EtcdSnapshotRetention struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=16
 	OnHosts *int32 `json:"onHosts,omitempty"`
+
+	// offHosts is how many uploaded snapshots of the cluster stay at the destination, the
+	// newest ones. The manager removes older ones. Defaults to 28, which is a week of the
+	// default schedule.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=500
+	OffHosts *int32 `json:"offHosts,omitempty"`
 }
 
 // Defaults of EtcdSnapshots.
 const (
 	DefaultEtcdSnapshotInterval = 6 * time.Hour
 	DefaultEtcdSnapshotsOnHosts = 5
+	// DefaultEtcdSnapshotsOffHosts is a week of the default schedule.
+	DefaultEtcdSnapshotsOffHosts = 28
 )
 
 // Interval returns the time between two snapshots.
@@ -58,6 +85,14 @@ func (s *EtcdSnapshots) OnHosts() int32 {
 		return DefaultEtcdSnapshotsOnHosts
 	}
 	return *s.Retention.OnHosts
+}
+
+// OffHosts returns how many uploaded snapshots stay at the destination.
+func (s *EtcdSnapshots) OffHosts() int {
+	if s.Retention.OffHosts == nil {
+		return DefaultEtcdSnapshotsOffHosts
+	}
+	return int(*s.Retention.OffHosts)
 }
 
 // EtcdSnapshotRecord is the provider's record of scheduled snapshots. It is in spec, so that

@@ -5,7 +5,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/assembly"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/download"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/etcdrestore"
@@ -15,14 +17,18 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oscommand"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/snapshot"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/snapshot/upload"
 )
 
-// addSnapshots makes the agent take snapshots of etcd, and restore them.
+// addSnapshots makes the agent take snapshots of etcd, upload them, and restore them.
 func addSnapshots(o *assembly.Options, stateDir string, log *slog.Logger) {
 	store := &snapshot.Store{
 		Root: "/", Folder: filepath.Join(stateDir, snapshot.Folder), System: durable.OS{}, Space: snapshot.DiskSpace, Now: time.Now, Log: log,
 	}
 	o.Snapshotter = store
+	o.NewUploader = func(currentClient func() *client.Client) agent.Uploader {
+		return &upload.Uploader{Source: store, Manager: func() upload.Manager { return currentClient() }, Log: log}
+	}
 	o.EtcdRestore = &etcdrestore.Runner{
 		Documents: o.Store.Documents(), Checkpoints: filepath.Join(stateDir, nodeupgrade.CheckpointsFolder), Root: "/", System: durable.OS{},
 		Snapshots: store, Commands: oscommand.System{}, Free: download.System{}.Free, Plan: o.Store.Plan, Clock: retry.System{}, Log: log,

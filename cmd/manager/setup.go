@@ -38,6 +38,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/host"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/machine"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/remediation"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/snapshotupload"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/template"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/inplace/controlplane"
@@ -209,6 +210,16 @@ func setupReconcilers(ctx context.Context, mgr ctrl.Manager, selectors *selector
 		Tunnels: o.gateway.settings(managerNamespace()), WatchFilter: o.watchFilter,
 	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.cluster)); err != nil {
 		return fmt.Errorf("setting up ElementalCluster: %w", err)
+	}
+	uploads, err := snapshotupload.NewMetrics(metrics.Registry)
+	if err != nil {
+		return fmt.Errorf("setting up uploads of snapshots: %w", err)
+	}
+	if err := (&snapshotupload.Reconciler{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: newRecorder(mgr, "elementalcluster-snapshotupload"),
+		Clock: clock.RealClock{}, Metrics: uploads, WatchFilter: o.watchFilter,
+	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.cluster)); err != nil {
+		return fmt.Errorf("setting up uploads of snapshots: %w", err)
 	}
 	if err := (&machine.Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: newRecorder(mgr, "elementalmachine"),

@@ -41,6 +41,8 @@ type Options struct {
 	Stager Stager
 	// Snapshotter takes the snapshots of etcd that the plan desires; nil turns that off.
 	Snapshotter Snapshotter
+	// Uploader uploads the snapshots of etcd that the plan desires; nil turns that off.
+	Uploader Uploader
 	// Applier and Prober serve the control plane endpoint that the plan desires; nil
 	// turns them off.
 	Applier Applier
@@ -86,6 +88,7 @@ type Agent struct {
 	tunneller  *tunneller
 	bundles    *bundleUpkeep
 	snapshots  *snapshotUpkeep
+	uploads    *uploads
 }
 
 // New returns an Agent, which does nothing until one of its methods is called.
@@ -115,6 +118,9 @@ func New(o Options) *Agent {
 	a.snapshots = &snapshotUpkeep{
 		snapshotter: o.Snapshotter, store: o.Store, facts: facts, reporter: a.reporter, isOperationDue: func() bool { return a.operations.isDue() },
 		backoff: newBackoff(o.Rand), clock: o.Clock, log: o.Log, wake: signal.New(),
+	}
+	a.uploads = &uploads{
+		uploader: o.Uploader, store: o.Store, facts: facts, reporter: a.reporter, backoff: newBackoff(o.Rand), clock: o.Clock, log: o.Log, wake: signal.New(),
 	}
 	a.operations = &operationLoop{
 		store: o.Store, manager: o.Manager, runners: o.Runners, running: running, reporter: a.reporter,
@@ -159,6 +165,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		"keeping the tunnel":         a.tunneller.run,
 		"staging bundles":            a.bundles.run,
 		"taking snapshots of etcd":   a.snapshots.run,
+		"uploading snapshots":        a.uploads.run,
 		"keeping the local endpoint": a.keepLocal,
 	} {
 		activities.Go(func() {
@@ -217,6 +224,7 @@ func (a *Agent) hello() protocol.Hello {
 		{a.o.Runners[protocol.OperationUpgrade] != nil && a.o.Runners[protocol.OperationNodeUpgrade] != nil, protocol.CapabilityNodeImage},
 		{a.o.Snapshotter != nil, protocol.CapabilityEtcdSnapshot},
 		{a.o.Runners[protocol.OperationEtcdRestore] != nil, protocol.CapabilityEtcdRestore},
+		{a.o.Uploader != nil, protocol.CapabilityEtcdSnapshotUpload},
 	} {
 		if c.supported {
 			hello.Capabilities = append(hello.Capabilities, c.capability)

@@ -22,6 +22,8 @@ type observation struct {
 	// etcdSnapshots is nil until it is known which ones there are. Nobody changes what it
 	// points to.
 	etcdSnapshots *protocol.EtcdSnapshotReport
+	// etcdSnapshotUpload is nil before the first upload. Nobody changes what it points to.
+	etcdSnapshotUpload *protocol.EtcdSnapshotUploadReport
 }
 
 // facts are the latest observation and the one that the manager has acknowledged. They
@@ -39,7 +41,7 @@ type facts struct {
 
 // parts are the parts of an observation that a report has.
 type parts struct {
-	inventory, addresses, cleanliness, endpoint, bundle, etcdSnapshots, hello bool
+	inventory, addresses, cleanliness, endpoint, bundle, etcdSnapshots, etcdSnapshotUpload, hello bool
 }
 
 func (f *facts) current() observation {
@@ -90,6 +92,16 @@ func (f *facts) addEtcdSnapshots(report *protocol.Report, snapshots *protocol.Et
 	return true
 }
 
+// addEtcdSnapshotUpload is addBundle for uploads of snapshots of etcd.
+func (f *facts) addEtcdSnapshotUpload(report *protocol.Report, upload *protocol.EtcdSnapshotUploadReport, repeat bool) (isSent bool) {
+	isKnown := f.reported != nil && reflect.DeepEqual(f.reported.etcdSnapshotUpload, upload)
+	if upload == nil || isKnown && !repeat {
+		return false
+	}
+	report.EtcdSnapshotUpload = upload
+	return true
+}
+
 // addChanges adds to report what the manager may not know, and returns the arguments of
 // setReported. If sent.hello is true, the report must also have a Hello. now is the time of
 // the report. The caller sends the report.
@@ -106,6 +118,7 @@ func (f *facts) addChanges(report *protocol.Report, now time.Time) (next observa
 		(sent.endpoint || f.reported == nil || !reflect.DeepEqual(f.reported.endpoint, next.endpoint))
 	sent.bundle = f.addBundle(report, next.bundle, sent.bundle)
 	sent.etcdSnapshots = f.addEtcdSnapshots(report, next.etcdSnapshots, sent.etcdSnapshots)
+	sent.etcdSnapshotUpload = f.addEtcdSnapshotUpload(report, next.etcdSnapshotUpload, sent.etcdSnapshotUpload)
 	if sent.inventory {
 		report.Inventory = &next.inventory
 	}

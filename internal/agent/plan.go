@@ -38,6 +38,7 @@ func (a *Agent) acceptPlan(ctx context.Context, plan protocol.Plan) error {
 	a.tunneller.wake.Raise()
 	a.bundles.wake.Raise()
 	a.snapshots.wake.Raise()
+	a.uploads.wake.Raise()
 	if err := a.o.Manager.AdoptServers(ctx, plan.Desired); err != nil {
 		if state.IsWriteError(err) {
 			return err

@@ -96,7 +96,8 @@ func (r *reporter) reportOnce(ctx context.Context) (isSent bool, err error) {
 	}
 	report.AgentUpdate = r.unreportedUpdate(sent.hello)
 	hasFacts := report.AgentUpdate != nil || report.Hello != nil || report.Inventory != nil || report.Addresses != nil ||
-		report.Cleanliness != nil || report.Endpoint != nil || report.Bundle != nil || report.EtcdSnapshots != nil
+		report.Cleanliness != nil || report.Endpoint != nil || report.Bundle != nil || report.EtcdSnapshots != nil ||
+		report.EtcdSnapshotUpload != nil
 	for _, op := range slices.Concat(results, repeats) {
 		report.Operations = append(report.Operations, op.Report())
 	}

@@ -37,7 +37,7 @@ func Fit(host *infrav1.ElementalHost, now metav1.Time) (size int, cut bool) {
 	}
 	// Nobody needs them to approve a host, and a part of the programs would be wrong.
 	if host.Spec.Approval != infrav1.ApprovalApproved {
-		host.Status.EtcdSnapshots = nil
+		host.Status.EtcdSnapshots, host.Status.EtcdSnapshotUpload = nil, nil
 	}
 	if i := host.Status.Inventory; i != nil && (i.Kubernetes != nil || i.Preflight != nil) {
 		i.Kubernetes, i.Preflight = nil, nil
@@ -150,6 +150,9 @@ func texts(s *infrav1.ElementalHostStatus) []*string {
 	}
 	if e := s.EtcdSnapshots; e != nil && e.Failure != nil {
 		add(&e.Failure.Message)
+	}
+	if u := s.EtcdSnapshotUpload; u != nil && u.Failure != nil {
+		add(&u.Failure.Message)
 	}
 	if e := s.Erasure; e != nil {
 		for k := range e.Disks {

@@ -80,6 +80,10 @@ func TestThreat44_StatusIsBounded(t *testing.T) {
 		h.Spec.Bundle = &infrav1.HostBundle{SHA256: strings.Repeat("a", 64)}
 		h.Status.Bundle = &infrav1.HostBundleStatus{SHA256: h.Spec.Bundle.SHA256, State: infrav1.BundleFailed, Message: strings.Repeat("m", 1024)}
 		h.Status.EtcdSnapshots = &infrav1.HostEtcdSnapshots{Failure: &infrav1.HostEtcdSnapshotFailure{ID: id, Message: strings.Repeat("m", 1024)}}
+		h.Status.EtcdSnapshotUpload = &infrav1.HostEtcdSnapshotUpload{
+			Last:    &infrav1.HostEtcdSnapshotObject{ID: id, Object: strings.Repeat("o", 1024), SHA256: strings.Repeat("a", 64)},
+			Failure: &infrav1.HostEtcdSnapshotFailure{ID: id, Message: strings.Repeat("m", 1024)},
+		}
 		for i := range 16 {
 			h.Status.EtcdSnapshots.Items = append(h.Status.EtcdSnapshots.Items, infrav1.HostEtcdSnapshot{
 				ID: fmt.Sprintf("%063d", i), CompletedAt: now, Revision: math.MaxInt64, SizeBytes: math.MaxInt64, SHA256: strings.Repeat("a", 64),

@@ -191,8 +191,9 @@ func TestThreat67_SnapshotsGoWithTheClaim(t *testing.T) {
 		if phase != "" {
 			claim(phase)(h)
 		}
-		h.Status.EtcdSnapshots = &infrav1.HostEtcdSnapshots{}
+		h.Status.EtcdSnapshots, h.Status.EtcdSnapshotUpload = &infrav1.HostEtcdSnapshots{}, &infrav1.HostEtcdSnapshotUpload{}
 		hoststatus.Update(h, now)
 		g.Expect(h.Status.EtcdSnapshots != nil).To(Equal(stay), string(phase))
+		g.Expect(h.Status.EtcdSnapshotUpload != nil).To(Equal(stay), string(phase))
 	}
 }

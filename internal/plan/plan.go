@@ -52,6 +52,7 @@ func For(host *infrav1.ElementalHost, site Site, cluster Cluster) protocol.Plan 
 			p.Desired.Bundle = desiredBundle(host)
 			if !paused {
 				p.Desired.EtcdSnapshot = desiredEtcdSnapshot(host, cluster)
+				p.Desired.EtcdSnapshotUpload = desiredEtcdSnapshotUpload(host, cluster)
 			}
 		}
 	}

@@ -47,6 +47,64 @@ type EtcdSnapshotFacts struct {
 	EtcdVersion       string `json:"etcdVersion,omitempty"`
 }
 
+// EtcdSnapshotUpload asks for the upload of a snapshot that the host has.
+type EtcdSnapshotUpload struct {
+	// ID of the snapshot.
+	ID string `json:"id"`
+	// Recipients are the public keys of age that the snapshot is encrypted for, at most
+	// MaxRecipients.
+	Recipients []string `json:"recipients"`
+}
+
+// EtcdSnapshotGrantRequest asks for the permission to upload the snapshot that the plan wants
+// uploaded.
+type EtcdSnapshotGrantRequest struct {
+	ID string `json:"id"`
+	// SizeBytes is the exact size of the object.
+	SizeBytes int64 `json:"sizeBytes"`
+}
+
+// EtcdSnapshotGrant permits one upload: a PUT of one object of one size.
+type EtcdSnapshotGrant struct {
+	// Object is the name of the object.
+	Object string `json:"object"`
+	// URL contains the permission, so it must not be logged.
+	URL string `json:"url"`
+	// Headers belong to the permission: the request must have exactly these values.
+	Headers map[string]string `json:"headers,omitempty"`
+	// TrustBundle has the CA certificates, PEM, that the storage's certificate chains to.
+	// Blank: those of the operating system.
+	TrustBundle string `json:"trustBundle,omitempty"`
+	// ExpiresAt is when the storage no longer accepts the beginning of an upload.
+	ExpiresAt time.Time `json:"expiresAt"`
+}
+
+// EtcdSnapshotUploadReport says what has left the host.
+type EtcdSnapshotUploadReport struct {
+	// Last is the upload that was completed last since the agent's start.
+	Last *EtcdSnapshotObject `json:"last,omitempty"`
+	// Failure is why the last attempt failed; nil after a success.
+	Failure *EtcdSnapshotUploadFailure `json:"failure,omitempty"`
+}
+
+// EtcdSnapshotObject is an uploaded snapshot.
+type EtcdSnapshotObject struct {
+	// ID of the snapshot.
+	ID string `json:"id"`
+	// Object is the name of the object.
+	Object string `json:"object"`
+	// SizeBytes and SHA256, in lower-case hex, are those of the object, which is encrypted.
+	SizeBytes int64  `json:"sizeBytes"`
+	SHA256    string `json:"sha256"`
+}
+
+// EtcdSnapshotUploadFailure is a snapshot that could not be uploaded.
+type EtcdSnapshotUploadFailure struct {
+	ID string `json:"id"`
+	// Message explains the failure in at most MaxMessageBytes.
+	Message string `json:"message,omitempty"`
+}
+
 // EtcdSnapshotFailure is a snapshot that could not be taken.
 type EtcdSnapshotFailure struct {
 	ID      string      `json:"id"`

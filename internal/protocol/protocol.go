@@ -42,6 +42,9 @@ const (
 	// Desired.Tunnel gets one, for the boot that polls; another boot is answered with 409.
 	// A newer tunnel of the host replaces the former one.
 	PathTunnel = "/v1/tunnel"
+	// PathEtcdSnapshotUpload (POST EtcdSnapshotGrantRequest -> EtcdSnapshotGrant) permits the
+	// upload of the snapshot that the plan's Desired.EtcdSnapshotUpload names.
+	PathEtcdSnapshotUpload = "/v1/etcd-snapshot-upload"
 )
 
 // TunnelProtocol is what PathTunnel upgrades to (header Upgrade): HTTP/2 in the reverse
@@ -96,6 +99,12 @@ const (
 	MaxLeftovers = 16
 	// MaxEtcdSnapshots bounds EtcdSnapshot.Keep and EtcdSnapshotReport.Snapshots.
 	MaxEtcdSnapshots = 16
+	// MaxRecipients bounds EtcdSnapshotUpload.Recipients.
+	MaxRecipients = 8
+	// MaxObjectName bounds the name of an uploaded snapshot, as S3 does.
+	MaxObjectName = 1024
+	// MaxUploadBytes bounds an uploaded snapshot: S3 takes no larger object in one request.
+	MaxUploadBytes = 5 << 30
 )
 
 // Capability is something an agent can do.
@@ -133,6 +142,8 @@ const (
 	CapabilityEtcdSnapshot Capability = "EtcdSnapshot"
 	// CapabilityEtcdRestore: the agent does EtcdRestores.
 	CapabilityEtcdRestore Capability = "EtcdRestore"
+	// CapabilityEtcdSnapshotUpload: the agent uploads Desired.EtcdSnapshotUpload.
+	CapabilityEtcdSnapshotUpload Capability = "EtcdSnapshotUpload"
 )
 
 // Hello describes an agent. It is part of EnrolRequest and Report.
@@ -247,6 +258,9 @@ type Desired struct {
 	// EtcdSnapshot is the snapshot of etcd that the agent takes, unless the host has it.
 	// Nil: none. Snapshots that the host has stay.
 	EtcdSnapshot *EtcdSnapshot `json:"etcdSnapshot,omitempty"`
+	// EtcdSnapshotUpload is the snapshot that the agent uploads. Nil: none. An upload that has
+	// begun is completed.
+	EtcdSnapshotUpload *EtcdSnapshotUpload `json:"etcdSnapshotUpload,omitempty"`
 }
 
 // File is a file that the agent maintains. It creates the directory if needed.

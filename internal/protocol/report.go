@@ -15,6 +15,8 @@ type Report struct {
 	Bundle      *BundleReport     `json:"bundle,omitempty"`
 	// EtcdSnapshots is always complete; an empty one means that the host has none.
 	EtcdSnapshots *EtcdSnapshotReport `json:"etcdSnapshots,omitempty"`
+	// EtcdSnapshotUpload says what has been uploaded, or why that failed. Nil: nothing new.
+	EtcdSnapshotUpload *EtcdSnapshotUploadReport `json:"etcdSnapshotUpload,omitempty"`
 }
 
 // BundleReport is the state of Desired.Bundle on the host. An empty one means that the

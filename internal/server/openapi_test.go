@@ -77,6 +77,8 @@ func TestOpenAPIDocument(t *testing.T) {
 		protocol.LocalEndpoint{}, protocol.Kubernetes{}, protocol.Program{}, protocol.ContainerRuntime{}, protocol.Preflight{},
 		protocol.Bundle{}, protocol.BundleReport{}, protocol.NodeUpgrade{}, protocol.Redirect{}, protocol.EtcdRestore{},
 		protocol.EtcdSnapshot{}, protocol.EtcdCluster{}, protocol.EtcdSnapshotReport{}, protocol.EtcdSnapshotFacts{}, protocol.EtcdSnapshotFailure{},
+		protocol.EtcdSnapshotUpload{}, protocol.EtcdSnapshotGrantRequest{}, protocol.EtcdSnapshotGrant{}, protocol.EtcdSnapshotUploadReport{},
+		protocol.EtcdSnapshotObject{}, protocol.EtcdSnapshotUploadFailure{},
 	} {
 		kind := reflect.TypeOf(value)
 		schema, ok := doc.Components.Schemas[kind.Name()]

@@ -28,6 +28,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/planinput"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/ratelimit"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/session"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/snapshotgrant"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/status"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/timer"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/trust"
@@ -140,7 +141,8 @@ func New(o Options) (*Server, error) {
 	}
 	s.handler, err = api.New(api.Options{
 		Clock: o.Clock, Timers: s.timers, Hosts: s.hosts, Sessions: s.sessions, Budget: budget, Enroller: s.enroller, Trust: s.trust, Reports: s.status,
-		PlanInputs: inputs, Bootstrap: bootstrapsecret.NewFinder(o.Client, o.APIReader), Tunnels: s.reviewer, Audit: decisions,
+		PlanInputs: inputs, Bootstrap: bootstrapsecret.NewFinder(o.Client, o.APIReader),
+		Destinations: snapshotgrant.New(o.APIReader, o.Clock), Tunnels: s.reviewer, Audit: decisions,
 		Limiter: ratelimit.New(o.Clock, o.EnrolRate, o.EnrolBurst), Connections: s.connections,
 		Agents:  api.Downloads{Files: o.Agents, Limit: o.AgentDownloads, Stall: o.DownloadStall},
 		Bundles: api.Downloads{Files: o.Bundles, Limit: o.BundleDownloads, Stall: o.DownloadStall},

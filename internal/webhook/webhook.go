@@ -41,6 +41,18 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return fmt.Errorf("setting up the webhook of ElementalMachineTemplate: %w", err)
 	}
+	err = ctrl.NewWebhookManagedBy(mgr, &infrav1.ElementalCluster{}).
+		WithValidator(clusterValidator{}).
+		Complete()
+	if err != nil {
+		return fmt.Errorf("setting up the webhook of ElementalCluster: %w", err)
+	}
+	err = ctrl.NewWebhookManagedBy(mgr, &infrav1.ElementalClusterTemplate{}).
+		WithValidator(clusterTemplateValidator{}).
+		Complete()
+	if err != nil {
+		return fmt.Errorf("setting up the webhook of ElementalClusterTemplate: %w", err)
+	}
 	err = ctrl.NewWebhookManagedBy(mgr, &infrav1.ElementalRemediationTemplate{}).
 		WithValidator(remediationTemplateValidator{}).
 		Complete()

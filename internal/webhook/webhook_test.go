@@ -72,6 +72,7 @@ func TestWebhooks(t *testing.T) {
 	t.Run("deletion that is refused", func(t *testing.T) { testRefusedDeletion(t, env) })
 	t.Run("expression of a template", func(t *testing.T) { testTemplateExpression(t, env) })
 	t.Run("status of a template", func(t *testing.T) { testTemplateStatus(t, env) })
+	t.Run("recipients of snapshots", func(t *testing.T) { testRecipients(t, env) })
 	t.Run("deleted registration", func(t *testing.T) { testDeletedRegistration(t, env) })
 }
 

@@ -83,6 +83,9 @@ type Options struct {
 
 	// Snapshotter is that of agent.Options.
 	Snapshotter agent.Snapshotter
+	// NewUploader returns what uploads snapshots of etcd; nil turns that off. currentClient
+	// returns the client in use.
+	NewUploader func(currentClient func() *client.Client) agent.Uploader
 	// Local and Tunnel are those of agent.Options.
 	Local  agent.LocalEndpoint
 	Tunnel tunnel.Dialer
@@ -124,6 +127,10 @@ func New(o Options) (*agent.Agent, error) {
 	if o.NewStager != nil {
 		stager = o.NewStager(manager.Client)
 	}
+	var uploader agent.Uploader
+	if o.NewUploader != nil {
+		uploader = o.NewUploader(manager.Client)
+	}
 	setter := &node.Setter{Kubeconfigs: kubeconfigs(o.Root), Clock: o.Clock, Dial: o.Dial}
 	return agent.New(agent.Options{
 		Store: o.Store, Manager: manager, Token: o.Token, RemoveToken: o.RemoveToken, Platform: o.Platform, Node: setter,
@@ -131,8 +138,8 @@ func New(o Options) (*agent.Agent, error) {
 		Prober: probe.New(probe.Options{
 			Root: o.Root, LocalAddresses: o.Platform.LocalAddresses, Period: o.ProbePeriod, Clock: o.Clock, Dial: o.Dial,
 		}),
-		Snapshotter: o.Snapshotter,
-		Local:       o.Local, Tunnel: o.Tunnel, ReadoptAfter: o.ReadoptAfter, Status: o.Status, Clock: o.Clock, Log: o.Log, Version: o.Version, BootID: o.BootID,
+		Snapshotter: o.Snapshotter, Uploader: uploader,
+		Local: o.Local, Tunnel: o.Tunnel, ReadoptAfter: o.ReadoptAfter, Status: o.Status, Clock: o.Clock, Log: o.Log, Version: o.Version, BootID: o.BootID,
 	}), nil
 }
 

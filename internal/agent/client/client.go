@@ -214,6 +214,16 @@ func (c *Client) Report(ctx context.Context, report protocol.Report) error {
 	}, nil)
 }
 
+// EtcdSnapshotGrant gets the permission to upload a snapshot of etcd.
+func (c *Client) EtcdSnapshotGrant(ctx context.Context, request protocol.EtcdSnapshotGrantRequest) (protocol.EtcdSnapshotGrant, error) {
+	var grant protocol.EtcdSnapshotGrant
+	err := c.call(ctx, call{
+		name: "asking for the permission to upload a snapshot", method: http.MethodPost, path: protocol.PathEtcdSnapshotUpload, body: request,
+		timeout: CallTimeout, accept: []int{http.StatusOK},
+	}, func(r *http.Response) error { return decode(r, &grant) })
+	return grant, err
+}
+
 // Rotate replaces the host's key.
 func (c *Client) Rotate(ctx context.Context, request protocol.RotateRequest) error {
 	return c.call(ctx, call{

@@ -149,7 +149,7 @@ func TestThreat71_ChangedSinceVerified(t *testing.T) {
 	r := newRig(t)
 	r.take("1")
 	store := r.store()
-	if _, facts, err := store.Open(t.Context(), "1"); err != nil || facts.ID != "1" {
+	if _, facts, err := store.Verify(t.Context(), "1"); err != nil || facts.ID != "1" {
 		t.Fatalf("got %+v, %v", facts, err)
 	}
 	before, err := os.Stat(r.path("1.db"))
@@ -160,10 +160,10 @@ func TestThreat71_ChangedSinceVerified(t *testing.T) {
 	if err := os.Chtimes(r.path("1.db"), before.ModTime(), before.ModTime()); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = store.Open(t.Context(), "1")
+	_, _, err = store.Verify(t.Context(), "1")
 	expectError(t, err, "its SHA-256 is")
 	for _, id := range []string{"2", "../1"} {
-		if _, _, err := store.Open(t.Context(), id); err == nil {
+		if _, _, err := store.Verify(t.Context(), id); err == nil {
 			t.Errorf("the snapshot %q was opened", id)
 		}
 	}

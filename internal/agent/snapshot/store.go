@@ -71,27 +71,6 @@ func (s *Store) List(ctx context.Context) ([]protocol.EtcdSnapshotFacts, error) 
 	return s.list(ctx, folder)
 }
 
-// Open returns the file of a snapshot of the etcd that the host runs, and what it is. It reads
-// the whole file, and returns an error for one that is incomplete or damaged.
-func (s *Store) Open(ctx context.Context, id string) (path string, facts protocol.EtcdSnapshotFacts, err error) {
-	if !idPattern.MatchString(id) {
-		return "", facts, fmt.Errorf("%.64q is no ID of a snapshot", id)
-	}
-	folder, found, err := s.folder()
-	if err != nil {
-		return "", facts, err
-	}
-	if !found {
-		return "", facts, errNoMember
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	path = filepath.Join(folder, id+databaseSuffix)
-	delete(s.verified, path)
-	facts, err = s.check(ctx, folder, id)
-	return path, facts, err
-}
-
 // folder returns the folder of the etcd that the host runs. found is false if it runs none.
 func (s *Store) folder() (folder string, found bool, err error) {
 	certificate, found, err := etcd.Authority(s.Root)

@@ -77,7 +77,13 @@ func ofClusters() map[string]string {
 		infrav1.EtcdSnapshotOverdueReason: "Have a control-plane host of the Cluster connected, with an agent that takes snapshots and a running API server: " +
 			"kubectl elemental hosts -n {namespace} --cluster {cluster}",
 		infrav1.EtcdSnapshotFailedReason: "Remove the cause that the message names, such as a full disk; another host or the same one tries again by itself",
-		infrav1.BindingsRefusedReason:    "Do what the message says: the workload cluster refuses the bindings",
-		clusterv1.PausedReason:           paused,
+		infrav1.EtcdUploadPendingReason:  "{wait}: a control-plane host uploads the snapshot",
+		infrav1.EtcdUploadFailedReason: "Remove the cause that the message names: the host must reach the endpoint of spec.etcdSnapshots.destination. " +
+			"It tries again by itself",
+		infrav1.EtcdUploadOverdueReason: "Have the host that the message names connected, with an agent that uploads snapshots; the next snapshot is " +
+			"uploaded by the host that takes it",
+		infrav1.DestinationUnusableReason: "Correct what the message names: spec.etcdSnapshots.destination, its Secret, the storage, or the way there from the manager",
+		infrav1.BindingsRefusedReason:     "Do what the message says: the workload cluster refuses the bindings",
+		clusterv1.PausedReason:            paused,
 	}
 }

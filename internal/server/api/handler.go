@@ -66,6 +66,13 @@ type BootstrapData interface {
 	Find(ctx context.Context, host *infrav1.ElementalHost, operation string) (data []byte, format string, err error)
 }
 
+// Destinations permit uploads of snapshots.
+type Destinations interface {
+	// Grant permits the upload of a snapshot of the cluster that the host has, with that size,
+	// as a host is to make it.
+	Grant(ctx context.Context, host *infrav1.ElementalHost, infra *infrav1.ElementalCluster, id string, size int64) (protocol.EtcdSnapshotGrant, error)
+}
+
 // Connections knows which connections have used the key of a known host.
 type Connections interface {
 	// Authenticated reports it for the connection of an HTTP request.
@@ -86,8 +93,10 @@ type Options struct {
 	Reports    Reports
 	PlanInputs PlanInputs
 	Bootstrap  BootstrapData
-	Tunnels    *tunnels.Reviewer
-	Audit      *audit.Log
+	// Destinations permit uploads of snapshots of etcd.
+	Destinations Destinations
+	Tunnels      *tunnels.Reviewer
+	Audit        *audit.Log
 	// Limiter limits HTTP requests of one source on unauthenticated connections, those that
 	// need no known key, and those that are refused.
 	Limiter     *ratelimit.Limiter
@@ -111,6 +120,7 @@ type Handler struct {
 	reports     Reports
 	planInputs  PlanInputs
 	bootstraps  BootstrapData
+	uploads     Destinations
 	tunnels     *tunnels.Reviewer
 	audit       *audit.Log
 	limiter     *ratelimit.Limiter
@@ -126,7 +136,7 @@ type Handler struct {
 func New(o Options) (*Handler, error) {
 	h := &Handler{
 		clock: o.Clock, timers: o.Timers, hosts: o.Hosts, sessions: o.Sessions, budget: o.Budget, enroller: o.Enroller, trust: o.Trust, reports: o.Reports,
-		planInputs: o.PlanInputs, bootstraps: o.Bootstrap, tunnels: o.Tunnels, audit: o.Audit, limiter: o.Limiter,
+		planInputs: o.PlanInputs, bootstraps: o.Bootstrap, uploads: o.Destinations, tunnels: o.Tunnels, audit: o.Audit, limiter: o.Limiter,
 		connections: o.Connections, draining: o.Draining, routes: map[string]map[string]route{},
 	}
 	var err error
@@ -180,6 +190,7 @@ func (h *Handler) routeTable() []route {
 		{http.MethodGet, protocol.PathAgent, accessHost, h.agentBinary},
 		{http.MethodGet, protocol.PathBundle, accessHost, h.bundle},
 		{http.MethodGet, protocol.PathTunnel, accessHost, h.tunnel},
+		{http.MethodPost, protocol.PathEtcdSnapshotUpload, accessHost, h.etcdSnapshotUpload},
 		{http.MethodGet, PathOpenAPI, accessKey, h.openAPI},
 	}
 }

@@ -34,11 +34,13 @@ const (
 	Unfenced         Decision = "Unfenced"
 	KeyRefused       Decision = "KeyRefused"
 	BootstrapServed  Decision = "BootstrapServed"
-	Approved         Decision = "Approved"
-	Rejected         Decision = "Rejected"
-	Pending          Decision = "Pending"
-	TunnelOpened     Decision = "TunnelOpened"
-	TunnelEnded      Decision = "TunnelEnded"
+	// SnapshotUploadGranted: a host may upload a snapshot of etcd.
+	SnapshotUploadGranted Decision = "SnapshotUploadGranted"
+	Approved              Decision = "Approved"
+	Rejected              Decision = "Rejected"
+	Pending               Decision = "Pending"
+	TunnelOpened          Decision = "TunnelOpened"
+	TunnelEnded           Decision = "TunnelEnded"
 	// Requested is a change that a user asks for. The API server may still refuse it.
 	Requested Decision = "Requested"
 )

@@ -147,6 +147,9 @@ func SetReported(host *infrav1.ElementalHost, in *protocol.Report, now time.Time
 	if in.EtcdSnapshots != nil {
 		setEtcdSnapshots(host, *in.EtcdSnapshots)
 	}
+	if in.EtcdSnapshotUpload != nil {
+		setEtcdSnapshotUpload(host, *in.EtcdSnapshotUpload)
+	}
 }
 
 // SetConnection sets the connection state and, if it changed, the time of the change.

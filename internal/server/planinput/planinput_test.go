@@ -235,6 +235,15 @@ func TestClusterChangeWakesItsHosts(t *testing.T) {
 	n.InfraClusterChanged(t.Context(), after, before)
 	g.Expect(woken.take()).To(ConsistOf("a"), "it is no longer asked")
 
+	after.Spec.EtcdSnapshots.Destination = &infrav1.EtcdSnapshotDestination{}
+	after.Spec.EtcdSnapshotRecord = &infrav1.EtcdSnapshotRecord{Last: &infrav1.EtcdSnapshotTaken{HostName: "b"}}
+	read := after.DeepCopy()
+	read.Status.EtcdSnapshots = &infrav1.UploadedEtcdSnapshots{}
+	n.InfraClusterChanged(t.Context(), after, read)
+	g.Expect(woken.take()).To(ConsistOf("b"), "it is to upload its snapshot")
+	n.InfraClusterChanged(t.Context(), read, after)
+	g.Expect(woken.take()).To(ConsistOf("b"), "it no longer is")
+
 	after = before.DeepCopy()
 	after.Labels[clusterv1.ClusterNameLabel] = "d"
 	n.InfraClusterChanged(t.Context(), before, after)

@@ -77,7 +77,8 @@ func Tools() []Tool {
 		Tool{Name: "kube-vip", Set: "kube-vip", Package: "github.com/kube-vip/kube-vip"},
 		Tool{Name: "promtool", Set: "prometheus", Package: prometheus + "/cmd/promtool", Tags: prometheusTags},
 		Tool{Name: "prometheus", Set: "prometheus", Package: prometheus + "/cmd/prometheus", Tags: prometheusTags},
-		Tool{Name: "registry", Set: "registry", Package: "github.com/distribution/distribution/v3/cmd/registry"})
+		Tool{Name: "registry", Set: "registry", Package: "github.com/distribution/distribution/v3/cmd/registry"},
+		Tool{Name: "versitygw", Set: "versitygw", Package: "github.com/versity/versitygw/cmd/versitygw"})
 }
 
 // Select returns the tools with the given names, without repetition and in build order. A name is that of a tool, of a tool

@@ -73,7 +73,7 @@ func TestEtcd(t *testing.T) {
 	if err := store.Take(t.Context(), protocol.EtcdSnapshot{ID: "1", Cluster: cluster, Keep: 1}); err != nil {
 		t.Fatal(err)
 	}
-	_, facts, err := store.Open(t.Context(), "1")
+	_, facts, err := store.Verify(t.Context(), "1")
 	if err != nil {
 		t.Fatal(err)
 	}

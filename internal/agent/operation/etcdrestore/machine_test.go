@@ -181,7 +181,7 @@ func (g guarded) Rename(from, to string) error {
 }
 
 // Open is Snapshots.
-func (m *machine) Open(context.Context, string) (string, protocol.EtcdSnapshotFacts, error) {
+func (m *machine) Verify(context.Context, string) (string, protocol.EtcdSnapshotFacts, error) {
 	return "/snapshots/1.db", m.facts, m.openErr
 }
 

@@ -79,7 +79,7 @@ func (s *restore) checkSpace(need int64) error {
 // snapshot returns the file of the snapshot and its size. It returns an error for a snapshot that
 // is damaged, is not the one that a person has confirmed, or belongs to another cluster.
 func (s *restore) snapshot(ctx context.Context) (path string, size int64, err error) {
-	path, facts, err := s.Snapshots.Open(ctx, s.want.SnapshotID)
+	path, facts, err := s.Snapshots.Verify(ctx, s.want.SnapshotID)
 	if err != nil {
 		return "", 0, fmt.Errorf("reading the snapshot %s: %w", s.want.SnapshotID, err)
 	}

@@ -19,9 +19,9 @@ import (
 
 // Snapshots has the host's snapshots of etcd; see snapshot.Store.
 type Snapshots interface {
-	// Open returns the file of a snapshot of the etcd that the host runs, whose content it has
+	// Verify returns the file of a snapshot of the etcd that the host runs, whose content it has
 	// compared with its digest.
-	Open(ctx context.Context, id string) (path string, facts protocol.EtcdSnapshotFacts, err error)
+	Verify(ctx context.Context, id string) (path string, facts protocol.EtcdSnapshotFacts, err error)
 }
 
 // ControlPlane is the control plane of this host; see controlplane.Host. Its manifests decide

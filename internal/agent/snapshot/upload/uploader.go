@@ -1,0 +1,186 @@
+package upload
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/download"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tcp"
+)
+
+// Limits of an upload.
+const (
+	connectTimeout   = 10 * time.Second
+	handshakeTimeout = 10 * time.Second
+	// answerTimeout is how long the storage may take for its answer after the last byte.
+	answerTimeout = 5 * time.Minute
+	// attemptTimeout bounds an attempt in all. It is for the slowest lines; a storage that has
+	// fallen silent is given up long before.
+	attemptTimeout = 6 * time.Hour
+	maxHeaderBytes = 32 << 10
+	maxErrorBytes  = 8 << 10
+	maxErrorText   = 200
+)
+
+// Source has snapshots.
+type Source interface {
+	// Open opens an undamaged snapshot; the caller must close the file.
+	Open(ctx context.Context, id string) (protocol.EtcdSnapshotFacts, *os.File, error)
+}
+
+// Manager permits uploads.
+type Manager interface {
+	EtcdSnapshotGrant(ctx context.Context, request protocol.EtcdSnapshotGrantRequest) (protocol.EtcdSnapshotGrant, error)
+}
+
+// Uploader uploads snapshots. It shows the storage no certificate of the host, and honours the
+// environment's proxies.
+type Uploader struct {
+	Source Source
+	// Manager returns the manager in use.
+	Manager func() Manager
+	// Dial connects; nil means the system's dialler.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	Log  *slog.Logger
+}
+
+// Upload makes one attempt to upload a snapshot that the host has. It uses little memory,
+// whatever the size of the snapshot.
+func (u *Uploader) Upload(ctx context.Context, want protocol.EtcdSnapshotUpload) (protocol.EtcdSnapshotObject, error) {
+	done := protocol.EtcdSnapshotObject{ID: want.ID}
+	ctx, cancel := context.WithTimeoutCause(ctx, attemptTimeout, fmt.Errorf("it was not complete within %s", attemptTimeout))
+	defer cancel()
+	facts, file, err := u.Source.Open(ctx, want.ID)
+	if err != nil {
+		return done, err
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	o, err := newObject(facts, file, want.Recipients)
+	if err != nil {
+		return done, err
+	}
+	grant, err := u.Manager().EtcdSnapshotGrant(ctx, protocol.EtcdSnapshotGrantRequest{ID: want.ID, SizeBytes: o.size})
+	if err != nil {
+		return done, err
+	}
+	u.Log.Info("Uploading a snapshot of etcd", "snapshot", want.ID, "object", grant.Object, "bytes", o.size)
+	hash := sha256.New()
+	body := &progress{Reader: io.TeeReader(o, hash), size: o.size, log: u.Log.With("snapshot", want.ID)}
+	if err := u.put(ctx, grant, body, o.size); err != nil {
+		return done, err
+	}
+	done.Object, done.SizeBytes, done.SHA256 = grant.Object, o.size, hex.EncodeToString(hash.Sum(nil))
+	u.Log.Info("Uploaded a snapshot of etcd", "snapshot", want.ID, "object", done.Object, "bytes", done.SizeBytes, "sha256", done.SHA256)
+	return done, nil
+}
+
+// put sends the object. Its errors have no URL, which contains the permission.
+func (u *Uploader) put(ctx context.Context, grant protocol.EtcdSnapshotGrant, body io.Reader, size int64) error {
+	client, err := u.client(grant.TrustBundle)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watched := download.NewBody(body, size, 1, func() { cancel(errStalled) })
+	defer watched.Stop()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPut, grant.URL, watched)
+	if err != nil {
+		return errors.New("the manager has sent no valid URL")
+	}
+	if request.URL.Scheme != "https" {
+		return errors.New("the manager has sent a URL that is not https")
+	}
+	request.ContentLength = size
+	for key, value := range grant.Headers {
+		request.Header.Set(key, value)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		if failed, ok := errors.AsType[*url.Error](err); ok {
+			err = failed.Err
+		}
+		return fmt.Errorf("sending the snapshot to %s: %w", request.URL.Host, err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode/100 != 2 {
+		return fmt.Errorf("%s refuses the snapshot: %s", request.URL.Host, reason(response))
+	}
+	return nil
+}
+
+var errStalled = errors.New("the storage took nothing for a minute")
+
+func (u *Uploader) client(trustBundle string) (*http.Client, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if trustBundle != "" {
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM([]byte(trustBundle)) {
+			return nil, errors.New("the manager has sent no CA certificate of the storage that can be read")
+		}
+	}
+	dial := u.Dial
+	if dial == nil {
+		dial = tcp.Dialer(connectTimeout).DialContext
+	}
+	return &http.Client{
+		Transport: &http.Transport{
+			Proxy: http.ProxyFromEnvironment, DialContext: dial, TLSClientConfig: config, TLSHandshakeTimeout: handshakeTimeout,
+			ResponseHeaderTimeout: answerTimeout, MaxResponseHeaderBytes: maxHeaderBytes, DisableKeepAlives: true,
+		},
+		// The permission is for one server, and the body can be read once.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}, nil
+}
+
+// reason returns what a refusal says. Storages answer with XML.
+func reason(response *http.Response) string {
+	var said struct {
+		Code    string `xml:"Code"`
+		Message string `xml:"Message"`
+	}
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxErrorBytes))
+	if err != nil || xml.Unmarshal(text, &said) != nil || said.Code == "" {
+		return response.Status
+	}
+	why := strings.ToValidUTF8(said.Code+": "+said.Message, "")
+	return fmt.Sprintf("%s (HTTP %d)", why[:min(len(why), maxErrorText)], response.StatusCode)
+}
+
+// progress logs each tenth of a large upload.
+type progress struct {
+	io.Reader
+	size, read int64
+	log        *slog.Logger
+}
+
+// logged is the size from which on the progress of an upload is logged.
+const logged = 32 << 20
+
+func (p *progress) Read(buffer []byte) (int, error) {
+	n, err := p.Reader.Read(buffer)
+	before := p.read * 10 / p.size
+	p.read += int64(n)
+	if after := p.read * 10 / p.size; after != before && p.size >= logged {
+		p.log.Info("Uploading a snapshot of etcd", "percent", after*10)
+	}
+	return n, err
+}

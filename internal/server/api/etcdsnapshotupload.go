@@ -1,0 +1,76 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/plan"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/audit"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/hoststore"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/problem"
+)
+
+// maxOverhead is how many bytes an object may have more than its snapshot, besides the 1/1024
+// that encryption adds.
+const maxOverhead = 64 << 10
+
+// etcdSnapshotUpload permits the upload of the snapshot that the host's plan wants uploaded.
+// For any other snapshot the answer is the same, whether it exists or not.
+func (h *Handler) etcdSnapshotUpload(w http.ResponseWriter, r *http.Request, from caller) error {
+	if after, ok := h.sessions.AllowRequest(client.ObjectKeyFromObject(from.host)); !ok {
+		return problem.TooManyRequests(after)
+	}
+	in, err := decode[protocol.EtcdSnapshotGrantRequest](w, r)
+	if err != nil {
+		return err
+	}
+	// The cached host may be older than its release.
+	host, err := h.hosts.ReadLive(r.Context(), client.ObjectKeyFromObject(from.host))
+	if err != nil {
+		return err
+	}
+	if !hoststore.AcceptsKey(host, from.fingerprint) {
+		return problem.UnknownHost()
+	}
+	site, err := h.planInputs.Site(r.Context(), host)
+	if err != nil {
+		return err
+	}
+	cluster, err := h.planInputs.Cluster(r.Context(), host)
+	if err != nil {
+		return err
+	}
+	wanted := plan.For(host, site, cluster).Desired.EtcdSnapshotUpload
+	if wanted == nil || wanted.ID != in.ID {
+		return problem.New(http.StatusNotFound, problem.Blank, "The host is to upload no such snapshot")
+	}
+	if err := checkUploadSize(host.EtcdSnapshot(wanted.ID), in.SizeBytes); err != nil {
+		return err
+	}
+	grant, err := h.uploads.Grant(r.Context(), host, cluster.Infra, wanted.ID, in.SizeBytes)
+	if err != nil {
+		return err
+	}
+	h.audit.Record(r.Context(), audit.SnapshotUploadGranted, host, "snapshot", strings.Clone(wanted.ID), "object", grant.Object, "bytes", in.SizeBytes)
+	return writeJSON(w, grant)
+}
+
+// checkUploadSize checks that an object has about the size of its snapshot, so that a host
+// can't fill the bucket.
+func checkUploadSize(snapshot *infrav1.HostEtcdSnapshot, size int64) error {
+	switch {
+	case size > protocol.MaxUploadBytes:
+		p := problem.New(http.StatusRequestEntityTooLarge, problem.Blank, "The snapshot is too large")
+		p.Detail = fmt.Sprintf("the destination takes no more than %d bytes in one request: compact and defragment etcd", int64(protocol.MaxUploadBytes))
+		return p
+	case size <= snapshot.SizeBytes || size > snapshot.SizeBytes+snapshot.SizeBytes/1024+maxOverhead:
+		return problem.BadRequest("The size is not that of an encrypted snapshot as the host has reported it")
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,51 @@
+package snapshotgrant
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/bucket"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/problem"
+)
+
+// lasts is how long an upload may begin. A host begins at once; clocks may differ.
+const lasts = 10 * time.Minute
+
+// Granter permits uploads. It is safe for concurrent use.
+type Granter struct {
+	live  client.Reader
+	clock clock.PassiveClock
+}
+
+// New returns a Granter that reads Secrets from live, the API server.
+func New(live client.Reader, c clock.PassiveClock) *Granter { return &Granter{live: live, clock: c} }
+
+// Grant permits the host to upload a snapshot, which it has, with that size. The name of the
+// object has the host's name in it, so that no host writes the object of another. The caller
+// has checked that the cluster wants this.
+func (g *Granter) Grant(ctx context.Context, host *infrav1.ElementalHost, infra *infrav1.ElementalCluster, id string, size int64) (protocol.EtcdSnapshotGrant, error) {
+	b, err := bucket.Open(ctx, g.live, host.Namespace, host.Spec.Claim.ClusterName, infra.Spec.EtcdSnapshots.Destination.S3)
+	if err != nil {
+		// The host may not know what the manager's errors tell. The condition has the reason.
+		ctrl.LoggerFrom(ctx).Info("The destination of snapshots can't be used", "clusterName", host.Spec.Claim.ClusterName, "reason", err.Error())
+		p := problem.New(http.StatusServiceUnavailable, problem.Blank, "The destination of snapshots can't be used")
+		p.Detail, p.RetryAfter = "the condition "+infrav1.EtcdSnapshotsUploadedCondition+" of the ElementalCluster says why", time.Minute
+		return protocol.EtcdSnapshotGrant{}, p
+	}
+	defer b.Close()
+	name := b.Name(id, host.Name)
+	granted, err := b.Grant(ctx, name, size, bucket.FactsOf(*host.EtcdSnapshot(id)), lasts)
+	if err != nil {
+		return protocol.EtcdSnapshotGrant{}, err
+	}
+	return protocol.EtcdSnapshotGrant{
+		Object: name, URL: granted.URL, Headers: granted.Header, TrustBundle: granted.TrustBundle, ExpiresAt: g.clock.Now().Add(lasts).UTC(),
+	}, nil
+}

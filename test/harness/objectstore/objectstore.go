@@ -1,0 +1,169 @@
+// Package objectstore runs a server with the API of Amazon S3 for tests. It checks signatures.
+package objectstore
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/embedded/pki"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/embedded/ports"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/tools/toolset"
+)
+
+// Credentials of the server, and its bucket.
+const (
+	AccessKey = "test-access"
+	SecretKey = "test-secret-key"
+	Bucket    = "snapshots"
+)
+
+// Store is a running server.
+type Store struct {
+	// Endpoint is its URL.
+	Endpoint string
+	// Authority has the certificate of its authority, PEM.
+	Authority string
+	// Folder has the objects of the bucket as files.
+	Folder string
+}
+
+// New builds the server unless it is cached, and runs it until the test ends.
+func New(t *testing.T) Store {
+	t.Helper()
+	var reserved ports.Set
+	t.Cleanup(reserved.Release)
+	port, err := reserved.Reserve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	authority, err := pki.NewAuthority("store-ca", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := authority.Server("store", "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Store{
+		Endpoint: fmt.Sprintf("https://127.0.0.1:%d", port), Authority: string(authority.Certificate), Folder: filepath.Join(folder, "data", Bucket),
+	}
+	certificate, key, metadata := filepath.Join(folder, "tls.crt"), filepath.Join(folder, "tls.key"), filepath.Join(folder, "metadata")
+	for _, dir := range []string{s.Folder, metadata} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, data := range map[string][]byte{certificate: pair.Certificate, key: pair.Key} {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.run(t, "--port", fmt.Sprintf("127.0.0.1:%d", port), "--cert", certificate, "--key", key, "--access", AccessKey, "--secret", SecretKey,
+		"posix", "--sidecar", metadata, filepath.Dir(s.Folder))
+	return s
+}
+
+// run starts the server and waits until it answers.
+func (s Store) run(t *testing.T, args ...string) {
+	t.Helper()
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, program(t), args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+		_ = log.Close()
+	})
+	for {
+		response, err := s.Client(t).Get(s.Endpoint)
+		if err == nil {
+			_ = response.Body.Close()
+			return
+		}
+		select {
+		case <-ended:
+			text, _ := os.ReadFile(log.Name())
+			t.Fatalf("the server ended:\n%s", text)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// Client returns a client that trusts the server.
+func (s Store) Client(t *testing.T) *http.Client {
+	t.Helper()
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM([]byte(s.Authority)) {
+		t.Fatal("the authority is not PEM")
+	}
+	return &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true,
+	}}
+}
+
+// Put sends an object with these headers.
+func (s Store) Put(t *testing.T, url string, header map[string]string, content string) error {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, url, strings.NewReader(content))
+	if err != nil {
+		return fmt.Errorf("making a request: %w", err)
+	}
+	for key, value := range header {
+		request.Header.Set(key, value)
+	}
+	response, err := s.Client(t).Do(request)
+	if err != nil {
+		return fmt.Errorf("sending an object: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the server answers %s", response.Status)
+	}
+	return nil
+}
+
+// program returns the path of the server.
+func program(t *testing.T) string {
+	t.Helper()
+	_, here, _, ok := runtime.Caller(0)
+	if !ok {
+		t.Fatal("the checkout is unknown")
+	}
+	tools, err := toolset.Select("versitygw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache, err := toolset.CacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	builder := toolset.Builder{Modules: filepath.Join(filepath.Dir(here), "..", "..", "tools"), Cache: cache, Progress: os.Stderr}
+	folder, err := builder.Folder(t.Context(), tools...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(folder, "versitygw")
+}
