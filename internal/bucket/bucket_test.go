@@ -89,7 +89,7 @@ func (r rig) upload(b *bucket.Bucket, id, host string) string {
 	return name
 }
 
-func TestObjects(t *testing.T) {
+func TestThreat70_ObjectsOfOthersAreLeftAlone(t *testing.T) {
 	r := newRig(t)
 	ctx := t.Context()
 	b, other := r.open("c"), r.open("other")
@@ -146,7 +146,7 @@ func TestThreat68_AGrantPermitsOneObject(t *testing.T) {
 }
 
 // The names of objects outside of the cluster's folder are refused before anything is sent.
-func TestOtherFolders(t *testing.T) {
+func TestThreat70_OtherFolders(t *testing.T) {
 	r := newRig(t)
 	b, other := r.open("c"), r.open("other")
 	for _, name := range []string{

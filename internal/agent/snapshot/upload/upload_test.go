@@ -16,6 +16,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -194,6 +195,25 @@ func TestThreat69_OnlyRecipientsReadSnapshots(t *testing.T) {
 		g.Expect(s.got).To(BeNil(), what)
 		g.Expect(s.asked.ID).To(BeEmpty(), what)
 	}
+}
+
+// The memory that an upload takes does not depend on the size of the snapshot.
+func TestMemory(t *testing.T) {
+	g := NewWithT(t)
+	s := newStorage(t)
+	var received int64
+	s.Config.Handler = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { received, _ = io.Copy(io.Discard, r.Body) })
+	const size = 96 << 20
+	source, _ := snapshotOf(t, 1)
+	source.facts.SizeBytes = size
+	g.Expect(os.Truncate(filepath.Join(source.folder, "1"), size)).To(Succeed())
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := s.uploader(source).Upload(t.Context(), wanted(newIdentity(t)))
+	runtime.ReadMemStats(&after)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(received).To(Equal(s.asked.SizeBytes))
+	g.Expect(after.TotalAlloc-before.TotalAlloc).To(BeNumerically("<", 8<<20), "of both ends, whatever was freed meanwhile")
 }
 
 func TestErrors(t *testing.T) {
