@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/assembly"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/download"
@@ -26,7 +25,7 @@ func addSnapshots(o *assembly.Options, stateDir string, log *slog.Logger) {
 		Root: "/", Folder: filepath.Join(stateDir, snapshot.Folder), System: durable.OS{}, Space: snapshot.DiskSpace, Now: time.Now, Log: log,
 	}
 	o.Snapshotter = store
-	o.NewUploader = func(currentClient func() *client.Client) agent.Uploader {
+	o.NewUploader = func(currentClient func() *client.Client) *upload.Uploader {
 		return &upload.Uploader{Source: store, Manager: func() upload.Manager { return currentClient() }, Log: log}
 	}
 	o.EtcdRestore = &etcdrestore.Runner{

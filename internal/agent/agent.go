@@ -13,6 +13,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/signal"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/snapshot/upload"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tunnel"
@@ -41,8 +42,8 @@ type Options struct {
 	Stager Stager
 	// Snapshotter takes the snapshots of etcd that the plan desires; nil turns that off.
 	Snapshotter Snapshotter
-	// Uploader uploads the snapshots of etcd that the plan desires; nil turns that off.
-	Uploader Uploader
+	// Upload uploads a snapshot of etcd, as upload.Uploader does; nil turns that off.
+	Upload func(ctx context.Context, want protocol.EtcdSnapshotUpload) (protocol.EtcdSnapshotObject, error)
 	// Applier and Prober serve the control plane endpoint that the plan desires; nil
 	// turns them off.
 	Applier Applier
@@ -88,7 +89,7 @@ type Agent struct {
 	tunneller  *tunneller
 	bundles    *bundleUpkeep
 	snapshots  *snapshotUpkeep
-	uploads    *uploads
+	uploads    *upload.Loop
 }
 
 // New returns an Agent, which does nothing until one of its methods is called.
@@ -119,8 +120,9 @@ func New(o Options) *Agent {
 		snapshotter: o.Snapshotter, store: o.Store, facts: facts, reporter: a.reporter, isOperationDue: func() bool { return a.operations.isDue() },
 		backoff: newBackoff(o.Rand), clock: o.Clock, log: o.Log, wake: signal.New(),
 	}
-	a.uploads = &uploads{
-		uploader: o.Uploader, store: o.Store, facts: facts, reporter: a.reporter, backoff: newBackoff(o.Rand), clock: o.Clock, log: o.Log, wake: signal.New(),
+	a.uploads = &upload.Loop{
+		Upload: o.Upload, Desired: func() *protocol.EtcdSnapshotUpload { return o.Store.Plan().Desired.EtcdSnapshotUpload },
+		Report: a.uploadReported, Backoff: newBackoff(o.Rand), Clock: o.Clock, Log: o.Log, Wake: signal.New(),
 	}
 	a.operations = &operationLoop{
 		store: o.Store, manager: o.Manager, runners: o.Runners, running: running, reporter: a.reporter,
@@ -165,7 +167,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		"keeping the tunnel":         a.tunneller.run,
 		"staging bundles":            a.bundles.run,
 		"taking snapshots of etcd":   a.snapshots.run,
-		"uploading snapshots":        a.uploads.run,
+		"uploading snapshots":        a.uploads.Run,
 		"keeping the local endpoint": a.keepLocal,
 	} {
 		activities.Go(func() {
@@ -224,7 +226,7 @@ func (a *Agent) hello() protocol.Hello {
 		{a.o.Runners[protocol.OperationUpgrade] != nil && a.o.Runners[protocol.OperationNodeUpgrade] != nil, protocol.CapabilityNodeImage},
 		{a.o.Snapshotter != nil, protocol.CapabilityEtcdSnapshot},
 		{a.o.Runners[protocol.OperationEtcdRestore] != nil, protocol.CapabilityEtcdRestore},
-		{a.o.Uploader != nil, protocol.CapabilityEtcdSnapshotUpload},
+		{a.o.Upload != nil, protocol.CapabilityEtcdSnapshotUpload},
 	} {
 		if c.supported {
 			hello.Capabilities = append(hello.Capabilities, c.capability)

@@ -71,35 +71,10 @@ func (f *facts) setReported(o observation, sent parts) {
 	f.reported, f.unanswered = &o, parts{endpoint: f.unanswered.endpoint && !sent.endpoint}
 }
 
-// addBundle adds the state of the bundle to report, unless it is unknown or the manager has
-// acknowledged it. With repeat, it adds an acknowledged one too.
-func (f *facts) addBundle(report *protocol.Report, bundle *protocol.BundleReport, repeat bool) (isSent bool) {
-	isKnown := f.reported != nil && f.reported.bundle != nil && bundle != nil && *f.reported.bundle == *bundle
-	if bundle == nil || isKnown && !repeat {
-		return false
-	}
-	report.Bundle = bundle
-	return true
-}
-
-// addEtcdSnapshots is addBundle for snapshots of etcd.
-func (f *facts) addEtcdSnapshots(report *protocol.Report, snapshots *protocol.EtcdSnapshotReport, repeat bool) (isSent bool) {
-	isKnown := f.reported != nil && reflect.DeepEqual(f.reported.etcdSnapshots, snapshots)
-	if snapshots == nil || isKnown && !repeat {
-		return false
-	}
-	report.EtcdSnapshots = snapshots
-	return true
-}
-
-// addEtcdSnapshotUpload is addBundle for uploads of snapshots of etcd.
-func (f *facts) addEtcdSnapshotUpload(report *protocol.Report, upload *protocol.EtcdSnapshotUploadReport, repeat bool) (isSent bool) {
-	isKnown := f.reported != nil && reflect.DeepEqual(f.reported.etcdSnapshotUpload, upload)
-	if upload == nil || isKnown && !repeat {
-		return false
-	}
-	report.EtcdSnapshotUpload = upload
-	return true
+// isNews reports whether a part of an observation belongs into a report: it is known, and the
+// manager has not acknowledged it or has to get it again.
+func isNews[T any](acknowledged, next *T, repeat bool) bool {
+	return next != nil && (repeat || !reflect.DeepEqual(acknowledged, next))
 }
 
 // addChanges adds to report what the manager may not know, and returns the arguments of
@@ -116,9 +91,19 @@ func (f *facts) addChanges(report *protocol.Report, now time.Time) (next observa
 	sent.hello = sent.hello || f.reported == nil || f.reported.trustDigest != next.trustDigest
 	sent.endpoint = next.endpoint.isReportable() &&
 		(sent.endpoint || f.reported == nil || !reflect.DeepEqual(f.reported.endpoint, next.endpoint))
-	sent.bundle = f.addBundle(report, next.bundle, sent.bundle)
-	sent.etcdSnapshots = f.addEtcdSnapshots(report, next.etcdSnapshots, sent.etcdSnapshots)
-	sent.etcdSnapshotUpload = f.addEtcdSnapshotUpload(report, next.etcdSnapshotUpload, sent.etcdSnapshotUpload)
+	var known observation
+	if f.reported != nil {
+		known = *f.reported
+	}
+	if sent.bundle = isNews(known.bundle, next.bundle, sent.bundle); sent.bundle {
+		report.Bundle = next.bundle
+	}
+	if sent.etcdSnapshots = isNews(known.etcdSnapshots, next.etcdSnapshots, sent.etcdSnapshots); sent.etcdSnapshots {
+		report.EtcdSnapshots = next.etcdSnapshots
+	}
+	if sent.etcdSnapshotUpload = isNews(known.etcdSnapshotUpload, next.etcdSnapshotUpload, sent.etcdSnapshotUpload); sent.etcdSnapshotUpload {
+		report.EtcdSnapshotUpload = next.etcdSnapshotUpload
+	}
 	if sent.inventory {
 		report.Inventory = &next.inventory
 	}

@@ -38,7 +38,7 @@ func (a *Agent) acceptPlan(ctx context.Context, plan protocol.Plan) error {
 	a.tunneller.wake.Raise()
 	a.bundles.wake.Raise()
 	a.snapshots.wake.Raise()
-	a.uploads.wake.Raise()
+	a.uploads.Wake.Raise()
 	if err := a.o.Manager.AdoptServers(ctx, plan.Desired); err != nil {
 		if state.IsWriteError(err) {
 			return err
@@ -52,6 +52,12 @@ func (a *Agent) acceptPlan(ctx context.Context, plan protocol.Plan) error {
 		a.reporter.wake.Raise()
 	}
 	return nil
+}
+
+// uploadReported reports what was uploaded, or why that failed.
+func (a *Agent) uploadReported(report protocol.EtcdSnapshotUploadReport) {
+	a.observer.facts.update(func(o *observation) { o.etcdSnapshotUpload = &report })
+	a.reporter.wake.Raise()
 }
 
 // reportEndpoint reports the endpoint, even if nothing has changed.

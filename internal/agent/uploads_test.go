@@ -46,7 +46,7 @@ func (u *fakeUploader) set(attempt func(ctx context.Context) error) {
 
 func withUploader(r *rig) *fakeUploader {
 	u := &fakeUploader{}
-	r.with = func(o *agent.Options) { o.Uploader = u }
+	r.with = func(o *agent.Options) { o.Upload = u.Upload }
 	return u
 }
 
@@ -115,7 +115,7 @@ func TestUploadDelaysNothing(t *testing.T) {
 	r := newRig(t)
 	s := &fakeSnapshotter{began: make(chan string, 10)}
 	u := &fakeUploader{}
-	r.with = func(o *agent.Options) { o.Uploader, o.Snapshotter = u, s }
+	r.with = func(o *agent.Options) { o.Upload, o.Snapshotter = u.Upload, s }
 	u.attempt = func(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()

@@ -118,7 +118,7 @@ func (b *Bucket) Facts(ctx context.Context, name string) (map[string]string, err
 	return facts, nil
 }
 
-// Remove removes an object. It is no error if there is none.
+// Remove removes an object. One that does not exist is no error.
 func (b *Bucket) Remove(ctx context.Context, name string) error {
 	if err := b.check(name); err != nil {
 		return err

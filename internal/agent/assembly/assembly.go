@@ -21,6 +21,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/probe"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/snapshot"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/snapshot/upload"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tunnel"
@@ -85,7 +86,7 @@ type Options struct {
 	Snapshotter agent.Snapshotter
 	// NewUploader returns what uploads snapshots of etcd; nil turns that off. currentClient
 	// returns the client in use.
-	NewUploader func(currentClient func() *client.Client) agent.Uploader
+	NewUploader func(currentClient func() *client.Client) *upload.Uploader
 	// Local and Tunnel are those of agent.Options.
 	Local  agent.LocalEndpoint
 	Tunnel tunnel.Dialer
@@ -127,9 +128,9 @@ func New(o Options) (*agent.Agent, error) {
 	if o.NewStager != nil {
 		stager = o.NewStager(manager.Client)
 	}
-	var uploader agent.Uploader
+	var uploadSnapshot func(context.Context, protocol.EtcdSnapshotUpload) (protocol.EtcdSnapshotObject, error)
 	if o.NewUploader != nil {
-		uploader = o.NewUploader(manager.Client)
+		uploadSnapshot = o.NewUploader(manager.Client).Upload
 	}
 	setter := &node.Setter{Kubeconfigs: kubeconfigs(o.Root), Clock: o.Clock, Dial: o.Dial}
 	return agent.New(agent.Options{
@@ -138,7 +139,7 @@ func New(o Options) (*agent.Agent, error) {
 		Prober: probe.New(probe.Options{
 			Root: o.Root, LocalAddresses: o.Platform.LocalAddresses, Period: o.ProbePeriod, Clock: o.Clock, Dial: o.Dial,
 		}),
-		Snapshotter: o.Snapshotter, Uploader: uploader,
+		Snapshotter: o.Snapshotter, Upload: uploadSnapshot,
 		Local: o.Local, Tunnel: o.Tunnel, ReadoptAfter: o.ReadoptAfter, Status: o.Status, Clock: o.Clock, Log: o.Log, Version: o.Version, BootID: o.BootID,
 	}), nil
 }

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -150,7 +149,7 @@ func (r *Reconciler) look(ctx context.Context, infra *infrav1.ElementalCluster, 
 	return nil
 }
 
-// uploading returns the host that has the last snapshot; nil if there is none.
+// uploading returns the host that has the last snapshot; nil before the first one.
 func (r *Reconciler) uploading(ctx context.Context, infra *infrav1.ElementalCluster) (*infrav1.ElementalHost, error) {
 	record := infra.Spec.EtcdSnapshotRecord
 	if record == nil || record.Last == nil {
@@ -177,9 +176,20 @@ func (r *Reconciler) record(infra *infrav1.ElementalCluster, before *infrav1.Ele
 	}
 	was := meta.FindStatusCondition(before.Conditions, infrav1.EtcdSnapshotsUploadedCondition)
 	is := meta.FindStatusCondition(infra.Status.Conditions, infrav1.EtcdSnapshotsUploadedCondition)
-	if is == nil || is.Status == metav1.ConditionTrue || is.Reason == infrav1.EtcdUploadPendingReason || was != nil && was.Reason == is.Reason {
+	if is == nil || was != nil && was.Reason == is.Reason {
 		return
 	}
+	switch is.Reason {
+	case infrav1.EtcdUploadFailedReason:
+		r.warn(infra, infrav1.EtcdUploadFailedReason, is.Message)
+	case infrav1.EtcdUploadOverdueReason:
+		r.warn(infra, infrav1.EtcdUploadOverdueReason, is.Message)
+	case infrav1.DestinationUnusableReason:
+		r.warn(infra, infrav1.DestinationUnusableReason, is.Message)
+	}
+}
+
+func (r *Reconciler) warn(infra *infrav1.ElementalCluster, reason, message string) {
 	r.Metrics.failed()
-	r.Recorder.Eventf(infra, nil, corev1.EventTypeWarning, is.Reason, "UploadSnapshot", "%s", is.Message)
+	r.Recorder.Eventf(infra, nil, corev1.EventTypeWarning, reason, "UploadSnapshot", "%s", message)
 }
