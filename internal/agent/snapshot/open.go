@@ -50,7 +50,7 @@ func (s *Store) Verify(ctx context.Context, id string) (path string, facts proto
 	return path, facts, err
 }
 
-// folderOf returns the folder that has a snapshot of the etcd that the host runs, if there is one.
+// folderOf returns the folder that has a snapshot of the etcd that the host runs, if it exists.
 func (s *Store) folderOf(id string) (string, error) {
 	if !idPattern.MatchString(id) {
 		return "", fmt.Errorf("%.64q is no ID of a snapshot", id)

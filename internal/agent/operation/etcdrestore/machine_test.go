@@ -180,7 +180,7 @@ func (g guarded) Rename(from, to string) error {
 	return g.Life.Rename(from, to)
 }
 
-// Open is Snapshots.
+// Verify is Snapshots.
 func (m *machine) Verify(context.Context, string) (string, protocol.EtcdSnapshotFacts, error) {
 	return "/snapshots/1.db", m.facts, m.openErr
 }
