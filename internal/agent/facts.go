@@ -71,10 +71,13 @@ func (f *facts) setReported(o observation, sent parts) {
 	f.reported, f.unanswered = &o, parts{endpoint: f.unanswered.endpoint && !sent.endpoint}
 }
 
-// isNews reports whether a part of an observation belongs into a report: it is known, and the
-// manager has not acknowledged it or has to get it again.
-func isNews[T any](acknowledged, next *T, repeat bool) bool {
-	return next != nil && (repeat || !reflect.DeepEqual(acknowledged, next))
+// news returns next if it belongs into a report: it is known, and the manager has not
+// acknowledged it or has to get it again.
+func news[T any](acknowledged, next *T, repeat bool) (report *T, isNews bool) {
+	if next == nil || (!repeat && reflect.DeepEqual(acknowledged, next)) {
+		return nil, false
+	}
+	return next, true
 }
 
 // addChanges adds to report what the manager may not know, and returns the arguments of
@@ -95,15 +98,9 @@ func (f *facts) addChanges(report *protocol.Report, now time.Time) (next observa
 	if f.reported != nil {
 		known = *f.reported
 	}
-	if sent.bundle = isNews(known.bundle, next.bundle, sent.bundle); sent.bundle {
-		report.Bundle = next.bundle
-	}
-	if sent.etcdSnapshots = isNews(known.etcdSnapshots, next.etcdSnapshots, sent.etcdSnapshots); sent.etcdSnapshots {
-		report.EtcdSnapshots = next.etcdSnapshots
-	}
-	if sent.etcdSnapshotUpload = isNews(known.etcdSnapshotUpload, next.etcdSnapshotUpload, sent.etcdSnapshotUpload); sent.etcdSnapshotUpload {
-		report.EtcdSnapshotUpload = next.etcdSnapshotUpload
-	}
+	report.Bundle, sent.bundle = news(known.bundle, next.bundle, sent.bundle)
+	report.EtcdSnapshots, sent.etcdSnapshots = news(known.etcdSnapshots, next.etcdSnapshots, sent.etcdSnapshots)
+	report.EtcdSnapshotUpload, sent.etcdSnapshotUpload = news(known.etcdSnapshotUpload, next.etcdSnapshotUpload, sent.etcdSnapshotUpload)
 	if sent.inventory {
 		report.Inventory = &next.inventory
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -95,9 +96,7 @@ func (r *reporter) reportOnce(ctx context.Context) (isSent bool, err error) {
 		report.Hello = &hello
 	}
 	report.AgentUpdate = r.unreportedUpdate(sent.hello)
-	hasFacts := report.AgentUpdate != nil || report.Hello != nil || report.Inventory != nil || report.Addresses != nil ||
-		report.Cleanliness != nil || report.Endpoint != nil || report.Bundle != nil || report.EtcdSnapshots != nil ||
-		report.EtcdSnapshotUpload != nil
+	hasFacts := !reflect.DeepEqual(report, protocol.Report{})
 	for _, op := range slices.Concat(results, repeats) {
 		report.Operations = append(report.Operations, op.Report())
 	}

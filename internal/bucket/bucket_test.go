@@ -121,7 +121,7 @@ func TestThreat68_AGrantPermitsOneObject(t *testing.T) {
 	otherName := strings.Replace(g.URL, "20260101T000000Z.host", "20250101T000000Z.victim", 1)
 	r.Expect(otherName).NotTo(Equal(g.URL))
 	folder, _, _ := strings.Cut(g.URL, "/edge/")
-	query := g.URL[strings.Index(g.URL, "?"):]
+	_, query, _ := strings.Cut(g.URL, "?")
 	for what, status := range map[string]int{
 		"another object":         r.send(http.MethodPut, otherName, "hacked", g.Header),
 		"another size":           r.send(http.MethodPut, g.URL, "larger than six", g.Header),
@@ -129,7 +129,7 @@ func TestThreat68_AGrantPermitsOneObject(t *testing.T) {
 		"to read it":             r.send(http.MethodGet, g.URL, "", nil),
 		"to read another":        r.send(http.MethodGet, otherName, "", nil),
 		"to remove it":           r.send(http.MethodDelete, g.URL, "", nil),
-		"to list the bucket":     r.send(http.MethodGet, folder+query, "", nil),
+		"to list the bucket":     r.send(http.MethodGet, folder+"?"+query, "", nil),
 		"a signature of its own": r.send(http.MethodPut, g.URL+"0", "cipher", g.Header),
 	} {
 		r.Expect(status).To(Equal(http.StatusForbidden), what)

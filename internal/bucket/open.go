@@ -23,7 +23,7 @@ import (
 // Keys of the Secret with the credentials.
 const (
 	accessKey    = "accessKeyID"
-	secretKey    = "secretAccessKey" //nolint:gosec // the name of a key
+	secretKey    = "secretAccessKey"
 	authorityKey = "ca.crt"
 )
 

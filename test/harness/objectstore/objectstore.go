@@ -98,7 +98,11 @@ func (s Store) run(t *testing.T, args ...string) {
 		_ = log.Close()
 	})
 	for {
-		response, err := s.Client(t).Get(s.Endpoint)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.Endpoint, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := s.Client(t).Do(request)
 		if err == nil {
 			_ = response.Body.Close()
 			return

@@ -121,15 +121,18 @@ func (s *bareSite) byRole(ctx context.Context, w workload) (controlPlanes, worke
 // stopAtStep waits until the host's upgrade is at a step or a later one, stops the agent, so that the
 // step still lasts when the power is cut, and prints the step. Until the first step is done, only the
 // list of operations has the upgrade. While it waits it starts no processes, which would slow the host
-// down. In the step kubeadm, it waits until kubeadm replaces static Pods.
+// down. On a worker the step finish lasts some milliseconds, so it looks more often from the step gate
+// on. In the step kubeadm, it waits until kubeadm replaces static Pods.
 const stopAtStep = `
 declare -A order=([none]=0 [stage]=1 [check]=2 [checkpoint]=3 [kubeadm]=4 [drain]=5 [kubelet]=6 [gate]=7 [finish]=8 [rollback]=9)
 cd /var/lib/elemental/agent
 agent=$(systemctl show --property MainPID --value elemental-agent)
 exec {never}<> <(:)
 step=none
+pause=0.02
 while ((order[$step] < order[$1])); do
-	read -rt 0.02 -u "$never"
+	[[ $step != gate ]] || pause=0.002
+	read -rt "$pause" -u "$never"
 	mapfile -d '' -t operations <operations.json
 	[[ ${operations[0]##*\"type\"} != *NodeUpgrade*Running* ]] || step=stage
 	for record in operations/nodeupgrade-*/nodeupgrade.json; do

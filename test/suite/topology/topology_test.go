@@ -187,7 +187,7 @@ func (r *rig) testCreate(ns string) made {
 		m = r.read(g, ns)
 		g.Expect(m.infra.Spec.ControlPlaneEndpoint.Host).NotTo(BeEmpty(), "the provider has written the endpoint")
 		g.Expect(m.cluster.Spec.ControlPlaneEndpoint.Host).To(Equal(m.infra.Spec.ControlPlaneEndpoint.Host), "Cluster API has read it")
-		g.Expect(m.control.Status.Version).To(Equal(version), "the first Machine is there")
+		g.Expect(m.control.Status.Versions).To(ConsistOf(HaveField("Version", version)), "the first Machine is there")
 	}).Should(Succeed())
 	r.Expect(m.infra.Spec.ControlPlaneEndpointPolicy).To(Equal(infrav1.ControlPlaneEndpointPolicy{Type: infrav1.EndpointTypeTunnel}))
 	r.Expect(m.control.Spec.MachineTemplate.Spec.Deletion.NodeDeletionTimeoutSeconds).To(HaveValue(BeZero()))

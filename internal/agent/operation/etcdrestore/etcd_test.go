@@ -24,6 +24,7 @@ import (
 type realControlPlane struct {
 	t      *testing.T
 	member etcdmember.Host
+	start  func()
 }
 
 func (c realControlPlane) Halt(context.Context) error {
@@ -32,7 +33,7 @@ func (c realControlPlane) Halt(context.Context) error {
 }
 
 func (c realControlPlane) Start(context.Context) error {
-	c.member.Start(c.t)
+	c.start()
 	return nil
 }
 
@@ -85,7 +86,7 @@ func TestEtcd(t *testing.T) {
 		op.EtcdRestore = &protocol.EtcdRestore{SnapshotID: "1", SHA256: facts.SHA256, Cluster: cluster, ReplaceHealthy: true}
 		runner := &etcdrestore.Runner{
 			Documents: documents, Checkpoints: filepath.Join(folder, "checkpoints"), Root: member.Root, System: durable.OS{}, Snapshots: store,
-			ControlPlane: realControlPlane{t, member}, Commands: tools{}, Free: func(string) (int64, error) { return 1 << 40, nil },
+			ControlPlane: realControlPlane{t, member, func() { member.Start(t) }}, Commands: tools{}, Free: func(string) (int64, error) { return 1 << 40, nil },
 			Plan: func() state.Plan { return state.Plan{Operation: &op.Operation} }, Clock: &clock{now: time.Now()}, Log: log,
 		}
 		result, err := runner.Run(t.Context(), op, func(string) {})

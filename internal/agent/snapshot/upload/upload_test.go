@@ -87,7 +87,7 @@ func (s *storage) uploader(source upload.Source) *upload.Uploader {
 func snapshotOf(t *testing.T, size int) (files, []byte) {
 	t.Helper()
 	content := make([]byte, size)
-	_, _ = rand.New(rand.NewSource(int64(size))).Read(content) //nolint:gosec // no secret
+	_, _ = rand.New(rand.NewSource(int64(size))).Read(content)
 	f := files{t.TempDir(), protocol.EtcdSnapshotFacts{
 		ID: "1", Cluster: protocol.EtcdCluster{Namespace: "ns", Name: "c", UID: "uid"}, CompletedAt: time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC),
 		Revision: 7, SizeBytes: int64(size), SHA256: digest(content), KubernetesVersion: "v1.36.3", EtcdVersion: "3.6.5",
