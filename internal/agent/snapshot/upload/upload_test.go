@@ -213,7 +213,8 @@ func TestMemory(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(received).To(Equal(s.asked.SizeBytes))
-	g.Expect(after.TotalAlloc-before.TotalAlloc).To(BeNumerically("<", 8<<20), "of both ends, whatever was freed meanwhile")
+	// The race detector drops some buffers of pools, so that more are made.
+	g.Expect(after.TotalAlloc-before.TotalAlloc).To(BeNumerically("<", size/2), "of both ends, whatever was freed meanwhile")
 }
 
 func TestErrors(t *testing.T) {

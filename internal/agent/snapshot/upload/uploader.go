@@ -161,8 +161,8 @@ func reason(response *http.Response) string {
 	if err != nil || xml.Unmarshal(text, &said) != nil || said.Code == "" {
 		return response.Status
 	}
-	why := strings.ToValidUTF8(said.Code+": "+said.Message, "")
-	return fmt.Sprintf("%s (HTTP %d)", why[:min(len(why), maxErrorText)], response.StatusCode)
+	why := said.Code + ": " + said.Message
+	return fmt.Sprintf("%s (HTTP %d)", strings.ToValidUTF8(why[:min(len(why), maxErrorText)], ""), response.StatusCode)
 }
 
 // progress logs each tenth of a large upload.
