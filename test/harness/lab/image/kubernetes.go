@@ -69,7 +69,7 @@ func (b Builder) kubernetes(ctx context.Context, release Release) (kubernetes, e
 
 // programs builds the programs of a release's hosts and images.
 func (b Builder) programs(ctx context.Context, release Release) (kubernetes, error) {
-	names := append([]string{string(release), "containerd", "ctr", "containerd-shim-runc-v2", "etcd", "coredns", "kube-vip"}, networkPlugins()...)
+	names := append([]string{string(release), "containerd", "ctr", "containerd-shim-runc-v2", "etcd", "etcdutl", "coredns", "kube-vip"}, networkPlugins()...)
 	tools, err := toolset.Select(names...)
 	if err != nil {
 		return kubernetes{}, err
@@ -84,7 +84,7 @@ func (b Builder) programs(ctx context.Context, release Release) (kubernetes, err
 
 // nodePrograms are the programs in a host's PATH, without kubeadm, which has a wrapper.
 func nodePrograms() []string {
-	return []string{"kubelet", "kubectl", "containerd", "containerd-shim-runc-v2", "ctr"}
+	return []string{"kubelet", "kubectl", "containerd", "containerd-shim-runc-v2", "ctr", "etcdutl"}
 }
 
 // networkPlugins are the CNI plugins of a host.

@@ -1,0 +1,160 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab"
+)
+
+// restoreTimeout bounds a restore. It is far above the usual time, because a busy machine is not a failure.
+const restoreTimeout = 20 * time.Minute
+
+// etcdData is where kubeadm has etcd's data.
+const etcdData = "/var/lib/etcd/member"
+
+var _ = Describe("etcd of a cluster with one control-plane host", Ordered, Label("etcd"), func() {
+	w := workload{lab.Cluster{Name: "restored", ControlPlanes: 1, Workers: 1}}
+	var (
+		controlPlane infrav1.ElementalHost
+		nodes        map[string]nodeIdentity
+		snapshot     infrav1.HostEtcdSnapshot
+	)
+
+	It("has snapshots on its host", func(ctx context.Context) {
+		step("restored: 1+1 running", func() {
+			w.create(ctx)
+			w.expectRunning(ctx, 2)
+		})
+		nodes = w.nodes(ctx)
+		w.remember(ctx, "before")
+		controlPlane = w.controlPlaneHost(ctx)
+		step("restored: first snapshot taken", func() { snapshot = w.takeSnapshots(ctx) })
+	}, SpecTimeout(25*time.Minute))
+
+	It("goes back to before a mistake", func(ctx context.Context) {
+		w.remember(ctx, "mistake")
+		calls := w.call(ctx, time.Second)
+		step("restored: back to before a mistake", func() {
+			w.restore(ctx, "mistake", controlPlane.Name, snapshot.ID, true)
+		})
+		calls.stop()
+		fmt.Printf("  the API was away for %.1f s\n", calls.totalOutage().Seconds())
+		w.expectRestored(ctx, nodes, "mistake")
+	}, SpecTimeout(restoreTimeout+10*time.Minute))
+
+	It("gets its data back after a disk has damaged it", func(ctx context.Context) {
+		w.remember(ctx, "lost")
+		shell(ctx, boxOf(&controlPlane), "dd if=/dev/zero of="+etcdData+"/snap/db bs=4096 count=4 conv=notrunc && pkill -KILL -x etcd")
+		Eventually(func() error {
+			_, err := w.ask(ctx, readyPath, requestTimeout)
+			return err
+		}).WithTimeout(2*time.Minute).Should(HaveOccurred(), "the API server has no etcd")
+		step("restored: data back", func() { w.restore(ctx, "lost", controlPlane.Name, snapshot.ID, false) })
+		w.expectRestored(ctx, nodes, "lost")
+	}, SpecTimeout(restoreTimeout+10*time.Minute))
+
+	It("is deleted afterwards", func(ctx context.Context) {
+		step("restored: cluster deleted, hosts available", func() {
+			w.delete(ctx)
+			expectAllAvailable(ctx)
+			leftovers := shell(ctx, boxOf(&controlPlane), "ls -d "+filepath.Dir(etcdData)+"/* 2>/dev/null || true")
+			Expect(strings.TrimSpace(leftovers)).To(BeEmpty())
+		})
+	}, SpecTimeout(20*time.Minute))
+})
+
+// controlPlaneHost returns the only host of the control plane.
+func (w workload) controlPlaneHost(ctx context.Context) infrav1.ElementalHost {
+	GinkgoHelper()
+	for _, host := range w.claimed(ctx) {
+		if host.Spec.Claim.Role.IsControlPlane() {
+			return host
+		}
+	}
+	Fail("the cluster has no control-plane host")
+	return infrav1.ElementalHost{}
+}
+
+// takeSnapshots switches snapshots on, and returns the first one.
+func (w workload) takeSnapshots(ctx context.Context) (first infrav1.HostEtcdSnapshot) {
+	GinkgoHelper()
+	infra := w.infra(ctx)
+	before := infra.DeepCopy()
+	infra.Spec.EtcdSnapshots = &infrav1.EtcdSnapshots{}
+	Expect(management.Patch(ctx, infra, client.MergeFrom(before))).To(Succeed())
+	Eventually(func(g Gomega) {
+		host := w.controlPlaneHost(ctx)
+		g.Expect(host.Status.EtcdSnapshots).NotTo(BeNil())
+		g.Expect(host.Status.EtcdSnapshots.Items).NotTo(BeEmpty())
+		first = host.Status.EtcdSnapshots.Items[0]
+	}).WithTimeout(5 * time.Minute).Should(Succeed())
+	return first
+}
+
+// remember writes an object into the cluster.
+func (w workload) remember(ctx context.Context, name string) {
+	GinkgoHelper()
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	Expect(w.client(ctx).Create(ctx, object)).To(Succeed())
+}
+
+// restore restores the cluster's etcd, as the documentation describes it.
+func (w workload) restore(ctx context.Context, name, host, snapshot string, replaceHealthy bool) {
+	GinkgoHelper()
+	object := &infrav1.ElementalEtcdRestore{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace(), Name: name},
+		Spec: infrav1.ElementalEtcdRestoreSpec{
+			ClusterName: w.Name, ReplaceHealthy: new(replaceHealthy),
+			Source: infrav1.EtcdRestoreSource{Snapshot: &infrav1.EtcdRestoreSnapshot{HostName: host, ID: snapshot}},
+		},
+	}
+	Expect(management.Create(ctx, object)).To(Succeed())
+	key := client.ObjectKeyFromObject(object)
+	Eventually(func(g Gomega) {
+		g.Expect(management.Get(ctx, key, object)).To(Succeed())
+		g.Expect(object.Status.Plan).NotTo(BeNil(), "%+v", object.Status.Conditions)
+	}).WithTimeout(time.Minute).Should(Succeed())
+	before := object.DeepCopy()
+	object.Spec.Confirm = w.Name
+	Expect(management.Patch(ctx, object, client.MergeFrom(before))).To(Succeed())
+	last := ""
+	Eventually(func(g Gomega) {
+		g.Expect(management.Get(ctx, key, object)).To(Succeed())
+		condition := findCondition(object.Status.Conditions, infrav1.RestoredCondition)
+		if said := condition.Reason + ": " + condition.Message; said != last {
+			last = said
+			fmt.Printf("%s  %s\n", time.Now().Format(time.TimeOnly), said)
+		}
+		g.Expect(condition.Status).To(BeEquivalentTo("True"), last)
+	}).WithTimeout(restoreTimeout).Should(Succeed())
+}
+
+// expectRestored waits until the cluster runs as before, with the same Nodes, without the object
+// that was written after the snapshot.
+func (w workload) expectRestored(ctx context.Context, nodes map[string]nodeIdentity, lost string) {
+	GinkgoHelper()
+	cluster := &clusterv1.Cluster{}
+	Expect(management.Get(ctx, w.key(), cluster)).To(Succeed())
+	Expect(cluster.Spec.Paused).NotTo(HaveValue(BeTrue()))
+	w.expectRunning(ctx, w.ControlPlanes+w.Workers)
+	Expect(w.nodes(ctx)).To(Equal(nodes))
+	c := w.client(ctx)
+	Expect(c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "before"}, &corev1.ConfigMap{})).To(Succeed())
+	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: lost}, &corev1.ConfigMap{})
+	Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
+}
