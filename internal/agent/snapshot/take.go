@@ -24,6 +24,9 @@ const (
 	// reserveShare is the part of the disk that a snapshot leaves free: one of so many. Below
 	// 15 %, the kubelet begins to remove images, and below 10 % Pods.
 	reserveShare = 5
+	// harmlessShare is the part of the free space that a snapshot may take in any case: one of so
+	// many. It is too little to matter, and a fifth of a large disk is more than many disks have.
+	harmlessShare = 100
 )
 
 var (
@@ -115,10 +118,10 @@ func (s *Store) limit(member etcd.Member, folder string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	limit := free - total/reserveShare
+	limit := max(free-total/reserveShare, free/harmlessShare)
 	if limit < size {
-		return 0, fmt.Errorf("the disk lacks space: %s has %d MiB free, and %d MiB have to stay free beside the snapshot of %d MiB: make room, or keep fewer snapshots",
-			s.Folder, free>>20, (total/reserveShare)>>20, size>>20)
+		return 0, fmt.Errorf("the disk lacks space: %s has %d MiB free, and %d MiB have to stay free beside the snapshot of %d MiB, which is more than a %dth of the free space: make room, or keep fewer snapshots",
+			s.Folder, free>>20, (total/reserveShare)>>20, size>>20, harmlessShare)
 	}
 	return limit, nil
 }

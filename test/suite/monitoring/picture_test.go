@@ -124,7 +124,7 @@ func (r *rig) drawPanels(folder string, from, to time.Time) {
 		r.Expect(exprs).To(HaveLen(1))
 		all, err := r.prometheus.lines(r.t.Context(), exprs[0], from, to)
 		r.Expect(err).NotTo(HaveOccurred())
-		r.Expect(len(all)).To(BeNumerically(">", 1), "states of %s", title)
+		r.Expect(all).NotTo(BeEmpty(), title)
 		r.Expect(draw(filepath.Join(folder, name), title, to.Sub(from), all)).To(Succeed())
 	}
 }
