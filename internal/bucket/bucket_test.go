@@ -173,10 +173,10 @@ func TestErrors(t *testing.T) {
 		at      infrav1.S3Bucket
 		err     string
 	}{
-		"no credentials":    {[]client.Object{etcd}, at(r.store.Endpoint), "reading the credentials: Secret s3 does not exist"},
+		"no credentials":    {[]client.Object{etcd}, at(r.store.Endpoint), "reading the credentials: there is no Secret s3"},
 		"empty credentials": {[]client.Object{etcd, secretOf("s3", nil)}, at(r.store.Endpoint), "Secret s3 needs the keys accessKeyID and secretAccessKey"},
 		"no CA certificate": {[]client.Object{etcd, credentials("no PEM")}, at(r.store.Endpoint), "Secret s3: ca.crt has no certificate in PEM"},
-		"no etcd":           {[]client.Object{credentials(r.store.Authority)}, at(r.store.Endpoint), "Secret c-etcd does not exist"},
+		"no etcd":           {[]client.Object{credentials(r.store.Authority)}, at(r.store.Endpoint), "there is no Secret c-etcd"},
 		"wrong credentials": {[]client.Object{etcd, wrongKey}, at(r.store.Endpoint), "the storage answers SignatureDoesNotMatch"},
 		"no bucket":         {[]client.Object{etcd, credentials(r.store.Authority)}, noBucket, "the storage answers NoSuchBucket"},
 		"unknown authority": {[]client.Object{etcd, credentials("")}, at(r.store.Endpoint), "certificate signed by unknown authority"},

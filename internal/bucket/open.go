@@ -87,7 +87,7 @@ func read(ctx context.Context, live client.Reader, namespace, name string) (map[
 	err := live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("Secret %s does not exist", name) //nolint:staticcheck // the kind of an object
+		return nil, fmt.Errorf("there is no Secret %s", name)
 	case err != nil:
 		return nil, fmt.Errorf("getting Secret %s: %w", name, err)
 	}

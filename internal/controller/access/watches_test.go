@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
 )
 
 // Each reconcile asks a workload cluster, so what does not concern access causes none.
@@ -38,7 +39,7 @@ func TestEventsOfInfraClusters(t *testing.T) {
 			}
 			after := before.DeepCopy()
 			tc.change(after)
-			passes := changes(concernsInfraCluster)
+			passes := reconcile.Changes(concernsInfraCluster)
 			g.Expect(passes.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})).To(Equal(tc.concerns))
 			g.Expect(passes.Create(event.CreateEvent{Object: after})).To(BeTrue())
 			g.Expect(passes.Delete(event.DeleteEvent{Object: after})).To(BeFalse())
@@ -61,7 +62,7 @@ func TestEventsOfClusters(t *testing.T) {
 			before := &clusterv1.Cluster{}
 			after := before.DeepCopy()
 			tc.change(after)
-			NewWithT(t).Expect(changes(concernsCluster).Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})).To(Equal(tc.concerns))
+			NewWithT(t).Expect(reconcile.Changes(concernsCluster).Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})).To(Equal(tc.concerns))
 		})
 	}
 }

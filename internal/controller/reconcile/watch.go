@@ -7,6 +7,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 )
@@ -36,5 +37,18 @@ func HostEvents(changed func(ctx context.Context, before, after *infrav1.Element
 				changed(ctx, host, nil, q)
 			}
 		},
+	}
+}
+
+// Changes passes new objects, and updates that concern the controller. It is for reconciles that
+// ask another system each time, such as a workload cluster.
+func Changes[T any](concerns func(before, after *T) bool) predicate.Funcs {
+	return predicate.Funcs{
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, ok1 := any(e.ObjectOld).(*T)
+			after, ok2 := any(e.ObjectNew).(*T)
+			return ok1 && ok2 && concerns(before, after)
+		},
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	}
 }

@@ -219,7 +219,7 @@ func TestUnusableDestination(t *testing.T) {
 	f.Expect(f.Client.Writes()).To(BeEmpty(), "the same failure is not written again")
 	f.Delete(credentials)
 	f.reconcile()
-	f.Expect(f.condition(no, infrav1.DestinationUnusableReason)).To(ContainSubstring("Secret s3 does not exist"))
+	f.Expect(f.condition(no, infrav1.DestinationUnusableReason)).To(ContainSubstring("there is no Secret s3"))
 }
 
 // While a move has paused the cluster, the source removes nothing.

@@ -15,11 +15,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/ownership"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
@@ -33,30 +32,17 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	filter := predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilter)
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("snapshotupload").
-		For(&infrav1.ElementalCluster{}, builder.WithPredicates(filter, changes(concernsInfraCluster))).
+		For(&infrav1.ElementalCluster{}, builder.WithPredicates(filter, reconcile.Changes(concernsInfraCluster))).
 		WithOptions(options).
-		Watches(&infrav1.ElementalHost{}, handler.EnqueueRequestsFromMapFunc(r.clusterOf), builder.WithPredicates(filter, changes(concernsHost))).
+		Watches(&infrav1.ElementalHost{}, handler.EnqueueRequestsFromMapFunc(r.clusterOf), builder.WithPredicates(filter, reconcile.Changes(concernsHost))).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(
 			util.ClusterToInfrastructureMapFunc(ctx, infrav1.GroupVersion.WithKind("ElementalCluster"), r.Client, &infrav1.ElementalCluster{})),
-			builder.WithPredicates(filter, changes(concernsCluster))).
+			builder.WithPredicates(filter, reconcile.Changes(concernsCluster))).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("adding controller: %w", err)
 	}
 	return nil
-}
-
-// changes passes new objects, and updates that concern the destination: each reconcile asks
-// it.
-func changes[T any](concerns func(before, after *T) bool) predicate.Funcs {
-	return predicate.Funcs{
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			before, ok1 := any(e.ObjectOld).(*T)
-			after, ok2 := any(e.ObjectNew).(*T)
-			return ok1 && ok2 && concerns(before, after)
-		},
-		DeleteFunc: func(event.DeleteEvent) bool { return false },
-	}
 }
 
 func concernsInfraCluster(before, after *infrav1.ElementalCluster) bool {
