@@ -54,7 +54,7 @@ func (p *prometheus) lines(ctx context.Context, expr string, from, to time.Time)
 		}
 	}
 	arguments := url.Values{
-		"query": {expr}, "start": {from.Format(time.RFC3339)}, "end": {to.Format(time.RFC3339)}, "step": {"1s"},
+		"query": {expr}, "start": {from.Format(time.RFC3339Nano)}, "end": {to.Format(time.RFC3339Nano)}, "step": {"1s"},
 	}
 	if err := p.get(ctx, "/api/v1/query_range?"+arguments.Encode(), &data); err != nil {
 		return nil, err
