@@ -116,6 +116,12 @@ func (w workload) remember(ctx context.Context, name string) {
 // restore restores the cluster's etcd, as the documentation describes it.
 func (w workload) restore(ctx context.Context, name, host, snapshot string, replaceHealthy bool) {
 	GinkgoHelper()
+	w.confirmRestore(ctx, w.planRestore(ctx, name, host, snapshot, replaceHealthy))
+}
+
+// planRestore asks for a restore and waits for its plan.
+func (w workload) planRestore(ctx context.Context, name, host, snapshot string, replaceHealthy bool) *infrav1.ElementalEtcdRestore {
+	GinkgoHelper()
 	object := &infrav1.ElementalEtcdRestore{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace(), Name: name},
 		Spec: infrav1.ElementalEtcdRestoreSpec{
@@ -124,17 +130,22 @@ func (w workload) restore(ctx context.Context, name, host, snapshot string, repl
 		},
 	}
 	Expect(management.Create(ctx, object)).To(Succeed())
-	key := client.ObjectKeyFromObject(object)
 	Eventually(func(g Gomega) {
-		g.Expect(management.Get(ctx, key, object)).To(Succeed())
+		g.Expect(management.Get(ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
 		g.Expect(object.Status.Plan).NotTo(BeNil(), "%+v", object.Status.Conditions)
 	}).WithTimeout(time.Minute).Should(Succeed())
+	return object
+}
+
+// confirmRestore confirms a planned restore and waits until the cluster is restored.
+func (w workload) confirmRestore(ctx context.Context, object *infrav1.ElementalEtcdRestore) {
+	GinkgoHelper()
 	before := object.DeepCopy()
 	object.Spec.Confirm = w.Name
 	Expect(management.Patch(ctx, object, client.MergeFrom(before))).To(Succeed())
 	last := ""
 	Eventually(func(g Gomega) {
-		g.Expect(management.Get(ctx, key, object)).To(Succeed())
+		g.Expect(management.Get(ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
 		condition := findCondition(object.Status.Conditions, infrav1.RestoredCondition)
 		if said := condition.Reason + ": " + condition.Message; said != last {
 			last = said

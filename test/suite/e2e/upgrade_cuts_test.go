@@ -11,6 +11,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -18,6 +19,9 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab/engine"
 )
+
+// finishStep is the last step of an upgrade.
+const finishStep = "finish"
 
 // cuts are the steps of an upgrade in which the hosts of a cluster lose power, each once.
 type cuts struct {
@@ -29,8 +33,8 @@ func allCuts() []cuts {
 	return []cuts{
 		{controlPlanes: []string{"stage", "check", "checkpoint"}, workers: []string{"stage", "check"}},
 		{controlPlanes: []string{"kubeadm", "drain", "kubelet"}, workers: []string{"checkpoint", "kubeadm"}},
-		{controlPlanes: []string{"gate", "finish", "kubeadm"}, workers: []string{"drain", "kubelet"}},
-		{controlPlanes: []string{"kubelet"}, workers: []string{"gate", "finish"}},
+		{controlPlanes: []string{"gate", finishStep, "kubeadm"}, workers: []string{"drain", "kubelet"}},
+		{controlPlanes: []string{"kubelet"}, workers: []string{"gate", finishStep}},
 	}
 }
 
@@ -76,17 +80,19 @@ func (s *bareSite) upgradeWithCuts(ctx context.Context, name string, at cuts) {
 		cutting.Wait()
 	})
 	controlPlanes, workers := s.byRole(ctx, w)
-	for i, box := range controlPlanes {
+	for i, v := range controlPlanes {
+		w.prolong(ctx, v, at.controlPlanes[i])
 		cutting.Go(func() {
 			defer GinkgoRecover()
-			cutPower(upgrading, box, at.controlPlanes[i])
-			expectManifests(upgrading, box)
+			w.cutPower(upgrading, v, at.controlPlanes[i])
+			expectManifests(upgrading, v.box)
 		})
 	}
-	for i, box := range workers {
+	for i, v := range workers {
+		w.prolong(ctx, v, at.workers[i])
 		cutting.Go(func() {
 			defer GinkgoRecover()
-			cutPower(upgrading, box, at.workers[i])
+			w.cutPower(upgrading, v, at.workers[i])
 		})
 	}
 	step(fmt.Sprintf("%s: upgraded to %s", name, s.current.Version), func() {
@@ -103,36 +109,76 @@ func (s *bareSite) upgradeWithCuts(ctx context.Context, name string, at cuts) {
 	})
 }
 
+// victim is a lab host that loses power, and the name of its Node.
+type victim struct {
+	box  *engine.Host
+	node string
+}
+
 // byRole returns the lab hosts of a cluster's control plane and of its workers.
-func (s *bareSite) byRole(ctx context.Context, w workload) (controlPlanes, workers []*engine.Host) {
+func (s *bareSite) byRole(ctx context.Context, w workload) (controlPlanes, workers []victim) {
 	GinkgoHelper()
 	for _, host := range w.claimedHosts(ctx) {
 		machine := &clusterv1.Machine{}
 		Expect(management.Get(ctx, client.ObjectKey{Namespace: w.namespace(), Name: host.Spec.Claim.MachineName}, machine)).To(Succeed())
+		v := victim{box: s.box(&host), node: machine.Status.NodeRef.Name}
 		if _, ok := machine.Labels[clusterv1.MachineControlPlaneLabel]; ok {
-			controlPlanes = append(controlPlanes, s.box(&host))
+			controlPlanes = append(controlPlanes, v)
 		} else {
-			workers = append(workers, s.box(&host))
+			workers = append(workers, v)
 		}
 	}
 	return controlPlanes, workers
 }
 
+// prolong has the step finish last until the power is cut: on a worker it takes some milliseconds, less
+// than anybody needs to see it and to cut the power. The cluster's API server refuses meanwhile that the
+// Node becomes schedulable, and the agent repeats the step. Other steps last long enough.
+func (w workload) prolong(ctx context.Context, v victim, step string) {
+	GinkgoHelper()
+	if step != finishStep {
+		return
+	}
+	name := cordonedPolicy(v)
+	Expect(w.client(ctx).Create(ctx, &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
+				ResourceNames: []string{v.node},
+				RuleWithOperations: admissionv1.RuleWithOperations{
+					Operations: []admissionv1.OperationType{admissionv1.Update},
+					Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"nodes"}},
+				},
+			}}},
+			Validations: []admissionv1.Validation{{
+				Expression: "!oldObject.spec.?unschedulable.orValue(false) || object.spec.?unschedulable.orValue(false)",
+				Message:    "the Node stays unschedulable until its host has lost power",
+			}},
+		},
+	})).To(Succeed())
+	Expect(w.client(ctx).Create(ctx, &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+		},
+	})).To(Succeed())
+}
+
+// cordonedPolicy is the name of the policy that keeps a Node unschedulable.
+func cordonedPolicy(v victim) string { return "cordoned-" + v.node }
+
 // stopAtStep waits until the host's upgrade is at a step or a later one, stops the agent, so that the
 // step still lasts when the power is cut, and prints the step. Until the first step is done, only the
 // list of operations has the upgrade. While it waits it starts no processes, which would slow the host
-// down. On a worker the step finish lasts some milliseconds, so it looks more often from the step gate
-// on. In the step kubeadm, it waits until kubeadm replaces static Pods.
+// down. In the step kubeadm, it waits until kubeadm replaces static Pods.
 const stopAtStep = `
 declare -A order=([none]=0 [stage]=1 [check]=2 [checkpoint]=3 [kubeadm]=4 [drain]=5 [kubelet]=6 [gate]=7 [finish]=8 [rollback]=9)
 cd /var/lib/elemental/agent
 agent=$(systemctl show --property MainPID --value elemental-agent)
 exec {never}<> <(:)
 step=none
-pause=0.02
 while ((order[$step] < order[$1])); do
-	[[ $step != gate ]] || pause=0.002
-	read -rt "$pause" -u "$never"
+	read -rt 0.02 -u "$never"
 	mapfile -d '' -t operations <operations.json
 	[[ ${operations[0]##*\"type\"} != *NodeUpgrade*Running* ]] || step=stage
 	for record in operations/nodeupgrade-*/nodeupgrade.json; do
@@ -149,16 +195,20 @@ kill -STOP "$agent"
 echo "$step"
 `
 
-// cutPower cuts the host's power in a step of its upgrade, and starts it again.
-func cutPower(ctx context.Context, box *engine.Host, step string) {
+// cutPower cuts a host's power in a step of its upgrade, and starts it again.
+func (w workload) cutPower(ctx context.Context, v victim, step string) {
 	GinkgoHelper()
-	found, err := box.Exec(ctx, "bash", "-c", stopAtStep, "bash", step)
-	Expect(err).NotTo(HaveOccurred(), "host %s was to lose power at step %s", box.Name, step)
-	Expect(box.Kill(ctx)).To(Succeed())
-	fmt.Printf("%s  host %s lost power at step %s\n", time.Now().Format(time.TimeOnly), box.Name, found)
-	Expect(strings.TrimSpace(found)).To(Equal(step), "host %s", box.Name)
-	Expect(box.Start(ctx)).To(Succeed())
-	Expect(box.WaitBooted(ctx)).To(Succeed())
+	found, err := v.box.Exec(ctx, "bash", "-c", stopAtStep, "bash", step)
+	Expect(err).NotTo(HaveOccurred(), "host %s was to lose power at step %s", v.box.Name, step)
+	Expect(v.box.Kill(ctx)).To(Succeed())
+	fmt.Printf("%s  host %s lost power at step %s\n", time.Now().Format(time.TimeOnly), v.box.Name, found)
+	Expect(strings.TrimSpace(found)).To(Equal(step), "host %s", v.box.Name)
+	Expect(v.box.Start(ctx)).To(Succeed())
+	Expect(v.box.WaitBooted(ctx)).To(Succeed())
+	if step == finishStep {
+		policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: cordonedPolicy(v)}}
+		Eventually(func() error { return w.client(ctx).Delete(ctx, policy) }).WithContext(ctx).WithTimeout(2 * time.Minute).Should(Succeed())
+	}
 }
 
 // expectManifests waits until a control plane that has lost power has all manifests of static Pods.
