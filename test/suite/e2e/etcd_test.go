@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -161,7 +162,7 @@ func (w workload) expectRestored(ctx context.Context, nodes map[string]nodeIdent
 	GinkgoHelper()
 	cluster := &clusterv1.Cluster{}
 	Expect(management.Get(ctx, w.key(), cluster)).To(Succeed())
-	Expect(cluster.Spec.Paused).NotTo(HaveValue(BeTrue()))
+	Expect(ptr.Deref(cluster.Spec.Paused, false)).To(BeFalse())
 	w.expectRunning(ctx, w.ControlPlanes+w.Workers)
 	Expect(w.nodes(ctx)).To(Equal(nodes))
 	c := w.client(ctx)
