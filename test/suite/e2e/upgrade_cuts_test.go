@@ -11,7 +11,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -140,26 +140,26 @@ func (w workload) prolong(ctx context.Context, v victim, step string) {
 		return
 	}
 	name := cordonedPolicy(v)
-	Expect(w.client(ctx).Create(ctx, &admissionv1.ValidatingAdmissionPolicy{
+	Expect(w.client(ctx).Create(ctx, &admissionregistrationv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: admissionv1.ValidatingAdmissionPolicySpec{
-			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
 				ResourceNames: []string{v.node},
-				RuleWithOperations: admissionv1.RuleWithOperations{
-					Operations: []admissionv1.OperationType{admissionv1.Update},
-					Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"nodes"}},
+				RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
+					Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"nodes"}},
 				},
 			}}},
-			Validations: []admissionv1.Validation{{
+			Validations: []admissionregistrationv1.Validation{{
 				Expression: "!oldObject.spec.?unschedulable.orValue(false) || object.spec.?unschedulable.orValue(false)",
 				Message:    "the Node stays unschedulable until its host has lost power",
 			}},
 		},
 	})).To(Succeed())
-	Expect(w.client(ctx).Create(ctx, &admissionv1.ValidatingAdmissionPolicyBinding{
+	Expect(w.client(ctx).Create(ctx, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
 		},
 	})).To(Succeed())
 }
@@ -206,7 +206,7 @@ func (w workload) cutPower(ctx context.Context, v victim, step string) {
 	Expect(v.box.Start(ctx)).To(Succeed())
 	Expect(v.box.WaitBooted(ctx)).To(Succeed())
 	if step == finishStep {
-		policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: cordonedPolicy(v)}}
+		policy := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: cordonedPolicy(v)}}
 		Eventually(func() error { return w.client(ctx).Delete(ctx, policy) }).WithContext(ctx).WithTimeout(2 * time.Minute).Should(Succeed())
 	}
 }
