@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,15 +16,16 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
 )
 
-// dialled counts the connections that the agent makes.
-func (a *agent) dialled() *int {
-	n := new(int)
+// dialled counts the connections that the agent makes. The transport may still dial after the
+// request for which it began has got another connection.
+func (a *agent) dialled() *atomic.Int32 {
+	n := new(atomic.Int32)
 	transport, ok := a.http.Transport.(*http.Transport)
 	if !ok {
 		a.h.tb.Fatal("not a Transport")
 	}
 	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		*n++
+		n.Add(1)
 		return (&net.Dialer{}).DialContext(ctx, network, address)
 	}
 	return n
@@ -91,7 +93,7 @@ func TestThreat53_ClosedAfterTheFirstRefusal(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(got.status).To(Equal(http.StatusNotFound))
 	}
-	g.Expect(*n).To(Equal(1))
+	g.Expect(n.Load()).To(BeEquivalentTo(1))
 
 	// Once it is not known any more, it ends too.
 	end := a.ends(g, http.MethodGet, protocol.PathPlan)

@@ -107,7 +107,7 @@ func TestThreat29_LimitBeforeLookUp(t *testing.T) {
 			first = h.writes.lookUps() // the key was looked up once, when the connection began
 		}
 	}
-	g.Expect(*n).To(Equal(1))
+	g.Expect(n.Load()).To(BeEquivalentTo(1))
 	g.Expect(h.writes.lookUps()).To(Equal(first), "nothing was looked up")
 	for range 10 {
 		known.plan("")
