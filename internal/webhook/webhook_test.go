@@ -38,7 +38,7 @@ func start(t *testing.T, out io.Writer) *envtest.Environment {
 	requests, err := audit.New(clock.RealClock{}, prometheus.NewRegistry())
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(webhook.Setup(mgr, webhook.Options{
-		Selectors: selectors, Surges: surges{}, Deletions: deletions{}, Recorder: mgr.GetEventRecorder("test"), Requests: requests,
+		Selectors: selectors, Surges: surges{}, Deletions: deletions{}, Recorder: mgr.GetEventRecorder("test"), Requests: requests, Reviews: mgr.GetClient(),
 	})).To(Succeed())
 
 	ctx, cancel := context.WithCancel(context.Background())
