@@ -62,6 +62,13 @@ type ElementalHostSpec struct {
 	// +optional
 	Maintenance *HostMaintenance `json:"maintenance,omitempty"`
 
+	// maintenanceEndedAt is the time maintenance.until of the maintenance that was the last to
+	// end at its time. The provider writes it, and leaves maintenance as it is: whoever keeps
+	// that in git is not contradicted. Another time in maintenance.until begins another
+	// maintenance.
+	// +optional
+	MaintenanceEndedAt metav1.Time `json:"maintenanceEndedAt,omitempty,omitzero"`
+
 	// quarantine excludes the host from new claims after repeated failures. The provider
 	// sets it, and removes it when it expires. Remove it to end the quarantine earlier.
 	// +optional

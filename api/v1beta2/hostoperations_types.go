@@ -22,10 +22,17 @@ type HostMaintenance struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	Reason string `json:"reason,omitempty"`
-	// until is when the provider ends the maintenance. If absent, maintenance lasts
-	// until it is removed.
+	// until is when the maintenance ends. If absent, maintenance lasts until it is
+	// removed.
 	// +optional
 	Until metav1.Time `json:"until,omitempty,omitzero"`
+}
+
+// InMaintenance reports whether the host is in maintenance. One that has ended at its time does
+// not count, although it is still in spec.
+func (h *ElementalHost) InMaintenance() bool {
+	m := h.Spec.Maintenance
+	return m != nil && (m.Until.IsZero() || !m.Until.Equal(&h.Spec.MaintenanceEndedAt))
 }
 
 // HostQuarantine excludes a host from new claims after repeated failures.

@@ -647,6 +647,7 @@ func (in *ElementalHostSpec) DeepCopyInto(out *ElementalHostSpec) {
 		*out = new(HostMaintenance)
 		(*in).DeepCopyInto(*out)
 	}
+	in.MaintenanceEndedAt.DeepCopyInto(&out.MaintenanceEndedAt)
 	if in.Quarantine != nil {
 		in, out := &in.Quarantine, &out.Quarantine
 		*out = new(HostQuarantine)

@@ -287,7 +287,7 @@ func setupWebhooks(mgr ctrl.Manager, selectors *selector.Compiler, requests elem
 	surges := controlplane.Reader{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Selectors: selectors, Namespace: o.namespace}
 	if err := elementalwebhook.Setup(mgr, elementalwebhook.Options{
 		Selectors: selectors, Surges: surges, Deletions: replacement.New(mgr.GetAPIReader(), o.namespace),
-		Recorder: newRecorder(mgr, "machine-deletion"), Requests: requests,
+		Recorder: newRecorder(mgr, "machine-deletion"), Requests: requests, Reviews: mgr.GetClient(),
 	}); err != nil {
 		return fmt.Errorf("setting up webhooks: %w", err)
 	}

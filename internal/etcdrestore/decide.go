@@ -98,7 +98,7 @@ func obstacle(host *infrav1.ElementalHost) string {
 		return "it is not connected"
 	case !host.Supports(infrav1.OperationType(protocol.CapabilityEtcdRestore)):
 		return "its agent is too old, or its operating system is an image: update the agent"
-	case host.Spec.Maintenance != nil:
+	case host.InMaintenance():
 		return "it is in maintenance"
 	case annotations.HasPaused(host):
 		return "it is paused"

@@ -73,7 +73,7 @@ func checkCandidate(c Cluster, m Member) (string, *exclusion) {
 		return no(false, "its Machine is being deleted")
 	case !m.isTrusted():
 		return no(false, "it is fenced, locked or not approved")
-	case spec.Maintenance != nil:
+	case m.Host.InMaintenance():
 		return no(true, "it is in maintenance")
 	case spec.Quarantine != nil:
 		return no(true, "it is in quarantine")

@@ -94,7 +94,7 @@ func (m Member) isDisconnected() bool {
 // upgrades as requested, or a person works on it.
 func (m Member) isExpectedToBeSilent() bool {
 	spec := m.Host.Spec
-	return spec.Maintenance != nil ||
+	return m.Host.InMaintenance() ||
 		spec.Reboot != nil && m.isRunning(infrav1.OperationReboot, spec.Reboot.ID) ||
 		spec.OSUpgrade != nil && m.isRunning(infrav1.OperationUpgrade, spec.OSUpgrade.ID)
 }

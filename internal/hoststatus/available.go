@@ -17,7 +17,7 @@ func Available(host *infrav1.ElementalHost) Verdict {
 		return v
 	}
 	// Maintenance comes first, because it explains everything else about the host.
-	if host.Spec.Maintenance != nil {
+	if host.InMaintenance() {
 		return maintained(host)
 	}
 	if claim := host.Spec.Claim; claim != nil {
@@ -31,7 +31,7 @@ func Usable(host *infrav1.ElementalHost) Verdict {
 	if v := Admitted(host); !v.IsTrue() {
 		return v
 	}
-	if host.Spec.Maintenance != nil {
+	if host.InMaintenance() {
 		return maintained(host)
 	}
 	if v := connected(host); v.status != metav1.ConditionTrue {
@@ -100,7 +100,7 @@ func ready(host *infrav1.ElementalHost) Verdict {
 	}
 	// During maintenance, failures of the host do not count. The other conditions and the
 	// ElementalMachine still show them.
-	if host.Spec.Maintenance != nil {
+	if host.InMaintenance() {
 		return maintained(host)
 	}
 	if claim != nil && claim.Phase == infrav1.ClaimHeld {

@@ -27,8 +27,8 @@ func Events(before, after *infrav1.ElementalHost) []Event {
 		if is == nil || (was != nil && was.Status == is.Status && was.Reason == is.Reason) {
 			continue
 		}
-		// Maintenance has ended only if the field is removed.
-		if was != nil && was.Reason == infrav1.MaintenanceReason && conditionType == infrav1.AvailableCondition && after.Spec.Maintenance == nil {
+		// The condition may have another reason although the maintenance goes on.
+		if was != nil && was.Reason == infrav1.MaintenanceReason && conditionType == infrav1.AvailableCondition && !after.InMaintenance() {
 			events = append(events, maintenanceEnded(after))
 		}
 		if e, ok := event(after, was, is); ok {
@@ -75,7 +75,7 @@ func tunnelEvent(before, after *infrav1.ElementalHost) (Event, bool) {
 	switch {
 	case is.State == infrav1.ConnectionConnected:
 		return Event{corev1.EventTypeNormal, infrav1.TunnelOpenedReason, "The host has opened a tunnel"}, true
-	case after.Spec.Maintenance != nil:
+	case after.InMaintenance():
 		return Event{corev1.EventTypeNormal, infrav1.TunnelLostReason, is.Message}, true
 	default:
 		return Event{corev1.EventTypeWarning, infrav1.TunnelLostReason, is.Message}, true
@@ -126,7 +126,7 @@ func event(host *infrav1.ElementalHost, was, is *metav1.Condition) (Event, bool)
 	case infrav1.ConnectedReason:
 		return normal("The agent connected")
 	case infrav1.DisconnectedReason:
-		if host.Spec.Maintenance != nil {
+		if host.InMaintenance() {
 			return normal(is.Message)
 		}
 		return Event{corev1.EventTypeWarning, is.Reason, is.Message}, true

@@ -205,8 +205,8 @@ func resetVerdict(host *infrav1.ElementalHost, claim *infrav1.HostClaim) (v Verd
 }
 
 func resetPrevented(host *infrav1.ElementalHost) Verdict {
-	if m := host.Spec.Maintenance; m != nil {
-		return no(infrav1.ResetPreventedReason, "The reset waits until the maintenance ends; spec.maintenance: %s", m.Reason)
+	if host.InMaintenance() {
+		return no(infrav1.ResetPreventedReason, "The reset waits until the maintenance ends; spec.maintenance: %s", host.Spec.Maintenance.Reason)
 	}
 	return no(infrav1.ResetPreventedReason, "The reset waits until the annotation %s is removed from the host", infrav1.PreventResetAnnotation)
 }

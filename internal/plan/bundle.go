@@ -53,7 +53,7 @@ func nodeUpgrade(host *infrav1.ElementalHost, cluster Cluster) []protocol.Operat
 		return nil
 	}
 	is := host.Operation(infrav1.OperationNodeUpgrade, up.ID)
-	if !unfinished(is) || is == nil && host.Spec.Maintenance != nil {
+	if !unfinished(is) || is == nil && host.InMaintenance() {
 		return nil
 	}
 	out := protocol.NodeUpgrade{

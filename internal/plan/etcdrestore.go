@@ -15,7 +15,7 @@ func etcdRestore(host *infrav1.ElementalHost) []protocol.Operation {
 		return nil
 	}
 	is := host.Operation(infrav1.OperationEtcdRestore, want.ID)
-	if !unfinished(is) || is == nil && host.Spec.Maintenance != nil {
+	if !unfinished(is) || is == nil && host.InMaintenance() {
 		return nil
 	}
 	return []protocol.Operation{{

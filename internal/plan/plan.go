@@ -136,7 +136,7 @@ func wantedOperations(host *infrav1.ElementalHost, cluster Cluster) []protocol.O
 // bootstrap. A bootstrap that has started continues.
 func BootstrapPrevented(host *infrav1.ElementalHost) bool {
 	claim := host.Spec.Claim
-	return host.Spec.Maintenance != nil && claim != nil && claim.Phase == infrav1.ClaimBound &&
+	return host.InMaintenance() && claim != nil && claim.Phase == infrav1.ClaimBound &&
 		host.Operation(infrav1.OperationBootstrap, claim.ID) == nil
 }
 
@@ -152,7 +152,7 @@ func ResetPrevented(host *infrav1.ElementalHost) bool {
 		return false
 	}
 	_, annotated := host.Annotations[infrav1.PreventResetAnnotation]
-	return annotated || host.Spec.Maintenance != nil
+	return annotated || host.InMaintenance()
 }
 
 func operationOfClaim(claim *infrav1.HostClaim, kind protocol.OperationType) protocol.Operation {
@@ -168,7 +168,7 @@ func requestedOperations(host *infrav1.ElementalHost) []protocol.Operation {
 			out = append(out, op)
 		}
 	}
-	if up := host.Spec.OSUpgrade; up != nil && (host.Spec.Claim == nil || host.Spec.Maintenance != nil) {
+	if up := host.Spec.OSUpgrade; up != nil && (host.Spec.Claim == nil || host.InMaintenance()) {
 		add(protocol.Operation{Type: protocol.OperationUpgrade, ID: up.ID, Image: string(up.Image)})
 	}
 	if reboot := host.Spec.Reboot; reboot != nil {

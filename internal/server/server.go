@@ -189,6 +189,11 @@ func (s *Server) RecordRequest(ctx context.Context, user, source string, before,
 	s.events.audit.RecordRequest(ctx, user, source, before, after)
 }
 
+// RecordRestore is RecordRequest for an ElementalEtcdRestore.
+func (s *Server) RecordRestore(ctx context.Context, user, source string, before, after *infrav1.ElementalEtcdRestore) {
+	s.events.audit.RecordRestore(ctx, user, source, before, after)
+}
+
 // ServeHTTP implements http.Handler, for tests without a listener.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 

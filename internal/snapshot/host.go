@@ -28,7 +28,7 @@ func obstacle(host *infrav1.ElementalHost) string {
 		return "it is not connected"
 	case !host.Supports(infrav1.OperationType(protocol.CapabilityEtcdSnapshot)):
 		return "its agent can't take snapshots"
-	case host.Spec.Maintenance != nil:
+	case host.InMaintenance():
 		return "it is in maintenance"
 	case isBusy(host):
 		return "an operation is requested or runs on it"

@@ -10,18 +10,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/rights"
 )
 
 // The match conditions of this webhook are in config/webhook: it is called only for
-// changes that RequestLog records, and not for those of the manager itself.
+// changes that need a verb or that RequestLog records, and not for those of the manager itself.
+// The manager has the verbs all the same: its name is another one if it is installed in another
+// namespace.
 //
 // +kubebuilder:webhook:verbs=create;update,path=/validate-infrastructure-cluster-x-k8s-io-v1beta2-elementalhost,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=elementalhosts,versions=v1beta2,name=audit.elementalhost.infrastructure.cluster.x-k8s.io,sideEffects=NoneOnDryRun,admissionReviewVersions=v1
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalhosts,verbs=approve;release;erase;install;restore
 
-// RequestLog records which user requests a change of a host. source is the address of the
-// webhook's caller, which should be the API server's. before is an empty host if the user
-// creates the host.
+// RequestLog records which user requests a change of a host, or confirms a restore. source is the
+// address of the webhook's caller, which should be the API server's. before is an empty object if
+// the user creates the object.
 type RequestLog interface {
 	RecordRequest(ctx context.Context, user, source string, before, after *infrav1.ElementalHost)
+	RecordRestore(ctx context.Context, user, source string, before, after *infrav1.ElementalEtcdRestore)
 }
 
 // sourceKey is the context key of the address of the webhook's caller.
@@ -33,25 +38,37 @@ func withSource(ctx context.Context, r *http.Request) context.Context {
 	return context.WithValue(ctx, sourceKey{}, r.RemoteAddr)
 }
 
-// hostRecorder records requests and denies none. Only admission knows the user: the
-// object and its watch don't name who changed it.
-type hostRecorder struct{ requests RequestLog }
-
-var _ admission.Validator[*infrav1.ElementalHost] = hostRecorder{}
-
-func (r hostRecorder) ValidateCreate(ctx context.Context, host *infrav1.ElementalHost) (admission.Warnings, error) {
-	return nil, r.record(ctx, &infrav1.ElementalHost{}, host)
+// sourceOf returns what withSource has added.
+func sourceOf(ctx context.Context) string {
+	source, _ := ctx.Value(sourceKey{}).(string)
+	return source
 }
 
-func (r hostRecorder) ValidateUpdate(ctx context.Context, oldHost, newHost *infrav1.ElementalHost) (admission.Warnings, error) {
-	return nil, r.record(ctx, oldHost, newHost)
+// hostValidator denies changes that their user lacks a verb for, and records all others. Only
+// admission knows the user: the object and its watch don't name who changed it.
+type hostValidator struct {
+	reviews  Reviewer
+	requests RequestLog
 }
 
-func (hostRecorder) ValidateDelete(context.Context, *infrav1.ElementalHost) (admission.Warnings, error) {
+var _ admission.Validator[*infrav1.ElementalHost] = hostValidator{}
+
+func (v hostValidator) ValidateCreate(ctx context.Context, host *infrav1.ElementalHost) (admission.Warnings, error) {
+	return nil, v.validate(ctx, &infrav1.ElementalHost{}, host)
+}
+
+func (v hostValidator) ValidateUpdate(ctx context.Context, oldHost, newHost *infrav1.ElementalHost) (admission.Warnings, error) {
+	return nil, v.validate(ctx, oldHost, newHost)
+}
+
+func (hostValidator) ValidateDelete(context.Context, *infrav1.ElementalHost) (admission.Warnings, error) {
 	return nil, nil
 }
 
-func (r hostRecorder) record(ctx context.Context, before, after *infrav1.ElementalHost) error {
+func (v hostValidator) validate(ctx context.Context, before, after *infrav1.ElementalHost) error {
+	if err := requireVerbs(ctx, v.reviews, hostResource, after, rights.OfHost(before.Spec, after.Spec)); err != nil {
+		return err
+	}
 	req, err := admission.RequestFromContext(ctx)
 	if err != nil {
 		return apierrors.NewInternalError(fmt.Errorf("reading the admission request: %w", err))
@@ -59,7 +76,6 @@ func (r hostRecorder) record(ctx context.Context, before, after *infrav1.Element
 	if ptr.Deref(req.DryRun, false) {
 		return nil
 	}
-	source, _ := ctx.Value(sourceKey{}).(string)
-	r.requests.RecordRequest(ctx, req.UserInfo.Username, source, before, after)
+	v.requests.RecordRequest(ctx, req.UserInfo.Username, sourceOf(ctx), before, after)
 	return nil
 }

@@ -28,12 +28,15 @@ func (o *logOutput) Write(p []byte) (int, error) {
 }
 
 // audited returns the lines of the audit log about a host.
-func (o *logOutput) audited(host client.Object) []string {
+func (o *logOutput) audited(host client.Object) []string { return o.lines("ElementalHost", host) }
+
+// lines returns the lines of the audit log about an object.
+func (o *logOutput) lines(kind string, obj client.Object) []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var lines []string
 	for line := range strings.Lines(o.text.String()) {
-		if strings.Contains(line, `"Decided"`) && strings.Contains(line, fmt.Sprintf("ElementalHost=%q", client.ObjectKeyFromObject(host))) {
+		if strings.Contains(line, `"Decided"`) && strings.Contains(line, fmt.Sprintf(" %s=%q", kind, client.ObjectKeyFromObject(obj))) {
 			lines = append(lines, line)
 		}
 	}
@@ -64,24 +67,24 @@ func TestThreat56_WhoDecidesIsRecorded(t *testing.T) {
 		g, host := NewWithT(t), newHost(t)
 		host.Spec.Approval = infrav1.ApprovalApproved
 		g.Expect(alice.Update(t.Context(), host)).To(Succeed())
-		g.Expect(out.audited(host)).To(HaveExactElements(line("Approved", "alice", host)))
+		g.Expect(out.audited(host)).To(HaveExactElements(line("Approved", "alice", host.Generation)))
 
 		host.Spec.Fence = &infrav1.HostFence{Reason: "stolen"}
 		g.Expect(bob.Update(t.Context(), host)).To(Succeed())
-		g.Expect(out.audited(host)).To(HaveExactElements(ContainSubstring(`user="alice"`), line("Fenced", "bob", host)))
+		g.Expect(out.audited(host)).To(HaveExactElements(ContainSubstring(`user="alice"`), line("Fenced", "bob", host.Generation)))
 	})
 	t.Run("of a creation", func(t *testing.T) {
 		g := NewWithT(t)
 		host := &infrav1.ElementalHost{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Namespace: env.Namespace(t)}}
 		host.Spec.Approval = infrav1.ApprovalApproved
 		g.Expect(alice.Create(t.Context(), host)).To(Succeed())
-		g.Expect(out.audited(host)).To(HaveExactElements(line("Approved", "alice", host)))
+		g.Expect(out.audited(host)).To(HaveExactElements(line("Approved", "alice", host.Generation)))
 	})
 	t.Run("with a name of several lines", func(t *testing.T) {
 		g, host := NewWithT(t), newHost(t)
 		host.Spec.Approval = infrav1.ApprovalRejected
 		g.Expect(clientOf(t, env, eve).Update(t.Context(), host)).To(Succeed())
-		g.Expect(out.audited(host)).To(HaveExactElements(line("Rejected", "eve�I1122 forged", host)))
+		g.Expect(out.audited(host)).To(HaveExactElements(line("Rejected", "eve�I1122 forged", host.Generation)))
 	})
 	t.Run("not of a dry run", func(t *testing.T) {
 		g, host := NewWithT(t), newHost(t)
@@ -103,10 +106,10 @@ func TestThreat56_WhoDecidesIsRecorded(t *testing.T) {
 	})
 }
 
-// line matches the line about a stored change: its generation is that of the host.
-func line(change, user string, host *infrav1.ElementalHost) OmegaMatcher {
+// line matches the line about a stored change: its generation is that of the object.
+func line(change, user string, generation int64) OmegaMatcher {
 	return And(
 		ContainSubstring(`decision="Requested"`), ContainSubstring("change=%q", change), ContainSubstring(`user="`+user+`"`),
-		ContainSubstring("generation=%d", host.Generation), ContainSubstring(`source="127.0.0.1:`),
+		ContainSubstring("generation=%d", generation), ContainSubstring(`source="127.0.0.1:`),
 	)
 }

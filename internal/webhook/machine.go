@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/rights"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
 )
 
@@ -22,8 +23,10 @@ type Surges interface {
 	RefuseSurge(ctx context.Context, machine *infrav1.ElementalMachine) (string, error)
 }
 
-// machineValidator denies invalid expressions, and machines that surges refuses.
+// machineValidator denies invalid expressions, machines that surges refuses, and changes that their
+// user lacks a verb for.
 type machineValidator struct {
+	reviews   Reviewer
 	selectors *selector.Compiler
 	surges    Surges
 }
@@ -31,6 +34,9 @@ type machineValidator struct {
 var _ admission.Validator[*infrav1.ElementalMachine] = machineValidator{}
 
 func (v machineValidator) ValidateCreate(ctx context.Context, machine *infrav1.ElementalMachine) (admission.Warnings, error) {
+	if err := requireVerbs(ctx, v.reviews, machineResource, machine, rights.OfMachine(infrav1.ElementalMachineSpec{}, machine.Spec)); err != nil {
+		return nil, err
+	}
 	if err := v.validate(machine); err != nil || v.surges == nil {
 		return nil, err
 	}
@@ -46,7 +52,10 @@ func (v machineValidator) ValidateCreate(ctx context.Context, machine *infrav1.E
 
 // ValidateUpdate checks only a changed expression. If a newer version of the provider
 // denies an existing expression, the object can still be changed.
-func (v machineValidator) ValidateUpdate(_ context.Context, oldMachine, newMachine *infrav1.ElementalMachine) (admission.Warnings, error) {
+func (v machineValidator) ValidateUpdate(ctx context.Context, oldMachine, newMachine *infrav1.ElementalMachine) (admission.Warnings, error) {
+	if err := requireVerbs(ctx, v.reviews, machineResource, newMachine, rights.OfMachine(oldMachine.Spec, newMachine.Spec)); err != nil {
+		return nil, err
+	}
 	if !newMachine.DeletionTimestamp.IsZero() ||
 		expression(oldMachine.Spec.HostSelector) == expression(newMachine.Spec.HostSelector) {
 		return nil, nil

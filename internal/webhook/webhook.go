@@ -23,20 +23,22 @@ type Options struct {
 	Deletions Deletions
 	// Recorder records Events on Machines whose deletion was refused.
 	Recorder events.EventRecorder
-	// Requests records changes of hosts.
+	// Requests records changes of hosts, and confirmations of restores.
 	Requests RequestLog
+	// Reviews finds out what users may do.
+	Reviews Reviewer
 }
 
 // Setup serves all webhooks on the manager's webhook server.
 func Setup(mgr ctrl.Manager, o Options) error {
 	err := ctrl.NewWebhookManagedBy(mgr, &infrav1.ElementalMachine{}).
-		WithValidator(machineValidator{selectors: o.Selectors, surges: o.Surges}).
+		WithValidator(machineValidator{reviews: o.Reviews, selectors: o.Selectors, surges: o.Surges}).
 		Complete()
 	if err != nil {
 		return fmt.Errorf("setting up the webhook of ElementalMachine: %w", err)
 	}
 	err = ctrl.NewWebhookManagedBy(mgr, &infrav1.ElementalMachineTemplate{}).
-		WithValidator(machineTemplateValidator{selectors: o.Selectors}).
+		WithValidator(machineTemplateValidator{reviews: o.Reviews, selectors: o.Selectors}).
 		Complete()
 	if err != nil {
 		return fmt.Errorf("setting up the webhook of ElementalMachineTemplate: %w", err)
@@ -74,12 +76,20 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	// controller-runtime's own logger adds the user name as it is, of any length.
 	logger := mgr.GetLogger().WithName("admission")
 	err = ctrl.NewWebhookManagedBy(mgr, &infrav1.ElementalHost{}).
-		WithValidator(hostRecorder{requests: o.Requests}).
+		WithValidator(hostValidator{reviews: o.Reviews, requests: o.Requests}).
 		WithContextFunc(withSource).
 		WithLogConstructor(func(logr.Logger, *admission.Request) logr.Logger { return logger }).
 		Complete()
 	if err != nil {
 		return fmt.Errorf("setting up the webhook of ElementalHost: %w", err)
+	}
+	err = ctrl.NewWebhookManagedBy(mgr, &infrav1.ElementalEtcdRestore{}).
+		WithValidator(restoreValidator{reviews: o.Reviews, requests: o.Requests}).
+		WithContextFunc(withSource).
+		WithLogConstructor(func(logr.Logger, *admission.Request) logr.Logger { return logger }).
+		Complete()
+	if err != nil {
+		return fmt.Errorf("setting up the webhook of ElementalEtcdRestore: %w", err)
 	}
 	return nil
 }

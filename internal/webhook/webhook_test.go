@@ -26,6 +26,12 @@ import (
 // logs to out.
 func start(t *testing.T, out io.Writer) *envtest.Environment {
 	t.Helper()
+	return startWith(t, out, func(c client.Client) webhook.Reviewer { return c })
+}
+
+// startWith is start with what asks the API server for rights, made of the manager's client.
+func startWith(t *testing.T, out io.Writer, reviews func(client.Client) webhook.Reviewer) *envtest.Environment {
+	t.Helper()
 	g := NewWithT(t)
 	env := envtest.Start(t, envtest.WithWebhooks())
 	options := env.ManagerOptions()
@@ -38,7 +44,7 @@ func start(t *testing.T, out io.Writer) *envtest.Environment {
 	requests, err := audit.New(clock.RealClock{}, prometheus.NewRegistry())
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(webhook.Setup(mgr, webhook.Options{
-		Selectors: selectors, Surges: surges{}, Deletions: deletions{}, Recorder: mgr.GetEventRecorder("test"), Requests: requests,
+		Selectors: selectors, Surges: surges{}, Deletions: deletions{}, Recorder: mgr.GetEventRecorder("test"), Requests: requests, Reviews: reviews(mgr.GetClient()),
 	})).To(Succeed())
 
 	ctx, cancel := context.WithCancel(context.Background())

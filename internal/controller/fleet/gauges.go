@@ -77,7 +77,7 @@ func classOf(h *infrav1.ElementalHost) class {
 	switch {
 	case h.Spec.Approval != infrav1.ApprovalApproved || h.Spec.Lock != nil:
 		return unapproved
-	case h.Spec.Maintenance != nil:
+	case h.InMaintenance():
 		return maintained
 	case !h.IsConnected():
 		return disconnected

@@ -50,7 +50,7 @@ func (r *Reconciler) updateExpiring(ctx context.Context, host *infrav1.Elemental
 		return nil
 	}
 	ctrl.LoggerFrom(ctx).Info("Ending or beginning maintenance or quarantine",
-		"maintenance", host.Spec.Maintenance != nil, "quarantine", host.Spec.Quarantine != nil)
+		"maintenance", host.InMaintenance(), "quarantine", host.Spec.Quarantine != nil)
 	if err := r.Client.Patch(ctx, host, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("ending or beginning maintenance or quarantine: %w", err)
 	}
@@ -60,17 +60,18 @@ func (r *Reconciler) updateExpiring(ctx context.Context, host *infrav1.Elemental
 	return nil
 }
 
-// endMaintenance removes maintenance that has expired. It returns an Event because
-// conditions do not change if the given time was in the past from the start.
+// endMaintenance records that maintenance has expired. It leaves spec.maintenance to its writer:
+// if that is a program that applies what is in git, it would put a removed field back. It returns
+// an Event because conditions do not change if the given time was in the past from the start.
 func endMaintenance(host *infrav1.ElementalHost, now time.Time) (hoststatus.Event, bool) {
 	m := host.Spec.Maintenance
-	if m == nil || m.Until.IsZero() || now.Before(m.Until.Time) {
+	if !host.InMaintenance() || m.Until.IsZero() || now.Before(m.Until.Time) {
 		return hoststatus.Event{}, false
 	}
-	host.Spec.Maintenance = nil
+	host.Spec.MaintenanceEndedAt = m.Until
 	return hoststatus.Event{
 		Type: corev1.EventTypeNormal, Reason: infrav1.MaintenanceEndedReason,
-		Message: "Removed spec.maintenance, which was until " + m.Until.UTC().Format(time.RFC3339),
+		Message: "The maintenance is over; it was until " + m.Until.UTC().Format(time.RFC3339),
 	}, true
 }
 

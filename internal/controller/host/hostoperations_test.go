@@ -6,6 +6,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,7 +49,8 @@ func TestMaintenance(t *testing.T) {
 	t.Log("The maintenance ends at its time")
 	f.Clock.Step(time.Minute)
 	f.Expect(f.requeueAfter(h)).To(BeZero())
-	f.Expect(h.Spec.Maintenance).To(BeNil())
+	f.Expect(h.InMaintenance()).To(BeFalse())
+	f.Expect(h.Spec.Maintenance).NotTo(BeNil(), "the field belongs to whoever wrote it")
 	f.ExpectCondition(h, infrav1.AvailableCondition, yes, infrav1.AvailableReason)
 	f.Expect(f.Events()).To(ContainElement(HavePrefix("Normal MaintenanceEnded ")))
 
@@ -57,7 +59,47 @@ func TestMaintenance(t *testing.T) {
 	f.Expect(f.requeueAfter(h)).To(BeZero())
 	f.Clock.Step(1000 * time.Hour)
 	f.requeueAfter(h)
-	f.Expect(h.Spec.Maintenance).NotTo(BeNil())
+	f.Expect(h.InMaintenance()).To(BeTrue())
+}
+
+// A program that applies what is in git writes its fields again and again. After the end of a
+// maintenance neither it nor the manager changes anything.
+func TestMaintenanceInGitDoesNotFlap(t *testing.T) {
+	f := newFixture(t)
+	h := f.Host("h1")
+	f.reconcile(h)
+	apply := func(until time.Time) {
+		t.Helper()
+		desired := &unstructured.Unstructured{Object: map[string]any{
+			"metadata": map[string]any{"name": h.Name, "namespace": h.Namespace, "labels": map[string]any{"rack": "7"}},
+			"spec":     map[string]any{"maintenance": map[string]any{"reason": "disk", "until": until.UTC().Format(time.RFC3339)}},
+		}}
+		desired.SetGroupVersionKind(infrav1.GroupVersion.WithKind("ElementalHost"))
+		f.Expect(env.Client(t).Apply(t.Context(), client.ApplyConfigurationFromUnstructured(desired), client.FieldOwner("git"), client.ForceOwnership)).To(Succeed())
+	}
+	until := f.Clock.Now().Add(time.Hour)
+	apply(until)
+	f.reconcile(h)
+	f.ExpectCondition(h, infrav1.AvailableCondition, no, infrav1.MaintenanceReason)
+	f.Clock.Step(time.Hour)
+	f.reconcile(h)
+	f.ExpectCondition(h, infrav1.AvailableCondition, yes, infrav1.AvailableReason)
+	ended, stored := f.Events(), h.ResourceVersion
+	f.Expect(ended).To(ContainElement(HavePrefix("Normal MaintenanceEnded ")))
+	for range 5 {
+		f.Client.Forget()
+		apply(until)
+		f.reconcile(h)
+		f.Clock.Step(time.Minute)
+		f.Expect(f.Client.Writes()).To(BeEmpty())
+		f.Expect(h.ResourceVersion).To(Equal(stored))
+		f.Expect(f.Events()).To(BeEmpty())
+	}
+
+	t.Log("Another time begins another maintenance")
+	apply(f.Clock.Now().Add(time.Hour))
+	f.reconcile(h)
+	f.ExpectCondition(h, infrav1.AvailableCondition, no, infrav1.MaintenanceReason)
 }
 
 func TestPausedHostsStayInMaintenance(t *testing.T) {
@@ -67,7 +109,7 @@ func TestPausedHostsStayInMaintenance(t *testing.T) {
 		h.Spec.Maintenance = &infrav1.HostMaintenance{Reason: "disk", Until: metav1.NewTime(f.Clock.Now().Add(-time.Minute))}
 	})
 	f.Expect(f.requeueAfter(h)).To(BeZero())
-	f.Expect(h.Spec.Maintenance).NotTo(BeNil())
+	f.Expect(h.InMaintenance()).To(BeTrue())
 }
 
 func failures(n int32, claim string, at time.Time) func(*infrav1.ElementalHostStatus) {
@@ -161,7 +203,8 @@ func TestMaintenanceThatEndsInThePast(t *testing.T) {
 		h.Spec.Maintenance = &infrav1.HostMaintenance{Reason: "disk", Until: metav1.NewTime(f.Clock.Now().Add(-time.Hour))}
 	})
 	f.Expect(f.requeueAfter(h)).To(BeZero())
-	f.Expect(h.Spec.Maintenance).To(BeNil())
+	f.Expect(h.InMaintenance()).To(BeFalse())
+	f.Expect(h.Spec.Maintenance).NotTo(BeNil(), "the field belongs to whoever wrote it")
 	f.Expect(f.Events()).To(ConsistOf(And(HavePrefix("Normal MaintenanceEnded "), ContainSubstring("until "))))
 }
 

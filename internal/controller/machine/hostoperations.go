@@ -90,7 +90,7 @@ func skipValue(s *scope) string {
 	switch {
 	case !isClaimedBy(s.host, s.machine.Spec.HostRef):
 		return ""
-	case s.host.Spec.Maintenance != nil:
+	case s.host.InMaintenance():
 		return skipForMaintenance
 	case isUpgrading(s):
 		return skipForUpgrade

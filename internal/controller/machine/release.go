@@ -169,7 +169,7 @@ func preventsReset(o client.Object) bool {
 // deleted, only time during which another host of the cluster was connected counts: a
 // site that lost its network must not lose its machines.
 func (r *releaser) remainingWait(ctx context.Context, s *scope) (wait time.Duration, limited bool, _ error) {
-	if s.host.Spec.Maintenance != nil || s.host.IsConnected() {
+	if s.host.InMaintenance() || s.host.IsConnected() {
 		return 0, false, nil
 	}
 	since := s.machine.DeletionTimestamp.Time

@@ -183,7 +183,7 @@ func deleting(s *scope) metav1.Condition {
 	if s.host == nil || s.timedOut {
 		return no(infrav1.DeletingReason, "The machine is let go")
 	}
-	if s.host.Spec.Maintenance != nil {
+	if s.host.InMaintenance() {
 		// Unknown, so that the end of maintenance is a transition: remainingWait counts
 		// from its time.
 		message := fmt.Sprintf("The reset of host %s waits until its maintenance ends: remove spec.maintenance from the ElementalHost", s.host.Name)

@@ -107,7 +107,7 @@ func checkSuspended(s *scope) (_ decision, suspend bool) {
 	switch spec := s.host.Spec; {
 	case spec.Fence != nil:
 		return noAction(infrav1.FencedReason, "Host %s is given up already: %s", s.host.Name, spec.Fence.Reason), true
-	case spec.Maintenance != nil:
+	case s.host.InMaintenance():
 		return noAction(infrav1.MaintenanceReason, "Somebody works on host %s: %s", s.host.Name, spec.Maintenance.Reason), true
 	case spec.Lock != nil:
 		return noAction(infrav1.IdentityClonedReason, "Host %s is locked, as two hosts use its key; remove spec.lock once one copy is destroyed", s.host.Name), true

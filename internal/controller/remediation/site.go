@@ -52,5 +52,5 @@ func domainHosts(s *scope) (hosts []*infrav1.ElementalHost, domain string) {
 func isExpected(host *infrav1.ElementalHost) bool {
 	spec := host.Spec
 	return spec.Claim != nil && spec.Claim.Phase != infrav1.ClaimReleasing && spec.Fence == nil && spec.Lock == nil &&
-		spec.Maintenance == nil && spec.Approval == infrav1.ApprovalApproved
+		!host.InMaintenance() && spec.Approval == infrav1.ApprovalApproved
 }

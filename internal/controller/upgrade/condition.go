@@ -62,7 +62,7 @@ func notNow(s *scope, target inplace.Target) *metav1.Condition {
 	if other := outdatedControlPlane(s); target.Version != "" && other != "" {
 		return no(infrav1.UpgradeWaitingForControlPlane, "Waiting until %s has %s", other, target)
 	}
-	if s.host.Spec.Maintenance != nil {
+	if s.host.InMaintenance() {
 		return inMaintenance(s)
 	}
 	return nil
@@ -101,7 +101,7 @@ func notBegun(s *scope) *metav1.Condition {
 	switch {
 	case plan.Paused(host):
 		return no(clusterv1.PausedReason, "The upgrade waits until the annotation %s is removed from host %s", clusterv1.PausedAnnotation, host.Name)
-	case host.Spec.Maintenance != nil:
+	case host.InMaintenance():
 		return inMaintenance(s)
 	case !host.IsConnected():
 		return no(infrav1.UpgradeHostNotConnectedReason, "The upgrade waits until host %s is connected", host.Name)

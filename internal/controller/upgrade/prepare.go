@@ -118,7 +118,7 @@ func notReady(s *scope) string {
 		return "Cluster API has not seen the change of the KubeadmControlPlane yet"
 	case !s.host.IsConnected():
 		return fmt.Sprintf("host %s is not connected", s.host.Name)
-	case s.host.Spec.Maintenance != nil:
+	case s.host.InMaintenance():
 		return fmt.Sprintf("host %s is in maintenance", s.host.Name)
 	}
 	for _, key := range []string{clusterv1.DeleteMachineAnnotation, clusterv1.RemediateMachineAnnotation} {

@@ -5,6 +5,9 @@ import (
 	"reflect"
 	"strings"
 
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 )
 
@@ -14,6 +17,10 @@ const (
 	claimChanged    Decision = "ClaimChanged"
 	unclaimed       Decision = "Unclaimed"
 	identityChanged Decision = "IdentityChanged"
+	installChanged  Decision = "InstallChanged"
+	restoreChanged  Decision = "RestoreChanged"
+	// confirmed: somebody has a restore of etcd begin.
+	confirmed Decision = "RestoreConfirmed"
 )
 
 // maxUser bounds the name of a user in bytes. An identity provider may send any text.
@@ -45,6 +52,21 @@ func (l *Log) RecordRequest(ctx context.Context, user, source string, before, af
 	}
 }
 
+// RecordRestore records that a user requests the restore of etcd that an ElementalEtcdRestore
+// describes. before is one without spec if the user creates it.
+func (l *Log) RecordRestore(ctx context.Context, user, source string, before, after *infrav1.ElementalEtcdRestore) {
+	if after.Spec.Confirm == "" || before.Spec.Confirm == after.Spec.Confirm {
+		return
+	}
+	var snapshot infrav1.EtcdRestoreSnapshot
+	if after.Spec.Source.Snapshot != nil {
+		snapshot = *after.Spec.Source.Snapshot
+	}
+	l.Record(ctx, Requested, nil, "ElementalEtcdRestore", klog.KObj(after).String(), "change", string(confirmed), "user", bounded(user),
+		"source", source, "generation", after.Generation, "clusterName", after.Spec.ClusterName, "hostName", snapshot.HostName,
+		"snapshotID", snapshot.ID, "replaceHealthy", ptr.Deref(after.Spec.ReplaceHealthy, false))
+}
+
 // accessChanges returns the changes of approval and fence, and the removal of a lock.
 func accessChanges(before, after *infrav1.ElementalHost) []change {
 	var changes []change
@@ -63,7 +85,8 @@ func accessChanges(before, after *infrav1.ElementalHost) []change {
 	return changes
 }
 
-// otherChanges returns the changes of claim and identity, and a new lock.
+// otherChanges returns the changes of claim, identity, and of what the host installs or restores,
+// and a new lock.
 func otherChanges(before, after *infrav1.ElementalHost) []change {
 	var changes []change
 	if before.Spec.Lock == nil && after.Spec.Lock != nil {
@@ -83,6 +106,13 @@ func otherChanges(before, after *infrav1.ElementalHost) []change {
 			fingerprint = after.Spec.Identity.KeyFingerprint
 		}
 		changes = append(changes, change{identityChanged, []any{"keyFingerprint", fingerprint}})
+	}
+	if was, is := before.Spec, after.Spec; !reflect.DeepEqual(was.Bundle, is.Bundle) || !reflect.DeepEqual(was.NodeUpgrade, is.NodeUpgrade) ||
+		!reflect.DeepEqual(was.OSUpgrade, is.OSUpgrade) {
+		changes = append(changes, change{decision: installChanged})
+	}
+	if !reflect.DeepEqual(before.Spec.EtcdRestore, after.Spec.EtcdRestore) {
+		changes = append(changes, change{decision: restoreChanged})
 	}
 	return changes
 }

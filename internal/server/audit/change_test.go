@@ -55,6 +55,10 @@ func TestThreat56_EveryChangeHasItsLine(t *testing.T) {
 		"released after a hold":    {before: infrav1.ElementalHostSpec{Claim: claim}, after: infrav1.ElementalHostSpec{Claim: &releasing}, want: []string{`change="ClaimChanged"`, `phase="Releasing"`, `before="Held"`}},
 		"with another key":         {after: infrav1.ElementalHostSpec{Identity: &infrav1.HostIdentity{KeyFingerprint: fingerprint}}, want: []string{`change="IdentityChanged"`, fingerprint}},
 		"without its key":          {before: infrav1.ElementalHostSpec{Identity: &infrav1.HostIdentity{KeyFingerprint: fingerprint}}, want: []string{`change="IdentityChanged"`, `keyFingerprint=""`}},
+		"with a bundle":            {after: infrav1.ElementalHostSpec{Bundle: &infrav1.HostBundle{}}, want: []string{`change="InstallChanged"`}},
+		"upgraded":                 {after: infrav1.ElementalHostSpec{NodeUpgrade: &infrav1.HostNodeUpgrade{ID: "1"}}, want: []string{`change="InstallChanged"`}},
+		"with another system":      {before: infrav1.ElementalHostSpec{OSUpgrade: &infrav1.HostOSUpgrade{ID: "1"}}, want: []string{`change="InstallChanged"`}},
+		"restored":                 {after: infrav1.ElementalHostSpec{EtcdRestore: &infrav1.HostEtcdRestore{ID: "1"}}, want: []string{`change="RestoreChanged"`}},
 		"of what others may claim": {after: infrav1.ElementalHostSpec{Cordon: &infrav1.HostCordon{}, Hostname: "a"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,10 +47,24 @@ func TestThreat56_NoChangeIsUnrecorded(t *testing.T) {
 		"identity": {func(h *infrav1.ElementalHost) {
 			h.Spec.Identity = &infrav1.HostIdentity{Match: &infrav1.IdentityMatch{SerialNumber: "1"}}
 		}, true},
-		"cordon":    {func(h *infrav1.ElementalHost) { h.Spec.Cordon = &infrav1.HostCordon{Reason: "full"} }, false},
-		"reboot":    {func(h *infrav1.ElementalHost) { h.Spec.Reboot = &infrav1.HostReboot{ID: "1"} }, false},
-		"label":     {func(h *infrav1.ElementalHost) { h.Labels = map[string]string{"a": "b"} }, false},
-		"finalizer": {func(h *infrav1.ElementalHost) { h.Finalizers = append(h.Finalizers, "test/more") }, false},
+		"bundle": {func(h *infrav1.ElementalHost) {
+			h.Spec.Bundle = &infrav1.HostBundle{Version: "v1.34.1", SHA256: strings.Repeat("ab", 32), SizeBytes: 1, Sources: []string{"manager"}}
+		}, true},
+		"upgrade": {func(h *infrav1.ElementalHost) {
+			h.Spec.NodeUpgrade = &infrav1.HostNodeUpgrade{ID: "1", Role: infrav1.UpgradeWorker, OSImage: "oci:a"}
+		}, true},
+		"OS upgrade": {func(h *infrav1.ElementalHost) { h.Spec.OSUpgrade = &infrav1.HostOSUpgrade{ID: "1", Image: "oci:a"} }, true},
+		"restore": {func(h *infrav1.ElementalHost) {
+			h.Spec.EtcdRestore = &infrav1.HostEtcdRestore{ID: "1", RestoreName: "r", SnapshotID: "s", SHA256: strings.Repeat("ab", 32)}
+		}, true},
+		"host ID":            {func(h *infrav1.ElementalHost) { h.Spec.HostID = "1" }, true},
+		"registration":       {func(h *infrav1.ElementalHost) { h.Spec.RegistrationRef = &infrav1.LocalReference{Name: "r"} }, true},
+		"reason":             {func(h *infrav1.ElementalHost) { h.Spec.PendingReason = infrav1.PendingReturned }, true},
+		"end of maintenance": {func(h *infrav1.ElementalHost) { h.Spec.MaintenanceEndedAt = metav1.Unix(1, 0) }, false},
+		"cordon":             {func(h *infrav1.ElementalHost) { h.Spec.Cordon = &infrav1.HostCordon{Reason: "full"} }, false},
+		"reboot":             {func(h *infrav1.ElementalHost) { h.Spec.Reboot = &infrav1.HostReboot{ID: "1"} }, false},
+		"label":              {func(h *infrav1.ElementalHost) { h.Labels = map[string]string{"a": "b"} }, false},
+		"finalizer":          {func(h *infrav1.ElementalHost) { h.Finalizers = append(h.Finalizers, "test/more") }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			changed := host.DeepCopy()
@@ -119,6 +134,9 @@ func awaitNoWebhooks(t *testing.T) {
 		return errors.Join(
 			admin.Create(context.Background(), host, client.DryRunAll),
 			admin.Create(context.Background(), &infrav1.ElementalMachine{ObjectMeta: meta}, client.DryRunAll),
+			admin.Create(context.Background(), &infrav1.ElementalEtcdRestore{ObjectMeta: meta, Spec: infrav1.ElementalEtcdRestoreSpec{
+				ClusterName: "c", Source: infrav1.EtcdRestoreSource{Snapshot: &infrav1.EtcdRestoreSnapshot{HostName: "h", ID: "s"}},
+			}}, client.DryRunAll),
 		)
 	}).WithTimeout(time.Minute).Should(Succeed())
 }

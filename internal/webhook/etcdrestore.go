@@ -1,0 +1,52 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/rights"
+)
+
+// The match conditions of this webhook are in config/webhook, as for ElementalHosts.
+//
+// +kubebuilder:webhook:verbs=create;update,path=/validate-infrastructure-cluster-x-k8s-io-v1beta2-elementaletcdrestore,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=elementaletcdrestores,versions=v1beta2,name=rights.elementaletcdrestore.infrastructure.cluster.x-k8s.io,sideEffects=NoneOnDryRun,admissionReviewVersions=v1
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementaletcdrestores,verbs=restore
+
+// restoreValidator denies a confirmation by users who may not restore, and records all others.
+type restoreValidator struct {
+	reviews  Reviewer
+	requests RequestLog
+}
+
+var _ admission.Validator[*infrav1.ElementalEtcdRestore] = restoreValidator{}
+
+func (v restoreValidator) ValidateCreate(ctx context.Context, restore *infrav1.ElementalEtcdRestore) (admission.Warnings, error) {
+	return nil, v.validate(ctx, &infrav1.ElementalEtcdRestore{}, restore)
+}
+
+func (v restoreValidator) ValidateUpdate(ctx context.Context, oldRestore, newRestore *infrav1.ElementalEtcdRestore) (admission.Warnings, error) {
+	return nil, v.validate(ctx, oldRestore, newRestore)
+}
+
+func (restoreValidator) ValidateDelete(context.Context, *infrav1.ElementalEtcdRestore) (admission.Warnings, error) {
+	return nil, nil
+}
+
+func (v restoreValidator) validate(ctx context.Context, before, after *infrav1.ElementalEtcdRestore) error {
+	if err := requireVerbs(ctx, v.reviews, restoreResource, after, rights.OfRestore(before.Spec, after.Spec)); err != nil {
+		return err
+	}
+	req, err := admission.RequestFromContext(ctx)
+	if err != nil {
+		return apierrors.NewInternalError(fmt.Errorf("reading the admission request: %w", err))
+	}
+	if !ptr.Deref(req.DryRun, false) {
+		v.requests.RecordRestore(ctx, req.UserInfo.Username, sourceOf(ctx), before, after)
+	}
+	return nil
+}
