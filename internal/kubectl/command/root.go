@@ -50,7 +50,8 @@ func New(o Options) *cobra.Command {
 	root.SetErr(o.ErrOut)
 	e.flags.AddFlags(root.PersistentFlags())
 	root.AddCommand(e.hosts(), e.explain(), e.version())
-	root.AddCommand(e.approve(), e.reject(), e.cordon(), e.uncordon(), e.maintenance(), e.fence(), e.unfence(), e.release(), e.token(), e.endpoint())
+	root.AddCommand(e.approve(), e.reject(), e.cordon(), e.uncordon(), e.maintenance(), e.fence(), e.unfence(), e.release())
+	root.AddCommand(e.token(), e.endpoint(), e.supportBundle())
 	e.completeGlobalFlags(root)
 	return root
 }
