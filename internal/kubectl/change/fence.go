@@ -35,8 +35,8 @@ func (s *Situation) checkLast(force bool) error {
 	if force || !s.isControlPlane() || s.Host.Spec.Claim.Phase != infrav1.ClaimBound || s.Serving > 0 {
 		return nil
 	}
-	return refuse(s.Host, fmt.Sprintf("no other control-plane host of Cluster %s serves (%d others), so the cluster would lose its API server, "+
-		"and etcd its data", s.Host.Spec.Claim.ClusterName, s.ControlPlane),
+	return refuse(s.Host, fmt.Sprintf("none of the %d other control-plane hosts of Cluster %s serves, so the cluster would lose its API server, "+
+		"and etcd its data", s.ControlPlane, s.Host.Spec.Claim.ClusterName),
 		"Bring another control-plane host back first. If the cluster is lost, or you have a snapshot of etcd, give --force")
 }
 
@@ -49,7 +49,7 @@ func (s *Situation) machineEffects() []string {
 	var effects []string
 	switch {
 	case claim.Phase == infrav1.ClaimReserved:
-		effects = append(effects, fmt.Sprintf("The host is reserved for the endpoint of Cluster %s, which gets another host", claim.ClusterName))
+		effects = append(effects, fmt.Sprintf("The host is reserved for the endpoint of Cluster %s", claim.ClusterName))
 	case claim.Phase == infrav1.ClaimHeld:
 		effects = append(effects, "The host is held, and stays so: it is not reset before it is released")
 	case s.Cluster != nil && (ptr.Deref(s.Cluster.Spec.Paused, false) || annotations.HasPaused(s.Cluster)):

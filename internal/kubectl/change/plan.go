@@ -123,12 +123,15 @@ func stateOf(host *infrav1.ElementalHost, now time.Time) string {
 	host = host.DeepCopy()
 	hoststatus.Update(host, metav1.NewTime(now))
 	ready := meta.FindStatusCondition(host.Status.Conditions, infrav1.ReadyCondition)
-	switch {
-	case ready == nil:
+	if ready == nil {
 		return "its state is unknown"
-	case ready.Message == "":
-		return "its state is " + ready.Reason
-	default:
-		return fmt.Sprintf("its state is %s: %s", ready.Reason, ready.Message)
 	}
+	state := "its state is " + ready.Reason
+	if ready.Message != "" {
+		state += ": " + ready.Message
+	}
+	if host.Spec.Cordon != nil && ready.Reason != infrav1.CordonedReason {
+		state += "; it is cordoned"
+	}
+	return state
 }

@@ -173,11 +173,10 @@ func (a *actor) do(ctx context.Context, plan func() (*change.Plan, error)) error
 	if err := p.Apply(ctx, a.client, dryRun); err != nil {
 		return err
 	}
-	suffix := ""
 	if dryRun {
-		suffix = " (server dry run)"
+		return a.print("%s: it would be so: %s (server dry run)", p.Subject, p.Result(a.Clock.Now()))
 	}
-	return a.print("%s: now %s%s", p.Subject, p.Result(a.Clock.Now()), suffix)
+	return a.print("%s: now %s", p.Subject, p.Result(a.Clock.Now()))
 }
 
 // confirm has a person type the name of the object.

@@ -51,7 +51,7 @@ func supported(f *fixture) {
 		}}
 	})
 	f.Create(&corev1.Secret{ObjectMeta: f.Meta("bootstrap-data"), StringData: map[string]string{"value": "hunter2"}})
-	f.Create(&corev1.Pod{ObjectMeta: f.Meta("manager"), Spec: corev1.PodSpec{Containers: []corev1.Container{{
+	f.Create(&corev1.Pod{ObjectMeta: f.Meta("manager"), Spec: corev1.PodSpec{NodeName: "nowhere", Containers: []corev1.Container{{
 		Name: "manager", Image: "manager:v1", Env: []corev1.EnvVar{{Name: "KEY", Value: "hunter2"}},
 	}}}})
 }
