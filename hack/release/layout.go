@@ -29,7 +29,7 @@ func commands() []string {
 	return []string{
 		agent,
 		"bundle",
-		"kubectl-elemental",
+		plugin,
 	}
 }
 

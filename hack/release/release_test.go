@@ -39,6 +39,11 @@ func small(t *testing.T) release {
 			}
 		}
 	}
+	for _, architecture := range architectures() {
+		if err := os.WriteFile(builtFor(work, plugin, "darwin", architecture), program, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	b := &builder{root: filepath.Join("..", ".."), version: "v1.2.3", image: "registry.example.com/elemental-manager", kustomize: "sh " + kustomize}
 	r := release{t.TempDir(), b.version}
 	if err := b.manifests(t.Context(), r.folder); err != nil {
@@ -78,6 +83,18 @@ func TestVerify(t *testing.T) {
 				}
 				return os.WriteFile(file, []byte(strings.ReplaceAll(string(text), "pkg:golang/github.com/CycloneDX", "pkg:golang/example.com")), 0o600)
 			}, "manager_v1.2.3_linux_arm64.cdx.json: github.com/CycloneDX/cyclonedx-go",
+		},
+		"the manifest for krew names another archive": {
+			func() error {
+				text, err := os.ReadFile(r.krew())
+				if err != nil {
+					return err
+				}
+				return os.WriteFile(r.krew(), []byte(strings.ReplaceAll(string(text), "os: darwin", "os: windows")), 0o600)
+			}, "krew-elemental.yaml is not what follows",
+		},
+		"an archive for macOS is missing": {
+			func() error { return os.Remove(r.pluginArchive("darwin", "arm64")) }, "kubectl-elemental_v1.2.3_darwin_arm64.tar.gz",
 		},
 		"an archive is of another version": {
 			func() error { return os.Rename(r.archive("bundle", "amd64"), r.archive("bundle", "riscv64")) },

@@ -27,7 +27,7 @@ func verify(folder string) (err error) {
 		return errors.Join(checksums.Check(folder), err)
 	}
 	defer func() { err = errors.Join(err, img.Close()) }()
-	wrong := errors.Join(checksums.Check(folder), img.Check(architectures()...), manifests.Check(folder, img.Name))
+	wrong := errors.Join(checksums.Check(folder), img.Check(architectures()...), manifests.Check(folder, img.Name), r.verifyKrew())
 	for _, architecture := range architectures() {
 		wrong = errors.Join(wrong, r.verifyPackages(architecture), r.verifyPrograms(img, architecture))
 	}
@@ -77,7 +77,11 @@ func checkSBOM(file string, program []byte) error {
 
 // program reads a program from its archive.
 func (r release) program(command, architecture string) ([]byte, error) {
-	f, err := os.Open(r.archive(command, architecture))
+	return readProgram(r.archive(command, architecture), command)
+}
+
+func readProgram(file, command string) ([]byte, error) {
+	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
 	}

@@ -27,6 +27,30 @@ type exclusion struct {
 	temporary bool
 }
 
+// Candidate is a control-plane host other than the endpoint host, for people who ask where the
+// endpoint can move.
+type Candidate struct {
+	Host string
+	// Address that the endpoint would have on the host; blank if it can't move there.
+	Address string
+	// Obstacle says why it can't move there.
+	Obstacle string
+}
+
+// Candidates returns the hosts that the endpoint may move to, the best first, and then those
+// that it can't move to.
+func Candidates(c Cluster) []Candidate {
+	found, excluded := candidates(c)
+	all := make([]Candidate, 0, len(found)+len(excluded))
+	for _, f := range found {
+		all = append(all, Candidate{Host: f.member.Host.Name, Address: f.address})
+	}
+	for _, e := range excluded {
+		all = append(all, Candidate{Host: e.host, Obstacle: e.reason})
+	}
+	return all
+}
+
 // candidates returns the hosts that the endpoint may move to, the best first, and why
 // it can't move to the others. The endpoint's own host is in neither list.
 func candidates(c Cluster) (found []candidate, excluded []exclusion) {

@@ -72,6 +72,14 @@ func (e *environment) completeNames(resource string) cobra.CompletionFunc {
 	}
 }
 
+// completeNamesOfFlag proposes names of objects in the namespace, whatever arguments there are.
+func (e *environment) completeNamesOfFlag(resource string) cobra.CompletionFunc {
+	names := e.completeNames(resource)
+	return func(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+		return names(cmd, nil, word)
+	}
+}
+
 func kindOf(resource string) schema.GroupVersionKind {
 	switch resource {
 	case "machines":

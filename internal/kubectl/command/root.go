@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -35,9 +36,9 @@ func New(o Options) *cobra.Command {
 	e := &environment{Options: o, flags: genericclioptions.NewConfigFlags(true)}
 	root := &cobra.Command{
 		Use:   "kubectl-elemental",
-		Short: "See and explain hosts of the Cluster API provider Elemental",
+		Short: "See, explain and operate hosts of the Cluster API provider Elemental",
 		Long: "Shows the fleet of ElementalHosts, and explains what a Machine, a host or a Cluster waits for.\n" +
-			"It reads the management cluster and changes nothing.",
+			"Commands that change something look first, say what follows, and refuse what would go wrong.",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl elemental"},
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -49,6 +50,8 @@ func New(o Options) *cobra.Command {
 	root.SetErr(o.ErrOut)
 	e.flags.AddFlags(root.PersistentFlags())
 	root.AddCommand(e.hosts(), e.explain(), e.version())
+	root.AddCommand(e.approve(), e.reject(), e.cordon(), e.uncordon(), e.maintenance(), e.fence(), e.unfence(), e.release())
+	root.AddCommand(e.token(), e.endpoint(), e.supportBundle())
 	e.completeGlobalFlags(root)
 	return root
 }
@@ -72,7 +75,7 @@ func (e *environment) client() (client.WithWatch, error) {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{infrav1.AddToScheme, clusterv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{infrav1.AddToScheme, clusterv1.AddToScheme, corev1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("registering kinds: %w", err)
 		}

@@ -44,6 +44,8 @@ type fixture struct {
 	*controllertest.Fixture
 
 	kubeconfig string
+	// input is what commands read from standard input.
+	input string
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -64,7 +66,7 @@ func (f *fixture) run(args ...string) (string, error) {
 	f.T.Helper()
 	out := &bytes.Buffer{}
 	root := command.New(command.Options{
-		IOStreams: genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: out, ErrOut: &bytes.Buffer{}}, Version: "v1.2.3", Clock: f.Clock,
+		IOStreams: genericiooptions.IOStreams{In: strings.NewReader(f.input), Out: out, ErrOut: &bytes.Buffer{}}, Version: "v1.2.3", Clock: f.Clock,
 	})
 	if args[0] != cobra.ShellCompRequestCmd {
 		args = append(args, "--kubeconfig", f.kubeconfig)
