@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -36,7 +37,8 @@ func New(o Options) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-elemental",
 		Short: "See and explain hosts of the Cluster API provider Elemental",
-		Long: "Shows the fleet of ElementalHosts, and explains what a Machine, a host or a Cluster waits for.\n" +
+		Long: "Shows the fleet of ElementalHosts, explains what a Machine, a host or a Cluster waits for, and prints\n" +
+			"what enrols machines.\n" +
 			"It reads the management cluster and changes nothing.",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl elemental"},
 		SilenceUsage:  true,
@@ -48,7 +50,7 @@ func New(o Options) *cobra.Command {
 	root.SetOut(o.Out)
 	root.SetErr(o.ErrOut)
 	e.flags.AddFlags(root.PersistentFlags())
-	root.AddCommand(e.hosts(), e.explain(), e.version())
+	root.AddCommand(e.hosts(), e.explain(), e.enrol(), e.version())
 	e.completeGlobalFlags(root)
 	return root
 }
@@ -72,7 +74,7 @@ func (e *environment) client() (client.WithWatch, error) {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{infrav1.AddToScheme, clusterv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{infrav1.AddToScheme, clusterv1.AddToScheme, corev1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("registering kinds: %w", err)
 		}

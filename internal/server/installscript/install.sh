@@ -59,15 +59,18 @@ setting() {
 	file=$root/etc/default/elemental-agent
 	mkdir -p "${file%/*}"
 	touch "$file"
-	{
-		grep -v "^$1=" "$file" || true
-		echo "$1=$2"
-	} >"$file.new"
-	chmod 0600 "$file.new"
+	rm -f "$file.new"
+	(
+		# The URL of a proxy may have a password.
+		umask 077
+		grep -v "^$1=" "$file" >"$file.new" || true
+		echo "$1=$2" >>"$file.new"
+	)
 	mv -f "$file.new" "$file"
 }
 
 main() {
+	umask 022
 	# root is blank, except in tests.
 	root=${ELEMENTAL_ROOT-}
 	server='' ca='' configuration='' https_proxy_url='' no_proxy_list=''
