@@ -12,12 +12,12 @@ import (
 )
 
 // TLSConfig returns the TLS configuration of the agent API, with a certificate for each
-// server name.
+// server name. A client certificate is not required, because a host that installs the agent has
+// no key yet. The API refuses such a caller on all other routes.
 func TLSConfig(certificates *Certificates) *tls.Config {
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13,
-		NextProtos: []string{"h2", "http/1.1"},
-		// Installers of the agent have no key yet. The API refuses them on all other routes.
+		MinVersion:     tls.VersionTLS13,
+		NextProtos:     []string{"h2", "http/1.1"},
 		ClientAuth:     tls.RequestClientCert,
 		GetCertificate: certificates.Get,
 		// Each connection has to prove its key.
