@@ -115,9 +115,11 @@ type HostTemplate struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="keys must be annotation keys"
 	Annotations map[string]string `json:"annotations,omitempty"`
 	// namePattern is the pattern of the ElementalHost's name. It may contain {{ .HostID
-	// }} and the fields of status.inventory, for example {{
-	// .Inventory.SMBIOS.SerialNumber }}. The result is converted to a DNS label. If the
-	// name exists already, the host ID is appended. Defaults to "host-{{ .HostID }}".
+	// }}, {{ .Hostname }}, which is the host's own name up to its first dot, and the
+	// fields of status.inventory, for example {{ .Inventory.SMBIOS.SerialNumber }}. The
+	// result is converted to a DNS label. If the name exists already, the host ID is
+	// appended. A host whose own name is missing, "localhost" or no DNS name is named
+	// "host-" and its host ID. Defaults to "host-{{ .HostID }}".
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253

@@ -43,7 +43,7 @@ func dispatch(ctx context.Context, args []string, out, errs io.Writer) int {
 	return subcommand.Program{
 		Name: "elemental-agent", Summary: "elemental-agent makes this host available to Cluster API.",
 		Commands: []subcommand.Command{
-			runCommand(), enrolCommand(), statusCommand(), resetCommand(), applyCommand(), versionCommand(), guardCommand(), installCommand(),
+			runCommand(), enrolCommand(), statusCommand(), resetCommand(), applyCommand(), versionCommand(), guardCommand(), installCommand(), unitCommand(),
 		},
 	}.Run(ctx, args, out, errs)
 }

@@ -7,5 +7,5 @@
 //	name, err := hostname.Render(registration.Spec.HostTemplate.NamePattern, hostname.Data{HostID: id, Inventory: inventory})
 //
 // The result is always a DNS label. A host can report any inventory, so all values are
-// sanitized and bounded. If a host of that name exists, WithSuffix returns another name.
+// sanitized and bounded. Its own name is used only if it is a DNS name. If a host of that name exists, WithSuffix returns another name.
 package hostname

@@ -26,10 +26,29 @@ type Data struct {
 	HostID string
 	// Inventory is what the host has reported.
 	Inventory protocol.Inventory
+	// Hostname is the name that the host has given itself.
+	Hostname string
+}
+
+// fields are what a pattern can refer to.
+type fields struct {
+	HostID    string
+	Inventory protocol.Inventory
+	reported  string
 }
 
 // errEmpty means that a pattern renders to an empty name.
 var errEmpty = errors.New("the pattern gives an empty name")
+
+// Hostname returns the first label of the host's own name, in lower case. A name that is no
+// DNS name is not made into one: two hosts could then get the same.
+func (f fields) Hostname() (string, error) {
+	first, _, _ := strings.Cut(strings.ToLower(f.reported), ".")
+	if first == "" || first == "localhost" || label(first, maxLength) != first {
+		return "", fmt.Errorf("the host names itself %.64q, which is no host name of its own", f.reported)
+	}
+	return first, nil
+}
 
 // Render renders the pattern, or DefaultPattern if it is blank.
 func Render(pattern string, data Data) (string, error) {
@@ -48,7 +67,7 @@ func Render(pattern string, data Data) (string, error) {
 // A pattern may render to an empty name for hosts that report little; then Render returns
 // an error.
 func Validate(pattern string) error {
-	_, err := execute(pattern, Data{HostID: "0", Inventory: protocol.Inventory{
+	_, err := execute(pattern, Data{HostID: "0", Hostname: "host", Inventory: protocol.Inventory{
 		Disks: []protocol.Disk{{}},
 		NICs:  []protocol.NIC{{Addresses: []string{""}}},
 	}})
@@ -89,7 +108,7 @@ func execute(pattern string, data Data) (string, error) {
 		data.Inventory.Kubernetes = &protocol.Kubernetes{}
 	}
 	var out boundedWriter
-	if err := tmpl.Execute(&out, data); err != nil {
+	if err := tmpl.Execute(&out, fields{HostID: data.HostID, Inventory: data.Inventory, reported: data.Hostname}); err != nil {
 		return "", fmt.Errorf("executing the pattern: %w", err)
 	}
 	return out.text.String(), nil

@@ -12,7 +12,7 @@ import (
 )
 
 func TestRender(t *testing.T) {
-	data := hostname.Data{HostID: "h7k2", Inventory: protocol.Inventory{
+	data := hostname.Data{HostID: "h7k2", Hostname: "Node-7.Berlin.example.com", Inventory: protocol.Inventory{
 		MachineID: "0123abc",
 		SMBIOS:    protocol.SMBIOS{SerialNumber: "  SN/42_é ", Manufacturer: strings.Repeat("x", 80)},
 		NICs:      []protocol.NIC{{Name: "eth0", MAC: "52:54:00:AB:CD:EF"}},
@@ -27,6 +27,7 @@ func TestRender(t *testing.T) {
 		"condition":           {pattern: "{{ if .Inventory.SMBIOS.UUID }}x{{ else }}{{ .HostID }}{{ end }}", want: "h7k2"},
 		"shortened":           {pattern: "{{ .Inventory.SMBIOS.Manufacturer }}", want: strings.Repeat("x", 63)},
 		"cut at a dash":       {pattern: strings.Repeat("y", 62) + "-{{ .HostID }}", want: strings.Repeat("y", 62)},
+		"own name":            {pattern: "edge-{{ .Hostname }}", want: "edge-node-7"},
 		"not reported":        {pattern: "{{ .HostID }}-{{ .Inventory.Kubernetes.Kubelet.Version }}", want: "h7k2"},
 		"nothing left":        {pattern: "{{ .Inventory.SMBIOS.UUID }}!", err: "empty name"},
 		"index out of range":  {pattern: "{{ (index .Inventory.NICs 7).MAC }}", err: "executing the pattern"},
@@ -46,6 +47,17 @@ func TestRender(t *testing.T) {
 	}
 }
 
+// A name that is none is not made into one: hosts with different names would get the same.
+func TestThreat81_OwnNamesThatAreNone(t *testing.T) {
+	for _, name := range []string{
+		"", ".", "localhost", "localhost.localdomain", "node_1", "node 1", "node/1", "-node", "node-", "nodé", strings.Repeat("n", 64), "{{.HostID}}", "no\nde",
+	} {
+		g := NewWithT(t)
+		_, err := hostname.Render("{{ .Hostname }}", hostname.Data{HostID: "h7k2", Hostname: name})
+		g.Expect(err).To(MatchError(ContainSubstring("no host name of its own")), "%q", name)
+	}
+}
+
 func TestValidate(t *testing.T) {
 	for name, tc := range map[string]struct {
 		pattern, err string
@@ -55,6 +67,7 @@ func TestValidate(t *testing.T) {
 		"programs":         {pattern: "a-{{ .Inventory.Kubernetes.Kubelet.Version }}"},
 		"only the unknown": {pattern: "{{ .Inventory.MachineID }}"},
 		"list index":       {pattern: "{{ (index .Inventory.NICs 0).MAC }}"},
+		"own name":         {pattern: "{{ .Hostname }}"},
 		"doubling":         {pattern: `{{ "\\" ` + strings.Repeat("|js", 60) + " }}", err: "longer than 4096 bytes"},
 		"repeating":        {pattern: `{{ with "aaaaaaaaaaaaaaaaaaaaaaaa" }}` + strings.Repeat(`{{ with printf "%[1]s%[1]s%[1]s" . }}`, 5) + strings.Repeat("{{ end }}", 6), err: "longer than 4096 bytes"},
 		"unclosed":         {pattern: "a-{{ .HostID", err: "parsing the pattern"},

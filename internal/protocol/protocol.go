@@ -37,6 +37,12 @@ const (
 	// PathBundle (GET ?sha256=HEX -> bytes, with ranges) returns the bundle of Kubernetes
 	// that the plan's Desired.Bundle or Operation.NodeUpgrade names.
 	PathBundle = "/v1/bundle"
+	// PathInstall (GET -> a shell script) installs the agent on a host that has none. It
+	// needs no key and no token.
+	PathInstall = "/v1/install"
+	// PathInstallAgent (GET ?arch=ARCHITECTURE -> bytes, with ranges) returns the agent that
+	// the script installs. It needs no key and no token.
+	PathInstallAgent = "/v1/install/agent"
 	// PathTunnel (GET ?boot=BOOTID, upgrade to TunnelProtocol -> 101) turns an HTTP/1.1
 	// connection of its own into the host's tunnel. Only a host whose plan has
 	// Desired.Tunnel gets one, for the boot that polls; another boot is answered with 409.

@@ -82,8 +82,9 @@ type Options struct {
 	// PingAfter is how long a connection may be silent before the server sends an HTTP/2
 	// ping; PingTimeout is how long the answer may take.
 	PingAfter, PingTimeout time.Duration
-	// Agents opens agent binaries. Without it hosts are not updated.
-	Agents api.Files
+	// Agents opens agent binaries. Without it hosts are not updated, and none is offered for
+	// installation.
+	Agents api.Installer
 	// Bundles opens bundles of Kubernetes. Without it the manager serves none.
 	Bundles api.Files
 	// AgentDownloads bounds concurrent downloads of agent binaries, BundleDownloads those of

@@ -144,9 +144,9 @@ func New(o Options) (*Server, error) {
 		PlanInputs: inputs, Bootstrap: bootstrapsecret.NewFinder(o.Client, o.APIReader),
 		Destinations: snapshotgrant.New(o.APIReader, o.Clock), Tunnels: s.reviewer, Audit: decisions,
 		Limiter: ratelimit.New(o.Clock, o.EnrolRate, o.EnrolBurst), Connections: s.connections,
-		Agents:  api.Downloads{Files: o.Agents, Limit: o.AgentDownloads, Stall: o.DownloadStall},
-		Bundles: api.Downloads{Files: o.Bundles, Limit: o.BundleDownloads, Stall: o.DownloadStall},
-		Metrics: o.Metrics, Draining: s.draining,
+		Agents:    api.Downloads{Files: o.Agents, Limit: o.AgentDownloads, Stall: o.DownloadStall},
+		Bundles:   api.Downloads{Files: o.Bundles, Limit: o.BundleDownloads, Stall: o.DownloadStall},
+		Installer: o.Agents, Metrics: o.Metrics, Draining: s.draining,
 	})
 	if err != nil {
 		return nil, err

@@ -48,7 +48,6 @@ func TestThreat17_ConnectionsThatAreRefused(t *testing.T) {
 	stolen.PrivateKey = otherKey
 
 	for name, config := range map[string]*tls.Config{
-		"no certificate":             {RootCAs: h.roots},
 		"another kind of key":        {RootCAs: h.roots, Certificates: []tls.Certificate{other}},
 		"old TLS":                    {RootCAs: h.roots, Certificates: []tls.Certificate{good}, MaxVersion: tls.VersionTLS12},
 		"certificate of another key": {RootCAs: h.roots, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &stolen, nil }},

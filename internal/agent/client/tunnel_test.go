@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -174,26 +173,7 @@ func TestTunnelIsRefused(t *testing.T) {
 func TestTunnelThroughProxy(t *testing.T) {
 	sessions := make(tunnels, 1)
 	s, bundle := serving(t, sessions.serve)
-	var proxied []string
-	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		proxied = append(proxied, r.Method+" "+r.Host)
-		far, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", r.Host)
-		if err != nil {
-			w.WriteHeader(http.StatusBadGateway)
-			return
-		}
-		defer func() { _ = far.Close() }()
-		w.WriteHeader(http.StatusOK)
-		// What the client sends after the answer may have been read already.
-		near, buffered, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			return
-		}
-		defer func() { _ = near.Close() }()
-		go func() { _, _ = io.Copy(near, far); _ = near.Close() }()
-		_, _ = io.Copy(far, buffered)
-	}))
-	t.Cleanup(proxy.Close)
+	proxy := startProxy(t, "")
 	at, err := url.Parse(proxy.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -217,8 +197,8 @@ func TestTunnelThroughProxy(t *testing.T) {
 	if err := <-served; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	if len(proxied) != 2 || proxied[1] != "CONNECT "+s.Listener.Addr().String() {
-		t.Errorf("the proxy saw %q", proxied)
+	if seen := proxy.seen(); len(seen) != 2 || seen[1] != "CONNECT "+s.Listener.Addr().String() {
+		t.Errorf("the proxy saw %q", seen)
 	}
 	if session != nil {
 		awaitEnd(t, session)

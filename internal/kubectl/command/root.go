@@ -37,7 +37,8 @@ func New(o Options) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-elemental",
 		Short: "See, explain and operate hosts of the Cluster API provider Elemental",
-		Long: "Shows the fleet of ElementalHosts, and explains what a Machine, a host or a Cluster waits for.\n" +
+		Long: "Shows the fleet of ElementalHosts, explains what a Machine, a host or a Cluster waits for, and prints\n" +
+			"what enrols machines.\n" +
 			"Commands that change something look first, say what follows, and refuse what would go wrong.",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl elemental"},
 		SilenceUsage:  true,
@@ -49,7 +50,7 @@ func New(o Options) *cobra.Command {
 	root.SetOut(o.Out)
 	root.SetErr(o.ErrOut)
 	e.flags.AddFlags(root.PersistentFlags())
-	root.AddCommand(e.hosts(), e.explain(), e.version())
+	root.AddCommand(e.hosts(), e.explain(), e.enrol(), e.version())
 	root.AddCommand(e.approve(), e.reject(), e.cordon(), e.uncordon(), e.maintenance(), e.fence(), e.unfence(), e.release())
 	root.AddCommand(e.token(), e.endpoint(), e.supportBundle())
 	e.completeGlobalFlags(root)

@@ -35,9 +35,9 @@ func (h *Handler) file(w http.ResponseWriter, r *http.Request, from caller, file
 	if !allowed {
 		return problem.NoOperation(http.StatusNotFound)
 	}
-	key := client.ObjectKeyFromObject(from.host)
+	by := receiver{host: client.ObjectKeyFromObject(from.host)}
 	from.host = nil
-	return files.send(w, r, key, digest)
+	return files.send(w, r, by, digest)
 }
 
 // pinsAgent reports whether the host's plan names the agent binary with that digest.

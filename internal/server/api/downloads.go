@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"net/netip"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/problem"
@@ -35,13 +35,14 @@ type Files interface {
 type Downloads struct {
 	// Files may be nil; then hosts can't download any.
 	Files Files
-	// Limit bounds concurrent downloads.
-	Limit int
+	// Limit bounds concurrent downloads, LimitEach those of one receiver. A LimitEach of zero
+	// means one.
+	Limit, LimitEach int
 	// Stall is how long the transfer of 32 KiB may take.
 	Stall time.Duration
 }
 
-// downloads bounds concurrent downloads: one for each host, and a number for all.
+// downloads bounds concurrent downloads: a number for each receiver, and one for all.
 type downloads struct {
 	Downloads
 
@@ -49,39 +50,60 @@ type downloads struct {
 	kind    string
 	running prometheus.Gauge
 
-	mu    sync.Mutex
-	hosts map[types.NamespacedName]struct{}
+	mu  sync.Mutex
+	all int
+	// of counts the downloads of each receiver.
+	of map[receiver]int
+}
+
+// receiver is who downloads: a host, or the source of a caller without a key.
+type receiver struct {
+	host   types.NamespacedName
+	source netip.Prefix
+}
+
+// String returns the host or the source.
+func (r receiver) String() string {
+	if r.host.Name != "" {
+		return r.host.String()
+	}
+	return r.source.String()
 }
 
 func newDownloads(kind string, o Downloads, m *metrics) *downloads {
-	return &downloads{Downloads: o, kind: kind, running: m.downloads.WithLabelValues(kind), hosts: map[types.NamespacedName]struct{}{}}
+	o.LimitEach = max(1, o.LimitEach)
+	return &downloads{Downloads: o, kind: kind, running: m.downloads.WithLabelValues(kind), of: map[receiver]int{}}
 }
 
-// begin reports whether the host may download. If so, end must be called.
-func (d *downloads) begin(host types.NamespacedName) bool {
+// begin reports whether the receiver may download. If so, end must be called.
+func (d *downloads) begin(by receiver) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, has := d.hosts[host]; has || len(d.hosts) >= d.Limit {
+	if d.of[by] >= d.LimitEach || d.all >= d.Limit {
 		return false
 	}
-	d.hosts[host] = struct{}{}
-	d.running.Set(float64(len(d.hosts)))
+	d.of[by]++
+	d.all++
+	d.running.Set(float64(d.all))
 	return true
 }
 
-func (d *downloads) end(host types.NamespacedName) {
+func (d *downloads) end(by receiver) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.hosts, host)
-	d.running.Set(float64(len(d.hosts)))
+	d.all--
+	if d.of[by]--; d.of[by] == 0 {
+		delete(d.of, by)
+	}
+	d.running.Set(float64(d.all))
 }
 
-// send sends the file with the digest, which the host's plan must name.
-func (d *downloads) send(w http.ResponseWriter, r *http.Request, host types.NamespacedName, digest string) error {
-	if !d.begin(host) {
+// send sends the file with the digest, which the receiver may have.
+func (d *downloads) send(w http.ResponseWriter, r *http.Request, by receiver, digest string) error {
+	if !d.begin(by) {
 		return problem.Busy(busyDelay + rand.N(busySpread)) //nolint:gosec // no secret
 	}
-	defer d.end(host)
+	defer d.end(by)
 	file, err := d.Files.Open(digest)
 	if err != nil {
 		// A condition of the object that pins the file shows this to an administrator.
@@ -92,8 +114,7 @@ func (d *downloads) send(w http.ResponseWriter, r *http.Request, host types.Name
 	if err != nil {
 		return fmt.Errorf("reading the size of the file: %w", err)
 	}
-	ctrl.LoggerFrom(r.Context()).Info("Sending a file", "ElementalHost", klog.KRef(host.Namespace, host.Name),
-		"kind", d.kind, "sha256", digest, "range", r.Header.Get("Range"))
+	ctrl.LoggerFrom(r.Context()).Info("Sending a file", "receiver", by.String(), "kind", d.kind, "sha256", digest, "range", r.Header.Get("Range"))
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("ETag", `"`+digest+`"`)
 	http.ServeContent(newPacedWriter(w, d.Stall, info.Size()), r, "", time.Time{}, file)

@@ -103,7 +103,9 @@ type Options struct {
 	Connections Connections
 	// Agents are downloads of agent binaries, Bundles those of bundles of Kubernetes.
 	Agents, Bundles Downloads
-	Metrics         prometheus.Registerer
+	// Installer has the agents that callers without a key may install; nil: none.
+	Installer Installer
+	Metrics   prometheus.Registerer
 	// Draining is closed when the server stops.
 	Draining <-chan struct{}
 }
@@ -127,6 +129,7 @@ type Handler struct {
 	connections Connections
 	agents      *downloads
 	bundles     *downloads
+	installs    *installs
 	metrics     *metrics
 	draining    <-chan struct{}
 	routes      map[string]map[string]route
@@ -144,6 +147,7 @@ func New(o Options) (*Handler, error) {
 		return nil, err
 	}
 	h.agents, h.bundles = newDownloads("agent", o.Agents, h.metrics), newDownloads("bundle", o.Bundles, h.metrics)
+	h.installs = newInstalls(o.Installer, o.Agents.Stall, o.Clock, h.metrics)
 	for _, r := range h.routeTable() {
 		if h.routes[r.path] == nil {
 			h.routes[r.path] = map[string]route{}
@@ -157,8 +161,10 @@ func New(o Options) (*Handler, error) {
 type access int
 
 const (
+	// accessPublic permits every caller, also without a key.
+	accessPublic access = iota + 1
 	// accessKey permits every key, at a limited rate.
-	accessKey access = iota + 1
+	accessKey
 	// accessHost permits a known host that is not rejected, locked or fenced.
 	accessHost
 	// accessFenced is accessHost that permits fenced hosts too, so that they can be reset.
@@ -174,9 +180,9 @@ type route struct {
 
 // caller is the authenticated sender of an HTTP request.
 type caller struct {
-	// fingerprint is that of the key of the TLS connection.
+	// fingerprint is that of the key of the TLS connection; blank for accessPublic.
 	fingerprint string
-	// host must not be changed; nil for accessKey.
+	// host must not be changed; nil for accessKey and accessPublic.
 	host *infrav1.ElementalHost
 }
 
@@ -192,6 +198,8 @@ func (h *Handler) routeTable() []route {
 		{http.MethodGet, protocol.PathTunnel, accessHost, h.tunnel},
 		{http.MethodPost, protocol.PathEtcdSnapshotUpload, accessHost, h.etcdSnapshotUpload},
 		{http.MethodGet, PathOpenAPI, accessKey, h.openAPI},
+		{http.MethodGet, protocol.PathInstall, accessPublic, h.install},
+		{http.MethodGet, protocol.PathInstallAgent, accessPublic, h.installAgent},
 	}
 }
 
@@ -251,6 +259,9 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) (string, error) 
 
 // authenticate returns the caller, if it may call the route.
 func (h *Handler) authenticate(r *http.Request, to route) (caller, error) {
+	if to.access == accessPublic {
+		return caller{}, nil
+	}
 	fingerprint, err := identity.PeerFingerprint(r.TLS)
 	if err != nil {
 		return caller{}, problem.UnknownHost()

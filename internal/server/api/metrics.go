@@ -27,7 +27,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		}),
 		downloads: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "downloads",
-			Help: "Downloads in progress by kind of the file: agent, bundle.",
+			Help: "Downloads in progress by kind of the file: agent, bundle, or install for agents that callers without a key install.",
 		}, []string{"kind"}),
 	}
 	for _, c := range []prometheus.Collector{m.requests, m.reportSeconds, m.downloads} {

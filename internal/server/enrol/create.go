@@ -18,6 +18,7 @@ import (
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hostname"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
 const (
@@ -34,7 +35,9 @@ func (e *Enroller) newHost(ctx context.Context, token *resolvedToken, caller Cal
 	registration := token.registration
 	template := registration.Spec.HostTemplate
 	hostID := newHostID()
-	name, err := hostname.Render(template.NamePattern, hostname.Data{HostID: hostID, Inventory: caller.Request.Inventory})
+	name, err := hostname.Render(template.NamePattern, hostname.Data{
+		HostID: hostID, Inventory: caller.Request.Inventory, Hostname: reportedHostname(caller.Request),
+	})
 	if err != nil {
 		// A refused host at a remote site is harder to repair than a host with a
 		// generated name.
@@ -63,6 +66,16 @@ func (e *Enroller) newHost(ctx context.Context, token *resolvedToken, caller Cal
 			PendingReason:   reason,
 		},
 	}
+}
+
+// reportedHostname returns the name that the host has given itself; blank if it reports none.
+func reportedHostname(request *protocol.EnrolRequest) string {
+	for _, address := range request.Addresses {
+		if address.Type == protocol.AddressHostname {
+			return address.Address
+		}
+	}
+	return ""
 }
 
 // templateLabels returns the labels of a registration's hosts. They must not depend on what

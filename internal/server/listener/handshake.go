@@ -12,16 +12,20 @@ import (
 )
 
 // TLSConfig returns the TLS configuration of the agent API, with a certificate for each
-// server name.
+// server name. A client certificate is not required, because a host that installs the agent has
+// no key yet. The API refuses such a caller on all other routes.
 func TLSConfig(certificates *Certificates) *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS13,
 		NextProtos:     []string{"h2", "http/1.1"},
-		ClientAuth:     tls.RequireAnyClientCert,
+		ClientAuth:     tls.RequestClientCert,
 		GetCertificate: certificates.Get,
 		// Each connection has to prove its key.
 		SessionTicketsDisabled: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
+			if len(state.PeerCertificates) == 0 {
+				return nil
+			}
 			_, err := identity.PeerFingerprint(&state)
 			return err
 		},
@@ -51,11 +55,20 @@ func (l *Listener) handshake(ctx context.Context, from *conn) net.Conn {
 	return nil
 }
 
-// establish returns the connection unless it is closed at once.
+// establish returns the connection unless it is closed at once. One without a key is never
+// that of a known host.
 func (l *Listener) establish(ctx context.Context, from *conn, secure *tls.Conn) net.Conn {
 	state := secure.ConnectionState()
-	fingerprint, err := identity.PeerFingerprint(&state)
-	if err != nil || !l.connections.established(from, fingerprint, l.known(ctx, fingerprint)) {
+	fingerprint, known := "", false
+	if len(state.PeerCertificates) > 0 {
+		var err error
+		if fingerprint, err = identity.PeerFingerprint(&state); err != nil {
+			_ = from.Close()
+			return nil
+		}
+		known = l.known(ctx, fingerprint)
+	}
+	if !l.connections.established(from, fingerprint, known) {
 		_ = from.Close()
 		return nil
 	}

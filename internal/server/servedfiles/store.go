@@ -84,6 +84,22 @@ func (s *Store) Has(digest string) bool {
 	return false
 }
 
+// Named returns the SHA-256, in lower-case hex, of the file with that name in the first folder
+// that has one.
+func (s *Store) Named(name string) (digest string, found bool) {
+	if filepath.Base(name) != name {
+		return "", false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, folder := range s.options.Folders {
+		if f, found := s.files[filepath.Join(folder, name)]; found {
+			return f.sha256, true
+		}
+	}
+	return "", false
+}
+
 // Scanned reports whether all files have been hashed. Until then Has may report false for a
 // file that exists.
 func (s *Store) Scanned() bool {

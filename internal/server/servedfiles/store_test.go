@@ -105,6 +105,25 @@ func TestFilesAreFoundByDigest(t *testing.T) {
 	f.Expect(f.logs.String()).To(BeEmpty())
 }
 
+// The first folder with a file of that name decides.
+func TestFilesAreFoundByName(t *testing.T) {
+	f := newFixture(t)
+	second := t.TempDir()
+	for _, name := range []string{"agent", "other"} {
+		f.Expect(os.WriteFile(filepath.Join(second, name), []byte(name+" of the second"), 0o600)).To(Succeed())
+	}
+	want := f.write("agent", "agent of the first")
+	f.start(second)
+	got, found := f.store.Named("agent")
+	f.Expect([]any{got, found}).To(Equal([]any{want, true}))
+	got, found = f.store.Named("other")
+	f.Expect([]any{got, found}).To(Equal([]any{digest("other of the second"), true}))
+	for _, unknown := range []string{"", "none", "../" + filepath.Base(second) + "/other"} {
+		_, found = f.store.Named(unknown)
+		f.Expect(found).To(BeFalse(), unknown)
+	}
+}
+
 func TestChangedFilesAreHashedAgain(t *testing.T) {
 	f := newFixture(t)
 	one := f.write("agent", "agent 1")

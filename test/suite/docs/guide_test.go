@@ -1,0 +1,114 @@
+package docs_test
+
+import (
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/command"
+)
+
+// maxCommands are those of the guide from boxes to a cluster.
+const maxCommands = 12
+
+// step is a step of the guide: its text, and the commands in it.
+type step struct {
+	title, text string
+	commands    []string
+}
+
+// steps returns the steps of the guide.
+func steps(t *testing.T) []step {
+	t.Helper()
+	_, text, found := strings.Cut(read(t, "docs/guide.md"), "\n## Steps\n")
+	if !found {
+		t.Fatal("docs/guide.md has no section Steps")
+	}
+	var out []step
+	for _, part := range strings.Split(text, "\n### ")[1:] {
+		title, body, _ := strings.Cut(part, "\n")
+		s := step{title: title, text: body}
+		for _, block := range regexp.MustCompile("(?s)\n```sh\n(.*?)\n```").FindAllStringSubmatch(body, -1) {
+			s.commands = append(s.commands, commandsOf(block[1])...)
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// commandsOf returns the commands of a script, without here-documents and comments.
+func commandsOf(script string) []string {
+	script = strings.ReplaceAll(script, "\\\n", " ")
+	var out []string
+	inDocument := false
+	for line := range strings.Lines(script) {
+		line = strings.TrimSpace(line)
+		switch {
+		case inDocument:
+			inDocument = line != "EOF"
+		case line != "" && !strings.HasPrefix(line, "#"):
+			out = append(out, line)
+			inDocument = strings.Contains(line, "<<EOF")
+		}
+	}
+	return out
+}
+
+// The guide is as short as it says: few commands, one of them on each host, and after each
+// step it says what one sees.
+func TestGuideIsShort(t *testing.T) {
+	g := NewWithT(t)
+	all := steps(t)
+	var commands, onHosts []string
+	for _, s := range all {
+		g.Expect(s.commands).NotTo(BeEmpty(), s.title)
+		g.Expect(s.text).To(ContainSubstring("\n**You see** "), s.title)
+		commands = append(commands, s.commands...)
+		if strings.Contains(s.title, "each host") {
+			onHosts = append(onHosts, s.commands...)
+		}
+	}
+	t.Logf("%d commands, %d of them on each host", len(commands), len(onHosts))
+	g.Expect(len(commands)).To(BeNumerically("<=", maxCommands), "%q", commands)
+	g.Expect(onHosts).To(HaveLen(1))
+	g.Expect(read(t, "docs/guide.md")).To(ContainSubstring("It takes twelve commands, one of them on each host."))
+	g.Expect(commands).To(HaveLen(maxCommands))
+}
+
+// Commands of the plugin in the documents exist, and have the flags that the documents use.
+func TestPluginCommandsExist(t *testing.T) {
+	g := NewWithT(t)
+	invocation := regexp.MustCompile("(?m)^ *kubectl elemental ([^|>#\n]*)")
+	seen := 0
+	for _, page := range []string{"docs/guide.md", "docs/kubectl.md", "docs/install.md", "docs/troubleshooting.md", "docs/operating.md"} {
+		for _, found := range invocation.FindAllStringSubmatch(read(t, page), -1) {
+			root := command.New(command.Options{IOStreams: genericiooptions.IOStreams{Out: io.Discard, ErrOut: io.Discard}})
+			cmd, rest, err := root.Find(strings.Fields(found[1]))
+			g.Expect(err).NotTo(HaveOccurred(), "%s: %s", page, found[0])
+			g.Expect(cmd.ParseFlags(rest)).To(Succeed(), "%s: %s", page, found[0])
+			g.Expect(cmd.ValidateArgs(cmd.Flags().Args())).To(Succeed(), "%s: %s", page, found[0])
+			seen++
+		}
+	}
+	g.Expect(seen).To(BeNumerically(">", 5))
+}
+
+// Reasons in the tables of the troubleshooting page are reasons of the API.
+func TestSymptomsNameReasons(t *testing.T) {
+	g := NewWithT(t)
+	values := map[string]string{}
+	addConstants(values, "", parse(t, root+"/api/v1beta2/conditions.go"))
+	known := map[string]bool{}
+	for _, value := range values {
+		known[value] = true
+	}
+	for _, row := range regexp.MustCompile("(?m)^\\| (`[A-Z].*?) \\|").FindAllStringSubmatch(read(t, "docs/troubleshooting.md"), -1) {
+		for _, name := range regexp.MustCompile("`([A-Z][A-Za-z]+)`").FindAllStringSubmatch(row[1], -1) {
+			g.Expect(known[name[1]]).To(BeTrue(), "%s is no reason", name[1])
+		}
+	}
+}
