@@ -49,6 +49,41 @@ type EtcdRestoreSource struct {
 	// snapshot is a snapshot of etcd on the host that etcd is restored on.
 	// +optional
 	Snapshot *EtcdRestoreSnapshot `json:"snapshot,omitempty"`
+	// uploaded is a snapshot of etcd at the destination of the cluster's snapshots. The
+	// control-plane host of the cluster downloads it.
+	// +optional
+	Uploaded *EtcdRestoreUpload `json:"uploaded,omitempty"`
+}
+
+// EtcdRestoreUpload is a snapshot of etcd at the destination of the cluster's snapshots.
+type EtcdRestoreUpload struct {
+	// hostName is the host that has uploaded it, as status.etcdSnapshots of the
+	// ElementalCluster has it. It may be gone.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[0-9a-z]([0-9a-z.\-]*[0-9a-z])?$`
+	HostName string `json:"hostName,omitempty"`
+	// id of the snapshot, as status.etcdSnapshots of the ElementalCluster has it.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[0-9A-Za-z][0-9A-Za-z\-]*$`
+	ID string `json:"id,omitempty"`
+	// identityRef is a Secret of the same namespace with the key identity: the identity of age
+	// that opens the snapshot, as age-keygen writes it. Only the manager reads it. Hosts get
+	// the key of this one snapshot. Delete the Secret after the restore.
+	// +required
+	IdentityRef EtcdRestoreIdentityReference `json:"identityRef,omitempty,omitzero"`
+}
+
+// EtcdRestoreIdentityReference names a Secret of the same namespace.
+type EtcdRestoreIdentityReference struct {
+	// name of the Secret.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
 }
 
 // EtcdRestoreSnapshot is a snapshot of etcd on a host.
@@ -72,6 +107,10 @@ type EtcdRestoreRequest struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	ID string `json:"id,omitempty"`
+	// hostName is the ElementalHost that etcd is restored on.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	HostName string `json:"hostName,omitempty"`
 	// sha256 of the snapshot, in hex, as the host had reported it.
 	// +required
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
@@ -105,6 +144,11 @@ type EtcdRestorePlan struct {
 	// snapshot is what etcd is restored from.
 	// +optional
 	Snapshot HostEtcdSnapshot `json:"snapshot,omitempty,omitzero"`
+	// object is the name of the snapshot's object at the destination. It is absent if the host
+	// has the snapshot itself.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Object string `json:"object,omitempty"`
 	// steps say what happens, in order, and what is lost.
 	// +optional
 	// +listType=atomic
@@ -135,8 +179,8 @@ type ElementalEtcdRestoreStatus struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:metadata:labels={"cluster.x-k8s.io/v1beta2=v1beta2","clusterctl.cluster.x-k8s.io=","clusterctl.cluster.x-k8s.io/move="}
 // +kubebuilder:printcolumn:name="Cluster",type="string",JSONPath=".spec.clusterName"
-// +kubebuilder:printcolumn:name="Host",type="string",JSONPath=".spec.source.snapshot.hostName"
-// +kubebuilder:printcolumn:name="Snapshot",type="string",JSONPath=".spec.source.snapshot.id"
+// +kubebuilder:printcolumn:name="Host",type="string",JSONPath=".status.plan.hostName"
+// +kubebuilder:printcolumn:name="Snapshot",type="string",JSONPath=".status.plan.snapshot.id"
 // +kubebuilder:printcolumn:name="State",type="string",JSONPath=".status.conditions[?(@.type=='Restored')].reason"
 // +kubebuilder:printcolumn:name="Message",type="string",priority=1,JSONPath=".status.conditions[?(@.type=='Restored')].message"
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp"
@@ -179,7 +223,7 @@ type HostEtcdRestore struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	RestoreName string `json:"restoreName,omitempty"`
-	// snapshotID is the snapshot on the host.
+	// snapshotID is the snapshot on the host, or the one that it downloads first.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -188,6 +232,9 @@ type HostEtcdRestore struct {
 	// +required
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
 	SHA256 string `json:"sha256,omitempty"`
+	// uploaded has the host download the snapshot before anything else.
+	// +optional
+	Uploaded *bool `json:"uploaded,omitempty"`
 	// replaceHealthy permits to replace the data of an etcd that is well.
 	// +optional
 	ReplaceHealthy *bool `json:"replaceHealthy,omitempty"`

@@ -9,6 +9,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/download"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/etcdrestore"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/etcdrestore/controlplane"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade"
@@ -16,6 +17,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oscommand"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/snapshot"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/snapshot/fetch"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/snapshot/upload"
 )
 
@@ -28,11 +30,14 @@ func addSnapshots(o *assembly.Options, stateDir string, log *slog.Logger) {
 	o.NewUploader = func(currentClient func() *client.Client) *upload.Uploader {
 		return &upload.Uploader{Source: store, Manager: func() upload.Manager { return currentClient() }, Log: log}
 	}
-	o.EtcdRestore = &etcdrestore.Runner{
-		Documents: o.Store.Documents(), Checkpoints: filepath.Join(stateDir, nodeupgrade.CheckpointsFolder), Root: "/", System: durable.OS{},
-		Snapshots: store, Commands: oscommand.System{}, Free: download.System{}.Free, Plan: o.Store.Plan, Clock: retry.System{}, Log: log,
-		ControlPlane: controlplane.Host{
-			Root: "/", Commands: oscommand.System{}, Cluster: cluster.Client{Root: "/"}, Signal: controlplane.Kill, Clock: retry.System{},
-		},
+	o.NewEtcdRestore = func(currentClient func() *client.Client) operation.Runner {
+		return &etcdrestore.Runner{
+			Documents: o.Store.Documents(), Checkpoints: filepath.Join(stateDir, nodeupgrade.CheckpointsFolder), Root: "/", System: durable.OS{},
+			Snapshots: store, Fetcher: &fetch.Fetcher{Store: store, Manager: func() fetch.Manager { return currentClient() }, Log: log},
+			Commands: oscommand.System{}, Free: download.System{}.Free, Plan: o.Store.Plan, Clock: retry.System{}, Log: log,
+			ControlPlane: controlplane.Host{
+				Root: "/", Commands: oscommand.System{}, Cluster: cluster.Client{Root: "/"}, Signal: controlplane.Kill, Clock: retry.System{},
+			},
+		}
 	}
 }

@@ -249,7 +249,8 @@ func setupReconcilers(ctx context.Context, mgr ctrl.Manager, selectors *selector
 		return fmt.Errorf("setting up ElementalRemediation: %w", err)
 	}
 	if err := (&etcdrestore.Reconciler{
-		Client: mgr.GetClient(), Recorder: newRecorder(mgr, "elementaletcdrestore"), Clock: clock.RealClock{}, WatchFilter: o.watchFilter,
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: newRecorder(mgr, "elementaletcdrestore"),
+		Clock: clock.RealClock{}, WatchFilter: o.watchFilter,
 	}).SetupWithManager(ctx, mgr, concurrent(restoreConcurrency)); err != nil {
 		return fmt.Errorf("setting up ElementalEtcdRestore: %w", err)
 	}

@@ -227,6 +227,7 @@ func (a *Agent) hello() protocol.Hello {
 		{a.o.Snapshotter != nil, protocol.CapabilityEtcdSnapshot},
 		{a.o.Runners[protocol.OperationEtcdRestore] != nil, protocol.CapabilityEtcdRestore},
 		{a.o.Upload != nil, protocol.CapabilityEtcdSnapshotUpload},
+		{a.o.Runners[protocol.OperationEtcdRestore] != nil, protocol.CapabilityEtcdSnapshotFetch},
 	} {
 		if c.supported {
 			hello.Capabilities = append(hello.Capabilities, c.capability)

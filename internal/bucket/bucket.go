@@ -29,13 +29,15 @@ type Bucket struct {
 	client *s3.Client
 	http   *http.Client
 	bucket string
-	// folder ends with "/".
-	folder string
+	// folder begins with prefix; both end with "/", unless prefix is blank.
+	prefix, folder string
+	// sealer is nil if the key of the cluster's authority of etcd is unknown.
+	sealer *sealer
 	// trustBundle has the CA certificates of the storage, PEM; blank for public ones.
 	trustBundle string
 }
 
-// Grant permits the upload of one object of one size.
+// Grant permits the upload of one object of one size, or its download.
 type Grant struct {
 	URL string
 	// Header belongs to the permission: a request with other values is refused.
@@ -53,10 +55,15 @@ type Object struct {
 	ModifiedAt time.Time
 }
 
-// Grant permits one PUT of the object with exactly that size, with the facts as its metadata,
-// that begins before the time is over. The size and the metadata are part of the signature.
+// Grant permits one PUT of the object with exactly that size, with the facts and their seal as
+// its metadata, that begins before the time is over. The size and the metadata are part of the
+// signature.
 func (b *Bucket) Grant(ctx context.Context, name string, size int64, facts map[string]string, lasts time.Duration) (Grant, error) {
 	if err := b.check(name); err != nil {
+		return Grant{}, err
+	}
+	facts, err := b.sealed(name, facts)
+	if err != nil {
 		return Grant{}, err
 	}
 	signed, err := s3.NewPresignClient(b.client).PresignPutObject(ctx, &s3.PutObjectInput{
@@ -111,11 +118,7 @@ func (b *Bucket) Facts(ctx context.Context, name string) (map[string]string, err
 	if err != nil {
 		return nil, fmt.Errorf("reading the metadata of %s: %w", name, plain(err))
 	}
-	facts := map[string]string{}
-	for key, value := range head.Metadata {
-		facts[strings.ToLower(key)] = value
-	}
-	return facts, nil
+	return lowerKeys(head.Metadata), nil
 }
 
 // Remove removes an object. One that does not exist is no error.

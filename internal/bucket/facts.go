@@ -3,6 +3,9 @@ package bucket
 import (
 	"regexp"
 	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 )
@@ -13,6 +16,7 @@ const (
 	digestKey     = "snapshot-sha256"
 	kubernetesKey = "kubernetes-version"
 	etcdKey       = "etcd-version"
+	completedKey  = "completed-at"
 )
 
 var (
@@ -26,6 +30,9 @@ func FactsOf(s infrav1.HostEtcdSnapshot) map[string]string {
 	facts := map[string]string{digestKey: s.SHA256}
 	if s.Revision > 0 {
 		facts[revisionKey] = strconv.FormatInt(s.Revision, 10)
+	}
+	if !s.CompletedAt.IsZero() {
+		facts[completedKey] = s.CompletedAt.UTC().Format(time.RFC3339)
 	}
 	for key, version := range map[string]string{kubernetesKey: s.KubernetesVersion, etcdKey: s.EtcdVersion} {
 		if versionPattern.MatchString(version) {
@@ -49,4 +56,18 @@ func Describe(s *infrav1.UploadedEtcdSnapshot, facts map[string]string) {
 			*version = v
 		}
 	}
+}
+
+// snapshotOf returns the snapshot that sealed metadata is of.
+func snapshotOf(id string, facts map[string]string) infrav1.HostEtcdSnapshot {
+	var described infrav1.UploadedEtcdSnapshot
+	Describe(&described, facts)
+	s := infrav1.HostEtcdSnapshot{
+		ID: id, SHA256: described.SnapshotSHA256, Revision: described.Revision,
+		KubernetesVersion: described.KubernetesVersion, EtcdVersion: described.EtcdVersion,
+	}
+	if at, err := time.Parse(time.RFC3339, facts[completedKey]); err == nil {
+		s.CompletedAt = metav1.NewTime(at)
+	}
+	return s
 }

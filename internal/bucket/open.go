@@ -42,13 +42,17 @@ func Open(ctx context.Context, live client.Reader, namespace, cluster string, at
 	if id == "" || key == "" {
 		return nil, fmt.Errorf("reading the credentials: Secret %s needs the keys %s and %s", at.CredentialsRef.Name, accessKey, secretKey)
 	}
-	authority, err := authority(ctx, live, namespace, cluster)
+	authority, signer, err := authority(ctx, live, namespace, cluster)
 	if err != nil {
 		return nil, err
 	}
 	b := &Bucket{bucket: at.Bucket, trustBundle: string(credentials[authorityKey]), folder: authority + "/"}
 	if at.Prefix != "" {
-		b.folder = at.Prefix + "/" + b.folder
+		b.prefix = at.Prefix + "/"
+		b.folder = b.prefix + b.folder
+	}
+	if b.sealer, err = newSealer(signer); err != nil {
+		return nil, err
 	}
 	if b.http, err = newHTTPClient(b.trustBundle); err != nil {
 		return nil, fmt.Errorf("reading the credentials: Secret %s: %w", at.CredentialsRef.Name, err)
@@ -66,20 +70,20 @@ func Open(ctx context.Context, live client.Reader, namespace, cluster string, at
 	return b, nil
 }
 
-// authority returns what stands for the certificate authority of the cluster's etcd. Hosts
-// derive the same from /etc/kubernetes/pki/etcd/ca.crt.
-func authority(ctx context.Context, live client.Reader, namespace, cluster string) (string, error) {
+// authority returns what stands for the certificate authority of the cluster's etcd, and its
+// private key if the Secret has it. Hosts derive the first from /etc/kubernetes/pki/etcd/ca.crt.
+func authority(ctx context.Context, live client.Reader, namespace, cluster string) (id string, key []byte, err error) {
 	name := secret.Name(cluster, secret.EtcdCA)
 	data, err := read(ctx, live, namespace, name)
 	if err != nil {
-		return "", fmt.Errorf("reading the certificate authority of etcd: %w", err)
+		return "", nil, fmt.Errorf("reading the certificate authority of etcd: %w", err)
 	}
 	certificate := data[secret.TLSCrtDataName]
 	if len(certificate) == 0 {
-		return "", fmt.Errorf("reading the certificate authority of etcd: Secret %s has no %s", name, secret.TLSCrtDataName)
+		return "", nil, fmt.Errorf("reading the certificate authority of etcd: Secret %s has no %s", name, secret.TLSCrtDataName)
 	}
 	sum := sha256.Sum256(certificate)
-	return hex.EncodeToString(sum[:])[:authorityLength], nil
+	return hex.EncodeToString(sum[:])[:authorityLength], data[secret.TLSKeyDataName], nil
 }
 
 func read(ctx context.Context, live client.Reader, namespace, name string) (map[string][]byte, error) {

@@ -22,18 +22,50 @@ type Facts struct {
 	Cluster *clusterv1.Cluster
 	// Hosts are those that are claimed for the Cluster.
 	Hosts []*infrav1.ElementalHost
+	// Uploaded is what the destination has, if the source is there.
+	Uploaded Uploaded
 }
 
-// Host returns the host that etcd is restored on; nil if the Cluster has no such host.
-func (f Facts) Host() *infrav1.ElementalHost {
-	if f.Restore.Spec.Source.Snapshot == nil {
-		return nil
+// Uploaded is the snapshot at the destination that a restore names.
+type Uploaded struct {
+	Object   string
+	Snapshot infrav1.HostEtcdSnapshot
+	// Unusable is why the snapshot can't be used; nil if it can.
+	Unusable error
+}
+
+// HostName returns the name of the host that etcd is restored on; blank if that is not decided
+// yet.
+func HostName(restore *infrav1.ElementalEtcdRestore) string {
+	switch {
+	case restore.Spec.Source.Snapshot != nil:
+		return restore.Spec.Source.Snapshot.HostName
+	case restore.Spec.Request != nil:
+		return restore.Spec.Request.HostName
+	default:
+		return ""
 	}
-	i := slices.IndexFunc(f.Hosts, func(h *infrav1.ElementalHost) bool { return h.Name == f.Restore.Spec.Source.Snapshot.HostName })
+}
+
+// Host returns the host that etcd is restored on; nil if the Cluster has no such host. A
+// snapshot at the destination is restored on the control-plane host that the Cluster has.
+func (f Facts) Host() *infrav1.ElementalHost {
+	name := HostName(f.Restore)
+	i := slices.IndexFunc(f.Hosts, func(h *infrav1.ElementalHost) bool {
+		return h.Name == name || name == "" && f.Restore.Spec.Source.Uploaded != nil && isControlPlane(h)
+	})
 	if i < 0 {
 		return nil
 	}
 	return f.Hosts[i]
+}
+
+// snapshot returns the snapshot that etcd is restored from; nil if it is not there.
+func (f Facts) snapshot() *infrav1.HostEtcdSnapshot {
+	if f.Restore.Spec.Source.Uploaded != nil {
+		return &f.Uploaded.Snapshot
+	}
+	return f.Host().EtcdSnapshot(f.Restore.Spec.Source.Snapshot.ID)
 }
 
 // IsPausedFor reports whether the Cluster is paused for a restore.
@@ -43,7 +75,6 @@ func IsPausedFor(cluster *clusterv1.Cluster, restore string) bool {
 
 // Refusal returns why the restore can't begin, and what a person can do; blank if it can.
 func Refusal(f Facts) string {
-	source := f.Restore.Spec.Source.Snapshot
 	switch name := f.Restore.Spec.ClusterName; {
 	case f.Cluster == nil:
 		return fmt.Sprintf("There is no Cluster %s of this provider in the namespace", name)
@@ -53,7 +84,7 @@ func Refusal(f Facts) string {
 		return fmt.Sprintf("ElementalEtcdRestore %s of the Cluster goes on: wait for its end, or delete it", f.Cluster.Annotations[infrav1.RestoreAnnotation])
 	case ptr.Deref(f.Cluster.Spec.Paused, false) || annotations.HasPaused(f.Cluster):
 		return fmt.Sprintf("Cluster %s is paused: end the pause, the restore pauses the Cluster itself", name)
-	case source == nil:
+	case f.Restore.Spec.Source.Snapshot == nil && f.Restore.Spec.Source.Uploaded == nil:
 		return "The source names no snapshot"
 	}
 	if refusal := refuseHosts(f); refusal != "" {
@@ -65,15 +96,22 @@ func Refusal(f Facts) string {
 // refuseHosts looks at the hosts.
 func refuseHosts(f Facts) string {
 	host := f.Host()
-	if host == nil || !isControlPlane(host) {
-		return fmt.Sprintf("Host %s does not belong to the control plane of Cluster %s", f.Restore.Spec.Source.Snapshot.HostName, f.Restore.Spec.ClusterName)
+	switch {
+	case host == nil && f.Restore.Spec.Source.Uploaded != nil:
+		return fmt.Sprintf("Cluster %s has no control-plane host", f.Restore.Spec.ClusterName)
+	case host == nil || !isControlPlane(host):
+		return fmt.Sprintf("Host %s does not belong to the control plane of Cluster %s", HostName(f.Restore), f.Restore.Spec.ClusterName)
 	}
 	for _, other := range f.Hosts {
 		if other != host && isControlPlane(other) {
 			return fmt.Sprintf("The control plane has another host, %s: this version restores control planes of one host only", other.Name)
 		}
 	}
-	if obstacle := obstacle(host); obstacle != "" {
+	obstacle := obstacle(host)
+	if obstacle == "" && f.Restore.Spec.Source.Uploaded != nil && !host.Supports(infrav1.OperationType(protocol.CapabilityEtcdSnapshotFetch)) {
+		obstacle = "its agent can't download snapshots: update the agent"
+	}
+	if obstacle != "" {
 		return fmt.Sprintf("Host %s can't restore etcd now: %s", host.Name, obstacle)
 	}
 	return ""
@@ -118,20 +156,23 @@ func isServing(host *infrav1.ElementalHost) bool {
 
 // refuseSnapshot looks at the snapshot.
 func refuseSnapshot(f Facts) string {
-	host, id := f.Host(), f.Restore.Spec.Source.Snapshot.ID
-	snapshot := host.EtcdSnapshot(id)
+	host := f.Host()
+	snapshot := f.snapshot()
 	switch {
+	case f.Restore.Spec.Source.Uploaded != nil && f.Uploaded.Unusable != nil:
+		return fmt.Sprintf("The snapshot at the destination can't be used: %v", f.Uploaded.Unusable)
 	case snapshot == nil:
-		return fmt.Sprintf("Host %s lists no snapshot %s of this cluster that is undamaged: see status.etcdSnapshots of the host", host.Name, id)
+		return fmt.Sprintf("Host %s lists no snapshot %s of this cluster that is undamaged: see status.etcdSnapshots of the host",
+			host.Name, f.Restore.Spec.Source.Snapshot.ID)
 	case isServing(host) && !ptr.Deref(f.Restore.Spec.ReplaceHealthy, false):
 		return fmt.Sprintf("The API server of host %s is well: set spec.replaceHealthy if its data is to be replaced all the same", host.Name)
 	case isNewerMinor(snapshot.KubernetesVersion, kubelet(host)):
-		return fmt.Sprintf("Snapshot %s is of Kubernetes %s, and host %s has %s: an older Kubernetes may not read it", id, snapshot.KubernetesVersion, host.Name, kubelet(host))
+		return fmt.Sprintf("Snapshot %s is of Kubernetes %s, and host %s has %s: an older Kubernetes may not read it", snapshot.ID, snapshot.KubernetesVersion, host.Name, kubelet(host))
 	}
 	for _, other := range f.Hosts {
 		op := other.Operation(infrav1.OperationBootstrap, other.Spec.Claim.ID)
 		if other != host && other.IsBootstrapped() && op.FinishedAt.After(snapshot.CompletedAt.Time) {
-			return fmt.Sprintf("Host %s became a Node after snapshot %s, which does not have that Node: delete its Machine first, or choose a later snapshot", other.Name, id)
+			return fmt.Sprintf("Host %s became a Node after snapshot %s, which does not have that Node: delete its Machine first, or choose a later snapshot", other.Name, snapshot.ID)
 		}
 	}
 	return ""
@@ -157,17 +198,20 @@ func isNewerMinor(a, b string) bool {
 
 // Plan returns what a restore does that is not refused.
 func Plan(f Facts) *infrav1.EtcdRestorePlan {
-	host := f.Host()
-	snapshot := *host.EtcdSnapshot(f.Restore.Spec.Source.Snapshot.ID)
-	return &infrav1.EtcdRestorePlan{
-		HostName: host.Name, Snapshot: snapshot,
-		Steps: []string{
-			fmt.Sprintf("Cluster %s is paused: Cluster API changes nothing meanwhile", f.Cluster.Name),
-			fmt.Sprintf("The control plane on host %s stands still for some minutes; Pods on all Nodes go on", host.Name),
-			fmt.Sprintf("etcd gets the data of snapshot %s. What was written to the cluster after %s is lost", snapshot.ID,
-				snapshot.CompletedAt.UTC().Format(time.RFC3339)),
-			fmt.Sprintf("The former data stays on host %s until the next restore or a reset, and comes back if the control plane is not well", host.Name),
-			"The Cluster goes on",
-		},
+	host, snapshot := f.Host(), *f.snapshot()
+	plan := &infrav1.EtcdRestorePlan{HostName: host.Name, Snapshot: snapshot}
+	do := func(format string, args ...any) { plan.Steps = append(plan.Steps, fmt.Sprintf(format, args...)) }
+	do("Cluster %s is paused: Cluster API changes nothing meanwhile", f.Cluster.Name)
+	if f.Restore.Spec.Source.Uploaded != nil {
+		plan.Object = f.Uploaded.Object
+		do("Host %s downloads the snapshot from the destination. It gets the key of this one object", host.Name)
 	}
+	do("The control plane on host %s stands still for some minutes; Pods on all Nodes go on", host.Name)
+	do("etcd gets the data of snapshot %s. What was written to the cluster after %s is lost", snapshot.ID, snapshot.CompletedAt.UTC().Format(time.RFC3339))
+	do("The former data stays on host %s until the next restore or a reset, and comes back if the control plane is not well", host.Name)
+	do("The Cluster goes on")
+	if source := f.Restore.Spec.Source.Uploaded; source != nil {
+		do("After that, delete Secret %s: its identity opens all snapshots that were encrypted for it", source.IdentityRef.Name)
+	}
+	return plan
 }

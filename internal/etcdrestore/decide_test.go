@@ -1,6 +1,7 @@
 package etcdrestore_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -95,6 +96,31 @@ func TestRefusal(t *testing.T) {
 		"a newer patch version": {func(_ *etcdrestore.Facts, h *infrav1.ElementalHost) {
 			h.Status.Inventory.Kubernetes.Kubelet.Version = "v1.36.0"
 		}, ""},
+		"at the destination": {func(f *etcdrestore.Facts, h *infrav1.ElementalHost) { upload(f, h) }, ""},
+		"at the destination, without a control plane": {func(f *etcdrestore.Facts, h *infrav1.ElementalHost) {
+			upload(f, h)
+			f.Hosts = f.Hosts[:1]
+		}, "Cluster c has no control-plane host"},
+		"at the destination, with two control-plane hosts": {func(f *etcdrestore.Facts, h *infrav1.ElementalHost) {
+			upload(f, h)
+			f.Hosts = append(f.Hosts, host("other", infrav1.RoleControlPlane))
+		}, "another host, other"},
+		"at the destination, with an old agent": {func(f *etcdrestore.Facts, h *infrav1.ElementalHost) {
+			upload(f, h)
+			h.Status.Agent.Capabilities = []string{"EtcdRestore"}
+		}, "can't download snapshots"},
+		"at the destination, not usable": {func(f *etcdrestore.Facts, h *infrav1.ElementalHost) {
+			upload(f, h)
+			f.Uploaded.Unusable = errors.New("no seal")
+		}, "The snapshot at the destination can't be used: no seal"},
+		"at the destination, of a newer minor version": {func(f *etcdrestore.Facts, h *infrav1.ElementalHost) {
+			upload(f, h)
+			h.Status.Inventory.Kubernetes.Kubelet.Version = "v1.35.9"
+		}, "an older Kubernetes may not read it"},
+		"at the destination, older than a Node": {func(f *etcdrestore.Facts, h *infrav1.ElementalHost) {
+			upload(f, h)
+			f.Hosts[0].Status.Operations[0].FinishedAt = metav1.NewTime(taken().Add(time.Second))
+		}, "delete its Machine first"},
 		"a Node that is too young": {func(f *etcdrestore.Facts, _ *infrav1.ElementalHost) {
 			f.Hosts[0].Status.Operations[0].FinishedAt = metav1.NewTime(taken().Add(time.Second))
 		}, "delete its Machine first"},
@@ -111,6 +137,16 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
+// upload has the snapshot at the destination only.
+func upload(f *etcdrestore.Facts, h *infrav1.ElementalHost) {
+	f.Restore.Spec.Source = infrav1.EtcdRestoreSource{Uploaded: &infrav1.EtcdRestoreUpload{
+		HostName: "gone", ID: "1", IdentityRef: infrav1.EtcdRestoreIdentityReference{Name: "identity"},
+	}}
+	f.Uploaded = etcdrestore.Uploaded{Object: "a/1.gone.tar.age", Snapshot: h.Status.EtcdSnapshots.Items[0]}
+	h.Status.Agent.Capabilities = append(h.Status.Agent.Capabilities, "EtcdSnapshotFetch")
+	h.Status.EtcdSnapshots = nil
+}
+
 func serve(h *infrav1.ElementalHost) {
 	h.Status.Endpoint = &infrav1.HostEndpoint{APIServer: &infrav1.HostAPIServer{Result: infrav1.ProbeReachable}}
 }
@@ -122,5 +158,30 @@ func TestPlan(t *testing.T) {
 	text := strings.Join(plan.Steps, "\n")
 	if plan.HostName != "h" || plan.Snapshot.ID != "1" || !strings.Contains(text, "after 2026-11-24T12:00:00Z is lost") {
 		t.Errorf("got %+v", plan)
+	}
+}
+
+// The plan of a snapshot at the destination names the object, and asks for the deletion of the
+// identity.
+func TestPlanOfUploaded(t *testing.T) {
+	t.Parallel()
+	f := facts()
+	upload(&f, f.Hosts[1])
+	plan := etcdrestore.Plan(f)
+	text := strings.Join(plan.Steps, "\n")
+	if plan.HostName != "h" || plan.Object != "a/1.gone.tar.age" || !strings.Contains(text, "after 2026-11-24T12:00:00Z is lost") ||
+		!strings.Contains(text, "Host h downloads") || !strings.Contains(text, "delete Secret identity") {
+		t.Errorf("got %+v", plan)
+	}
+}
+
+// Once a host is asked, the restore stays with it.
+func TestHostOfRequest(t *testing.T) {
+	t.Parallel()
+	f := facts()
+	upload(&f, f.Hosts[1])
+	f.Restore.Spec.Request = &infrav1.EtcdRestoreRequest{HostName: "former"}
+	if host := f.Host(); host != nil || etcdrestore.HostName(f.Restore) != "former" {
+		t.Errorf("got %v", host)
 	}
 }

@@ -21,7 +21,7 @@ func etcdRestore(host *infrav1.ElementalHost) []protocol.Operation {
 	return []protocol.Operation{{
 		Type: protocol.OperationEtcdRestore, ID: want.ID, ClusterName: claim.ClusterName, MachineName: claim.MachineName,
 		EtcdRestore: &protocol.EtcdRestore{
-			SnapshotID: want.SnapshotID, SHA256: want.SHA256, ReplaceHealthy: ptr.Deref(want.ReplaceHealthy, false),
+			SnapshotID: want.SnapshotID, SHA256: want.SHA256, ReplaceHealthy: ptr.Deref(want.ReplaceHealthy, false), Uploaded: ptr.Deref(want.Uploaded, false),
 			Cluster: protocol.EtcdCluster{Namespace: host.Namespace, Name: claim.ClusterName},
 		},
 	}}

@@ -44,6 +44,7 @@ func TestEtcdRestore(t *testing.T) {
 		}, true},
 		"a worker":       {func(h *infrav1.ElementalHost) { h.Spec.Claim.Role = infrav1.RoleWorker }, false},
 		"an old agent":   {func(h *infrav1.ElementalHost) { h.Status.Agent.Capabilities = []string{"Bootstrap"} }, false},
+		"uploaded, an agent that can't": {func(h *infrav1.ElementalHost) { h.Spec.EtcdRestore.Uploaded = new(true) }, false},
 		"in maintenance": {func(h *infrav1.ElementalHost) { h.Spec.Maintenance = &infrav1.HostMaintenance{} }, false},
 		"running, in maintenance": {func(h *infrav1.ElementalHost) {
 			report(infrav1.OperationRunning)(h)
@@ -68,5 +69,17 @@ func TestEtcdRestore(t *testing.T) {
 				t.Error(cmp.Diff(want, got.EtcdRestore))
 			}
 		})
+	}
+}
+
+// An agent that can download snapshots learns that it has to.
+func TestUploadedEtcdRestore(t *testing.T) {
+	t.Parallel()
+	host := restoring()
+	host.Spec.EtcdRestore.Uploaded = new(true)
+	host.Status.Agent.Capabilities = append(host.Status.Agent.Capabilities, "EtcdSnapshotFetch")
+	op := plan.For(host, plan.Site{}, plan.Cluster{Paused: true}).Operation
+	if op == nil || op.Type != protocol.OperationEtcdRestore || !op.EtcdRestore.Uploaded {
+		t.Errorf("got %+v", op)
 	}
 }

@@ -37,4 +37,6 @@ const (
 	CapabilityEtcdRestore Capability = "EtcdRestore"
 	// CapabilityEtcdSnapshotUpload: the agent uploads Desired.EtcdSnapshotUpload.
 	CapabilityEtcdSnapshotUpload Capability = "EtcdSnapshotUpload"
+	// CapabilityEtcdSnapshotFetch: an EtcdRestore can begin with an uploaded snapshot.
+	CapabilityEtcdSnapshotFetch Capability = "EtcdSnapshotFetch"
 )

@@ -1,9 +1,11 @@
 package protocol
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
-// EtcdRestore begins a cluster of etcd with one member, that of the host, from a snapshot which
-// the host has.
+// EtcdRestore begins a cluster of etcd with one member, that of the host, from a snapshot.
 type EtcdRestore struct {
 	// SnapshotID is the ID of the snapshot, and SHA256 that of its file, in lower-case hex.
 	SnapshotID string `json:"snapshotID"`
@@ -12,7 +14,36 @@ type EtcdRestore struct {
 	Cluster EtcdCluster `json:"cluster"`
 	// ReplaceHealthy permits to replace the data of a member that is healthy.
 	ReplaceHealthy bool `json:"replaceHealthy,omitempty"`
+	// Uploaded has the host download the snapshot first, with what PathEtcdSnapshotFetch
+	// answers. Otherwise the host has the snapshot.
+	Uploaded bool `json:"uploaded,omitempty"`
 }
+
+// EtcdSnapshotFetchRequest asks for the snapshot of the EtcdRestore that the plan has.
+type EtcdSnapshotFetchRequest struct {
+	// ID of the operation.
+	ID string `json:"id"`
+}
+
+// EtcdSnapshotFetchGrant permits one download, and has the key of the object. It must not be
+// logged or stored.
+type EtcdSnapshotFetchGrant struct {
+	// Object is the name of the object, and SizeBytes its size.
+	Object    string `json:"object"`
+	SizeBytes int64  `json:"sizeBytes"`
+	// URL contains the permission.
+	URL string `json:"url"`
+	// TrustBundle has the CA certificates, PEM, that the storage's certificate chains to.
+	// Blank: those of the operating system.
+	TrustBundle string `json:"trustBundle,omitempty"`
+	// FileKey is the file key of age, which opens this object and no other.
+	FileKey []byte `json:"fileKey"`
+	// ExpiresAt is when the storage no longer accepts the beginning of a download.
+	ExpiresAt time.Time `json:"expiresAt"`
+}
+
+// FileKeyBytes is the length of EtcdSnapshotFetchGrant.FileKey.
+const FileKeyBytes = 16
 
 // RestoreOutcome says what an EtcdRestore that failed has left behind. It is how
 // OperationReport.Message begins; the rest of the message is for people.

@@ -51,6 +51,9 @@ const (
 	// PathEtcdSnapshotUpload (POST EtcdSnapshotGrantRequest -> EtcdSnapshotGrant) permits the
 	// upload of the snapshot that the plan's Desired.EtcdSnapshotUpload names.
 	PathEtcdSnapshotUpload = "/v1/etcd-snapshot-upload"
+	// PathEtcdSnapshotFetch (POST EtcdSnapshotFetchRequest -> EtcdSnapshotFetchGrant) permits
+	// the download of the snapshot that the plan's EtcdRestore begins with.
+	PathEtcdSnapshotFetch = "/v1/etcd-snapshot-fetch"
 )
 
 // TunnelProtocol is what PathTunnel upgrades to (header Upgrade): HTTP/2 in the reverse

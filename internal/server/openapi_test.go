@@ -78,7 +78,7 @@ func TestOpenAPIDocument(t *testing.T) {
 		protocol.Bundle{}, protocol.BundleReport{}, protocol.NodeUpgrade{}, protocol.Redirect{}, protocol.EtcdRestore{},
 		protocol.EtcdSnapshot{}, protocol.EtcdCluster{}, protocol.EtcdSnapshotReport{}, protocol.EtcdSnapshotFacts{}, protocol.EtcdSnapshotFailure{},
 		protocol.EtcdSnapshotUpload{}, protocol.EtcdSnapshotGrantRequest{}, protocol.EtcdSnapshotGrant{}, protocol.EtcdSnapshotUploadReport{},
-		protocol.EtcdSnapshotObject{}, protocol.EtcdSnapshotUploadFailure{},
+		protocol.EtcdSnapshotObject{}, protocol.EtcdSnapshotUploadFailure{}, protocol.EtcdSnapshotFetchRequest{}, protocol.EtcdSnapshotFetchGrant{},
 	} {
 		kind := reflect.TypeOf(value)
 		schema, ok := doc.Components.Schemas[kind.Name()]

@@ -45,7 +45,7 @@ func newUploads(t *testing.T) *uploads {
 	u.identity, err = age.GenerateX25519Identity()
 	u.must(err)
 	u.secret("s3", map[string]string{"accessKeyID": objectstore.AccessKey, "secretAccessKey": objectstore.SecretKey, "ca.crt": u.storage.Authority})
-	u.secret("c-etcd", map[string]string{"tls.crt": "authority"})
+	u.secret("c-etcd", map[string]string{"tls.crt": "authority", "tls.key": "private"})
 	u.token = u.fleet()
 	u.infra = u.infraCluster("c", "elsewhere", func(c *infrav1.ElementalCluster) {
 		c.Spec.EtcdSnapshots = &infrav1.EtcdSnapshots{
@@ -78,7 +78,8 @@ func (u *uploads) member(machine string) *agent {
 	u.tb.Helper()
 	a := u.harness.member(u.token, machine, infrav1.RoleControlPlane)
 	hello := enrolRequest().Hello
-	hello.Capabilities = append(hello.Capabilities, protocol.CapabilityEtcdSnapshot, protocol.CapabilityEtcdSnapshotUpload)
+	hello.Capabilities = append(hello.Capabilities, protocol.CapabilityEtcdSnapshot, protocol.CapabilityEtcdSnapshotUpload,
+		protocol.CapabilityEtcdRestore, protocol.CapabilityEtcdSnapshotFetch)
 	u.report(a, protocol.Report{Hello: &hello})
 	return a
 }

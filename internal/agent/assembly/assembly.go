@@ -79,8 +79,9 @@ type Options struct {
 	// nil means that the host can't be upgraded in place.
 	NewNodeUpgrade func(stager agent.Stager) operation.Runner
 
-	// EtcdRestore restores etcd; nil means that the host can't do it.
-	EtcdRestore operation.Runner
+	// NewEtcdRestore returns what restores etcd; nil means that the host can't do it.
+	// currentClient returns the client in use.
+	NewEtcdRestore func(currentClient func() *client.Client) operation.Runner
 
 	// Snapshotter is that of agent.Options.
 	Snapshotter agent.Snapshotter
@@ -165,8 +166,8 @@ func (o *Options) runners(manager *connection.Manager, providerID bootstrap.Prov
 	if o.NewNodeUpgrade != nil {
 		runners[protocol.OperationNodeUpgrade] = o.NewNodeUpgrade(stager)
 	}
-	if o.EtcdRestore != nil {
-		runners[protocol.OperationEtcdRestore] = o.EtcdRestore
+	if o.NewEtcdRestore != nil {
+		runners[protocol.OperationEtcdRestore] = o.NewEtcdRestore(manager.Client)
 	}
 	return runners
 }

@@ -224,6 +224,17 @@ func (c *Client) EtcdSnapshotGrant(ctx context.Context, request protocol.EtcdSna
 	return grant, err
 }
 
+// EtcdSnapshotFetch gets the permission to download the snapshot that a restore begins with, and
+// its key.
+func (c *Client) EtcdSnapshotFetch(ctx context.Context, request protocol.EtcdSnapshotFetchRequest) (protocol.EtcdSnapshotFetchGrant, error) {
+	var grant protocol.EtcdSnapshotFetchGrant
+	err := c.call(ctx, call{
+		name: "asking for the permission to download a snapshot", method: http.MethodPost, path: protocol.PathEtcdSnapshotFetch, body: request,
+		timeout: CallTimeout, accept: []int{http.StatusOK},
+	}, func(r *http.Response) error { return decode(r, &grant) })
+	return grant, err
+}
+
 // Rotate replaces the host's key.
 func (c *Client) Rotate(ctx context.Context, request protocol.RotateRequest) error {
 	return c.call(ctx, call{

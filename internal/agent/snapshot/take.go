@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/etcd"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/staticpods"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
@@ -68,11 +66,14 @@ func (s *Store) take(ctx context.Context, member etcd.Member, folder string, wan
 	if err := s.mkdir(folder); err != nil {
 		return fmt.Errorf("making the folder of snapshots: %w", err)
 	}
-	isOfThis := func(name string) bool { return idOf(name) == want.ID }
-	if err := errors.Join(s.remove(folder, isOfThis), s.removePartial(folder)); err != nil {
+	if err := s.clear(folder, want.ID); err != nil {
 		return err
 	}
-	limit, err := s.limit(member, folder)
+	size, err := member.DatabaseSize(s.Root)
+	if err != nil {
+		return err
+	}
+	limit, err := s.limit(size, folder)
 	if err != nil {
 		return err
 	}
@@ -92,12 +93,7 @@ func (s *Store) take(ctx context.Context, member etcd.Member, folder string, wan
 		return err
 	}
 	facts.SizeBytes, facts.SHA256, facts.CompletedAt = info.Bytes, info.FileSHA256, s.Now().UTC().Truncate(time.Second)
-	data, err := json.MarshalIndent(facts, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encoding what a snapshot is: %w", err)
-	}
-	err = durable.Replace(s.System, filepath.Join(folder, want.ID+factsSuffix), append(data, '\n'), func(f durable.File) error { return f.Chmod(0o600) })
-	if err != nil {
+	if err := s.complete(path, facts); err != nil {
 		return err
 	}
 	if file, err := os.Lstat(path); err == nil {
@@ -107,13 +103,15 @@ func (s *Store) take(ctx context.Context, member etcd.Member, folder string, wan
 	return nil
 }
 
-// limit returns how large the snapshot may become, in bytes, or an error if that is not
-// enough for the member's database.
-func (s *Store) limit(member etcd.Member, folder string) (int64, error) {
-	size, err := member.DatabaseSize(s.Root)
-	if err != nil {
-		return 0, err
-	}
+// clear removes the files of a snapshot, and of snapshots that are not complete.
+func (s *Store) clear(folder, id string) error {
+	isOfThis := func(name string) bool { return idOf(name) == id }
+	return errors.Join(s.remove(folder, isOfThis), s.removePartial(folder))
+}
+
+// limit returns how large a snapshot may become, in bytes, or an error if that is less than
+// size.
+func (s *Store) limit(size int64, folder string) (int64, error) {
 	free, total, err := s.Space(folder)
 	if err != nil {
 		return 0, err

@@ -19,6 +19,7 @@ import (
 
 // consider shows what the restore would do, and begins it if a person has confirmed it.
 func (r *Reconciler) consider(ctx context.Context, s *scope) error {
+	r.readUploaded(ctx, s)
 	if refusal := etcdrestore.Refusal(s.facts); refusal != "" {
 		s.restore.Status.Plan = nil
 		s.condition = no(infrav1.RestoreRefusedReason, "%s", refusal)
@@ -31,7 +32,7 @@ func (r *Reconciler) consider(ctx context.Context, s *scope) error {
 			"Read status.plan; what was written after %s is lost. To begin, set spec.confirm to %s", plan.Snapshot.CompletedAt.UTC(), s.restore.Spec.ClusterName)
 		return nil
 	}
-	request := &infrav1.EtcdRestoreRequest{ID: inplace.NewRequestID(s.host.Spec.Claim), SHA256: plan.Snapshot.SHA256}
+	request := &infrav1.EtcdRestoreRequest{ID: inplace.NewRequestID(s.host.Spec.Claim), HostName: plan.HostName, SHA256: plan.Snapshot.SHA256}
 	ctrl.LoggerFrom(ctx).Info("Beginning a restore of etcd", "ElementalHost", klog.KObj(s.host), "snapshot", plan.Snapshot.ID, "request", request.ID)
 	if err := r.patchRestore(ctx, s, "beginning the restore", func(restore *infrav1.ElementalEtcdRestore) {
 		restore.Spec.Request = request
@@ -54,7 +55,7 @@ func (r *Reconciler) proceed(ctx context.Context, s *scope) error {
 	case s.facts.Cluster == nil || s.host == nil:
 		// A restore of the management cluster may create them later.
 		s.condition = no(infrav1.RestoreWaitingForHostReason,
-			"Cluster %s is not there, or host %s does not belong to it", s.restore.Spec.ClusterName, hostName(s.restore))
+			"Cluster %s is not there, or host %s does not belong to it", s.restore.Spec.ClusterName, etcdrestore.HostName(s.restore))
 		return nil
 	case s.host.Spec.Claim.Phase != infrav1.ClaimBound:
 		return r.conclude(ctx, s, infrav1.EtcdRestoreNotServing, fmt.Sprintf("Host %s is being released, or held", s.host.Name))
@@ -81,8 +82,12 @@ func (r *Reconciler) proceed(ctx context.Context, s *scope) error {
 	if !isRequested(s) {
 		if err := r.patchHost(ctx, s, "requesting the restore from", func(h *infrav1.ElementalHost) {
 			h.Spec.EtcdRestore = &infrav1.HostEtcdRestore{
-				ID: request.ID, RestoreName: s.restore.Name, SnapshotID: s.restore.Spec.Source.Snapshot.ID, SHA256: request.SHA256,
-				ReplaceHealthy: s.restore.Spec.ReplaceHealthy,
+				ID: request.ID, RestoreName: s.restore.Name, SHA256: request.SHA256, ReplaceHealthy: s.restore.Spec.ReplaceHealthy,
+			}
+			if source := s.restore.Spec.Source.Uploaded; source != nil {
+				h.Spec.EtcdRestore.SnapshotID, h.Spec.EtcdRestore.Uploaded = source.ID, new(true)
+			} else {
+				h.Spec.EtcdRestore.SnapshotID = s.restore.Spec.Source.Snapshot.ID
 			}
 		}); err != nil {
 			return err

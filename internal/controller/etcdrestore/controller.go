@@ -3,6 +3,7 @@ package etcdrestore
 import (
 	"context"
 	"fmt"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
@@ -24,12 +25,15 @@ import (
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalhosts,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalclusters,verbs=get;list;watch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconciler reconciles ElementalEtcdRestores. Several workers may run at once.
 type Reconciler struct {
 	// Client reads from the cache and writes.
 	Client client.Client
+	// APIReader reads Secrets from the API server.
+	APIReader client.Reader
 	// Recorder records Events on ElementalEtcdRestores.
 	Recorder events.EventRecorder
 	// Clock is the time source.
@@ -45,8 +49,12 @@ type scope struct {
 	facts   etcdrestore.Facts
 	// host is the host that etcd is restored on; nil if the Cluster has no such host.
 	host *infrav1.ElementalHost
+	// infra is the ElementalCluster of the Cluster; nil without one.
+	infra *infrav1.ElementalCluster
 	// condition is Restored.
 	condition metav1.Condition
+	// recheck is when to look again if nothing changes; 0: not before something changes.
+	recheck time.Duration
 }
 
 func statusOf(r *infrav1.ElementalEtcdRestore) *infrav1.ElementalEtcdRestoreStatus { return &r.Status }
@@ -69,7 +77,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.step(ctx, s); err != nil {
 		return reconcile.RequeueConflict(ctrl.Result{}, err)
 	}
-	return reconcile.RequeueConflict(ctrl.Result{}, r.patchStatus(ctx, s, before))
+	return reconcile.RequeueConflict(ctrl.Result{RequeueAfter: s.recheck}, r.patchStatus(ctx, s, before))
 }
 
 // step does what is next, and sets s.condition.
@@ -103,7 +111,7 @@ func (r *Reconciler) read(ctx context.Context, restore *infrav1.ElementalEtcdRes
 	if infra == nil || !ownership.NamesInfraCluster(cluster, infra) {
 		return s, nil
 	}
-	s.facts.Cluster = cluster
+	s.facts.Cluster, s.infra = cluster, infra
 	// Without the watch filter: hosts of other managers may belong to the control plane, too.
 	hosts, err := reconcile.ListHosts(ctx, r.Client, restore.Namespace, "", client.MatchingFields{index.HostByCluster: cluster.Name})
 	if err != nil {

@@ -10,18 +10,11 @@ import (
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/etcdrestore"
 )
 
 func no(reason, format string, args ...any) metav1.Condition {
 	return metav1.Condition{Type: infrav1.RestoredCondition, Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(format, args...)}
-}
-
-// hostName returns the name of the host that the restore names.
-func hostName(restore *infrav1.ElementalEtcdRestore) string {
-	if restore.Spec.Source.Snapshot == nil {
-		return ""
-	}
-	return restore.Spec.Source.Snapshot.HostName
 }
 
 // progress returns the condition while the host is to restore etcd.
@@ -63,7 +56,7 @@ func resultMessage(s *scope, result infrav1.EtcdRestoreResult) string {
 			return fmt.Sprintf("Host %s: %s", s.host.Name, message)
 		}
 	}
-	return fmt.Sprintf("The restore on host %s has ended: %s", hostName(s.restore), result)
+	return fmt.Sprintf("The restore on host %s has ended: %s", etcdrestore.HostName(s.restore), result)
 }
 
 // patchStatus sets the condition and writes status in one request, if it changed, and records

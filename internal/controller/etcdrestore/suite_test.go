@@ -46,11 +46,11 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{Fixture: controllertest.New(t, env)}
-	f.reconciler = &etcdrestore.Reconciler{Client: f.Client, Recorder: f.Recorder, Clock: f.Clock}
+	f.reconciler = &etcdrestore.Reconciler{Client: f.Client, APIReader: f.Client, Recorder: f.Recorder, Clock: f.Clock}
 	f.cluster, f.infra = f.Cluster("c")
 	f.host = f.Host("h", func(h *infrav1.ElementalHost) {
 		h.Spec.Claim = &infrav1.HostClaim{ID: "claim", ClusterName: "c", MachineName: "m", Phase: infrav1.ClaimBound, Role: infrav1.RoleControlPlane}
-		h.Status.Agent = &infrav1.HostAgent{Capabilities: []string{"Bootstrap", "EtcdRestore"}}
+		h.Status.Agent = &infrav1.HostAgent{Capabilities: []string{"Bootstrap", "EtcdRestore", "EtcdSnapshotFetch"}}
 		h.Status.Operations = []infrav1.HostOperation{{Type: infrav1.OperationBootstrap, ID: "claim", State: infrav1.OperationSucceeded}}
 		h.Status.EtcdSnapshots = &infrav1.HostEtcdSnapshots{Items: []infrav1.HostEtcdSnapshot{
 			{ID: "1", CompletedAt: metav1.NewTime(f.Clock.Now().Add(-time.Hour)), SHA256: strings.Repeat("a", 64)},

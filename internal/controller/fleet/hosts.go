@@ -125,7 +125,7 @@ func stepWords() []string {
 		"stop", "reboot", "clean", "verify", "erase", "recovery",
 		// Upgrade and NodeUpgrade.
 		"upgrade", "checkpoint", "kubeadm", "drain", "kubelet", "gate", "finish", "rollback", "image",
-		// EtcdRestore.
+		// EtcdRestore, which begins with fetch or check.
 		"prepare", "halt", "swap", "start",
 	}
 }

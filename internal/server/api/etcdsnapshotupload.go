@@ -22,26 +22,11 @@ const maxOverhead = 64 << 10
 // etcdSnapshotUpload permits the upload of the snapshot that the host's plan wants uploaded.
 // For any other snapshot the answer is the same, whether it exists or not.
 func (h *Handler) etcdSnapshotUpload(w http.ResponseWriter, r *http.Request, from caller) error {
-	if after, ok := h.sessions.AllowRequest(client.ObjectKeyFromObject(from.host)); !ok {
-		return problem.TooManyRequests(after)
-	}
-	in, err := decode[protocol.EtcdSnapshotGrantRequest](w, r)
+	in, host, cluster, err := readGrantRequest[protocol.EtcdSnapshotGrantRequest](h, w, r, from)
 	if err != nil {
 		return err
-	}
-	// The cached host may be older than its release.
-	host, err := h.hosts.ReadLive(r.Context(), client.ObjectKeyFromObject(from.host))
-	if err != nil {
-		return err
-	}
-	if !hoststore.AcceptsKey(host, from.fingerprint) {
-		return problem.UnknownHost()
 	}
 	site, err := h.planInputs.Site(r.Context(), host)
-	if err != nil {
-		return err
-	}
-	cluster, err := h.planInputs.Cluster(r.Context(), host)
 	if err != nil {
 		return err
 	}
@@ -58,6 +43,25 @@ func (h *Handler) etcdSnapshotUpload(w http.ResponseWriter, r *http.Request, fro
 	}
 	h.audit.Record(r.Context(), audit.SnapshotUploadGranted, host, "snapshot", strings.Clone(wanted.ID), "object", grant.Object, "bytes", in.SizeBytes)
 	return writeJSON(w, grant)
+}
+
+// readGrantRequest reads a request for a permission, the host as it is now, and its cluster.
+func readGrantRequest[T any](h *Handler, w http.ResponseWriter, r *http.Request, from caller) (in T, host *infrav1.ElementalHost, cluster plan.Cluster, err error) {
+	if after, ok := h.sessions.AllowRequest(client.ObjectKeyFromObject(from.host)); !ok {
+		return in, nil, cluster, problem.TooManyRequests(after)
+	}
+	if in, err = decode[T](w, r); err != nil {
+		return in, nil, cluster, err
+	}
+	// The cached host may be older than its release.
+	if host, err = h.hosts.ReadLive(r.Context(), client.ObjectKeyFromObject(from.host)); err != nil {
+		return in, nil, cluster, err
+	}
+	if !hoststore.AcceptsKey(host, from.fingerprint) {
+		return in, nil, cluster, problem.UnknownHost()
+	}
+	cluster, err = h.planInputs.Cluster(r.Context(), host)
+	return in, host, cluster, err
 }
 
 // checkUploadSize checks that an object has about the size of its snapshot, so that a host

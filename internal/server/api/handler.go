@@ -66,11 +66,14 @@ type BootstrapData interface {
 	Find(ctx context.Context, host *infrav1.ElementalHost, operation string) (data []byte, format string, err error)
 }
 
-// Destinations permit uploads of snapshots.
+// Destinations permit uploads and downloads of snapshots.
 type Destinations interface {
 	// Grant permits the upload of a snapshot of the cluster that the host has, with that size,
 	// as a host is to make it.
 	Grant(ctx context.Context, host *infrav1.ElementalHost, infra *infrav1.ElementalCluster, id string, size int64) (protocol.EtcdSnapshotGrant, error)
+	// GrantFetch permits the download of the snapshot of the restore that the host was asked
+	// for, and returns the key of that object. infra may be nil.
+	GrantFetch(ctx context.Context, host *infrav1.ElementalHost, infra *infrav1.ElementalCluster) (protocol.EtcdSnapshotFetchGrant, error)
 }
 
 // Connections knows which connections have used the key of a known host.
@@ -93,7 +96,7 @@ type Options struct {
 	Reports    Reports
 	PlanInputs PlanInputs
 	Bootstrap  BootstrapData
-	// Destinations permit uploads of snapshots of etcd.
+	// Destinations permit uploads and downloads of snapshots of etcd.
 	Destinations Destinations
 	Tunnels      *tunnels.Reviewer
 	Audit        *audit.Log
@@ -197,6 +200,7 @@ func (h *Handler) routeTable() []route {
 		{http.MethodGet, protocol.PathBundle, accessHost, h.bundle},
 		{http.MethodGet, protocol.PathTunnel, accessHost, h.tunnel},
 		{http.MethodPost, protocol.PathEtcdSnapshotUpload, accessHost, h.etcdSnapshotUpload},
+		{http.MethodPost, protocol.PathEtcdSnapshotFetch, accessHost, h.etcdSnapshotFetch},
 		{http.MethodGet, PathOpenAPI, accessKey, h.openAPI},
 		{http.MethodGet, protocol.PathInstall, accessPublic, h.install},
 		{http.MethodGet, protocol.PathInstallAgent, accessPublic, h.installAgent},

@@ -36,11 +36,13 @@ const (
 	BootstrapServed  Decision = "BootstrapServed"
 	// SnapshotUploadGranted: a host may upload a snapshot of etcd.
 	SnapshotUploadGranted Decision = "SnapshotUploadGranted"
-	Approved              Decision = "Approved"
-	Rejected              Decision = "Rejected"
-	Pending               Decision = "Pending"
-	TunnelOpened          Decision = "TunnelOpened"
-	TunnelEnded           Decision = "TunnelEnded"
+	// SnapshotFetchGranted: a host may download a snapshot of etcd, and has its key.
+	SnapshotFetchGranted Decision = "SnapshotFetchGranted"
+	Approved             Decision = "Approved"
+	Rejected             Decision = "Rejected"
+	Pending              Decision = "Pending"
+	TunnelOpened         Decision = "TunnelOpened"
+	TunnelEnded          Decision = "TunnelEnded"
 	// Requested is a change that a user asks for. The API server may still refuse it.
 	Requested Decision = "Requested"
 )

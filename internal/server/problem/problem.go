@@ -57,6 +57,11 @@ func TokenRefused() *Error {
 	return New(http.StatusForbidden, protocol.ProblemTokenRefused, "The registration token is unknown, expired or used up")
 }
 
+// NoSnapshotToFetch is the answer to a host that is to download no snapshot, or another one.
+func NoSnapshotToFetch() *Error {
+	return New(http.StatusNotFound, Blank, "The host is to download no such snapshot")
+}
+
 // NoOperation is returned for an operation that the host is not to run.
 func NoOperation(status int) *Error {
 	return New(status, protocol.ProblemNoOperation, "The host has no such operation")

@@ -31,13 +31,9 @@ func New(live client.Reader, c clock.PassiveClock) *Granter { return &Granter{li
 // object has the host's name in it, so that no host writes the object of another. The caller
 // has checked that the cluster wants this.
 func (g *Granter) Grant(ctx context.Context, host *infrav1.ElementalHost, infra *infrav1.ElementalCluster, id string, size int64) (protocol.EtcdSnapshotGrant, error) {
-	b, err := bucket.Open(ctx, g.live, host.Namespace, host.Spec.Claim.ClusterName, infra.Spec.EtcdSnapshots.Destination.S3)
+	b, err := g.open(ctx, host, infra)
 	if err != nil {
-		// The host may not know what the manager's errors tell. The condition has the reason.
-		ctrl.LoggerFrom(ctx).Info("The destination of snapshots can't be used", "clusterName", host.Spec.Claim.ClusterName, "reason", err.Error())
-		p := problem.New(http.StatusServiceUnavailable, problem.Blank, "The destination of snapshots can't be used")
-		p.Detail, p.RetryAfter = "the condition "+infrav1.EtcdSnapshotsUploadedCondition+" of the ElementalCluster says why", time.Minute
-		return protocol.EtcdSnapshotGrant{}, p
+		return protocol.EtcdSnapshotGrant{}, err
 	}
 	defer b.Close()
 	name := b.Name(id, host.Name)
@@ -48,4 +44,21 @@ func (g *Granter) Grant(ctx context.Context, host *infrav1.ElementalHost, infra 
 	return protocol.EtcdSnapshotGrant{
 		Object: name, URL: granted.URL, Headers: granted.Header, TrustBundle: granted.TrustBundle, ExpiresAt: g.clock.Now().Add(lasts).UTC(),
 	}, nil
+}
+
+// open returns the folder of the host's cluster. Its error is for the host.
+func (g *Granter) open(ctx context.Context, host *infrav1.ElementalHost, infra *infrav1.ElementalCluster) (*bucket.Bucket, error) {
+	b, err := bucket.Open(ctx, g.live, host.Namespace, host.Spec.Claim.ClusterName, infra.Spec.EtcdSnapshots.Destination.S3)
+	if err != nil {
+		return nil, unusable(ctx, host, err, "the condition "+infrav1.EtcdSnapshotsUploadedCondition+" of the ElementalCluster says why")
+	}
+	return b, nil
+}
+
+// unusable returns what the host is told. It may not know what the manager's errors tell.
+func unusable(ctx context.Context, host *infrav1.ElementalHost, err error, detail string) error {
+	ctrl.LoggerFrom(ctx).Info("The destination of snapshots can't be used", "clusterName", host.Spec.Claim.ClusterName, "reason", err.Error())
+	p := problem.New(http.StatusServiceUnavailable, problem.Blank, "The destination of snapshots can't be used")
+	p.Detail, p.RetryAfter = detail, time.Minute
+	return p
 }

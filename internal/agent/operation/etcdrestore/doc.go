@@ -1,7 +1,7 @@
 // Package etcdrestore replaces the data of the host's member of etcd by a snapshot, so that the
 // host is a cluster of etcd with one member. kubeadm must have set up the control plane.
 //
-// The steps are check, prepare, halt, swap, start, gate and finish. The operation's document has
+// The steps are fetch if the snapshot is at the destination, check, prepare, halt, swap, start, gate and finish. The operation's document has
 // the step that may have been begun; each step can be repeated, so an agent that starts again
 // resumes. etcdutl makes the new data in a folder beside the data that is in use. The control
 // plane stands still while the two change places, and its manifests are not in the kubelet's

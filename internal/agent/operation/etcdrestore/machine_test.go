@@ -2,8 +2,11 @@ package etcdrestore_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"math/rand/v2"
@@ -19,6 +22,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/etcdrestore"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/staticpods"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/snapshot"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/embedded/pki"
@@ -29,6 +33,7 @@ const (
 	database = "member/snap/db"
 	former   = "former"
 	restored = "restored"
+	uploaded = "uploaded"
 )
 
 // clock is a clock on which nobody waits.
@@ -59,6 +64,10 @@ type machine struct {
 	// isBroken makes the control plane not well with some data.
 	isBroken map[string]bool
 	progress []string
+	// store has what the host downloads; nil if the host has the snapshot.
+	store *snapshot.Store
+	// fetchErr is the error of downloads.
+	fetchErr error
 }
 
 func newMachine(t *testing.T, seed uint64) *machine {
@@ -152,9 +161,12 @@ func (m *machine) live(dieAt int) (result operation.Result, operations int, err 
 	if err != nil {
 		m.t.Fatal(err)
 	}
+	if m.store != nil {
+		m.store = m.newStore()
+	}
 	runner := &etcdrestore.Runner{
 		Documents: documents, Checkpoints: filepath.Join(m.state, "checkpoints"), Root: m.root, System: guarded{m.life, m},
-		Snapshots: m, ControlPlane: m, Commands: m, Free: func(string) (int64, error) { return m.free, nil },
+		Snapshots: m, Fetcher: m, ControlPlane: m, Commands: m, Free: func(string) (int64, error) { return m.free, nil },
 		Plan: func() state.Plan { return m.plan }, Clock: &clock{now: time.Now()}, Log: slog.New(slog.DiscardHandler),
 	}
 	for range 10 { // the run loop repeats it
@@ -181,8 +193,44 @@ func (g guarded) Rename(from, to string) error {
 }
 
 // Verify is Snapshots.
-func (m *machine) Verify(context.Context, string) (string, protocol.EtcdSnapshotFacts, error) {
+func (m *machine) Verify(ctx context.Context, id string) (string, protocol.EtcdSnapshotFacts, error) {
+	if m.store != nil {
+		return m.store.Verify(ctx, id)
+	}
 	return "/snapshots/1.db", m.facts, m.openErr
+}
+
+// upload has the snapshot at the destination only.
+func (m *machine) upload() {
+	sum := sha256.Sum256([]byte(uploaded))
+	m.facts.SHA256, m.facts.SizeBytes = hex.EncodeToString(sum[:]), int64(len(uploaded))
+	m.op.EtcdRestore.SHA256, m.op.EtcdRestore.Uploaded = m.facts.SHA256, true
+	m.store = m.newStore()
+}
+
+// newStore returns the Store of a new process.
+func (m *machine) newStore() *snapshot.Store {
+	return &snapshot.Store{
+		Root: m.root, Folder: filepath.Join(m.state, snapshot.Folder), System: guarded{m.life, m}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Space: func(string) (int64, int64, error) { return m.free, m.free, nil },
+	}
+}
+
+// Fetch is Fetcher.
+func (m *machine) Fetch(ctx context.Context, _ string, want protocol.EtcdRestore) error {
+	if m.fetchErr != nil {
+		return m.fetchErr
+	}
+	facts := m.facts
+	facts.SHA256 = want.SHA256
+	return m.store.Add(ctx, facts, func(to io.Writer) error {
+		for _, part := range []string{uploaded[:3], uploaded[3:]} {
+			if _, err := io.WriteString(to, part); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // Halt is ControlPlane.

@@ -13,6 +13,7 @@ import (
 
 // Steps of a restore, in order, and the step of the way back.
 const (
+	stepFetch   = "fetch"
 	stepCheck   = "check"
 	stepPrepare = "prepare"
 	stepHalt    = "halt"
@@ -24,11 +25,13 @@ const (
 )
 
 // untouched are the steps that change nothing that is in use.
-func untouched() []string { return []string{stepCheck, stepPrepare} }
+func untouched() []string { return []string{stepFetch, stepCheck, stepPrepare} }
 
 const (
 	// maxAttempts bounds how often a step that failed is repeated.
-	maxAttempts  = 3
+	maxAttempts = 3
+	// maxFetches bounds how often the download is repeated: lines of sites are bad.
+	maxFetches   = 20
 	pollInterval = 5 * time.Second
 	// readyTimeout is how long the control plane may take to be well, and readyHold for how long
 	// it has to be.
@@ -101,6 +104,8 @@ func (s *restore) next(ctx context.Context) (*operation.Result, error) {
 // steps returns what a step does, and the step that follows.
 func (s *restore) steps(step string) (run func(context.Context) error, following string) {
 	switch step {
+	case stepFetch:
+		return s.fetch, stepCheck
 	case stepCheck:
 		return s.check, stepPrepare
 	case stepPrepare:
@@ -121,6 +126,9 @@ func (s *restore) steps(step string) (run func(context.Context) error, following
 	return nil, ""
 }
 
+// fetch downloads the snapshot.
+func (s *restore) fetch(ctx context.Context) error { return s.Fetcher.Fetch(ctx, s.op.ID, s.want) }
+
 // fail decides what follows the failure of a step. An error means that the step is repeated.
 func (s *restore) fail(step string, cause error) (*operation.Result, error) {
 	if step == stepFinish {
@@ -129,6 +137,12 @@ func (s *restore) fail(step string, cause error) (*operation.Result, error) {
 	s.at.Tries++
 	isLast := s.at.Tries >= maxAttempts
 	switch step {
+	case stepFetch:
+		if s.at.Tries >= maxFetches {
+			result := failed(step, protocol.RestoreChangedNothing, short(cause))
+			return &result, nil
+		}
+		return nil, s.again(step, fmt.Errorf("%w: %w", operation.ErrNothingDone, cause))
 	case stepCheck:
 		result := failed(step, protocol.RestoreChangedNothing, short(cause))
 		return &result, nil

@@ -145,15 +145,65 @@ func stride() int {
 	return 1
 }
 
+// A snapshot at the destination is downloaded before anything else, and stays among the host's.
+func TestUploaded(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, 1)
+	m.upload()
+	result, _, err := m.live(0)
+	if err != nil || result.State != protocol.StateSucceeded {
+		t.Fatalf("got %+v, %v", result, err)
+	}
+	m.expect(restored)
+	if want := []string{"fetch", "check", "prepare", "halt", "swap", "start", "gate", "finish"}; !slices.Equal(m.progress, want) {
+		t.Errorf("the steps were %q", m.progress)
+	}
+	if list, err := m.store.List(t.Context()); err != nil || len(list) != 1 {
+		t.Errorf("got %+v, %v", list, err)
+	}
+}
+
+// A download is tried again, and not for ever. Nothing is halted for it.
+func TestDownloadFails(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, 1)
+	m.upload()
+	m.fetchErr = errors.New("no route to host")
+	attempts := 0
+	for {
+		result, _, err := m.live(0)
+		attempts += len(m.progress)
+		m.progress = nil
+		if err != nil {
+			if !errors.Is(err, operation.ErrNothingDone) {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if result.State != protocol.StateFailed || result.Step != "fetch" || result.Message != protocol.RestoreChangedNothing.Message("no route to host") {
+			t.Errorf("got %+v", result)
+		}
+		break
+	}
+	if attempts != 20 {
+		t.Errorf("%d attempts", attempts)
+	}
+	m.expect(former)
+}
+
 // A power cut, or the death of the agent, at any operation leads to the new data, or back to the
 // former data if the new one does not work. etcd never starts without data.
 func TestPowerCuts(t *testing.T) {
 	t.Parallel()
 	credentials := newCredentials(t)
-	for _, works := range []bool{true, false} {
+	for _, test := range []struct{ works, isUploaded bool }{{true, false}, {false, false}, {true, true}} {
+		works := test.works
 		served := map[bool]string{true: restored, false: former}[works]
 		whole := newMachine(t, 1)
 		whole.isBroken[restored] = !works
+		if test.isUploaded {
+			whole.upload()
+		}
 		_, operations, err := whole.live(0)
 		if err != nil {
 			t.Fatal(err)
@@ -162,6 +212,9 @@ func TestPowerCuts(t *testing.T) {
 			for _, isPower := range []bool{true, false} {
 				m := newMachineWith(t, uint64(dieAt), credentials)
 				m.isBroken[restored] = !works
+				if test.isUploaded {
+					m.upload()
+				}
 				for _, at := range []int{dieAt, m.disk.Random.IntN(operations), 0} {
 					result, _, err := m.live(at)
 					if m.life.Dead && isPower {

@@ -24,6 +24,12 @@ type Snapshots interface {
 	Verify(ctx context.Context, id string) (path string, facts protocol.EtcdSnapshotFacts, err error)
 }
 
+// Fetcher downloads snapshots; see fetch.Fetcher.
+type Fetcher interface {
+	// Fetch downloads the snapshot of an operation, unless the host has it.
+	Fetch(ctx context.Context, operation string, want protocol.EtcdRestore) error
+}
+
 // ControlPlane is the control plane of this host; see controlplane.Host. Its manifests decide
 // what Start starts.
 type ControlPlane interface {
@@ -44,6 +50,7 @@ type Runner struct {
 	Root         string
 	System       durable.System
 	Snapshots    Snapshots
+	Fetcher      Fetcher
 	ControlPlane ControlPlane
 	// Commands runs etcdutl.
 	Commands oscommand.Runner
@@ -67,6 +74,9 @@ func (r *Runner) Run(ctx context.Context, op state.Operation, progress func(stri
 	}
 	if s.at.Step == "" {
 		s.at.Step = stepCheck
+		if s.want.Uploaded {
+			s.at.Step = stepFetch
+		}
 	}
 	for {
 		if err := s.isWithdrawn(); err != nil {

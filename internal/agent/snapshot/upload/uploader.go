@@ -3,10 +3,7 @@ package upload
 import (
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/hex"
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
@@ -15,27 +12,16 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/download"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/snapshot/storage"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tcp"
 )
 
-// Limits of an upload.
-const (
-	connectTimeout   = 10 * time.Second
-	handshakeTimeout = 10 * time.Second
-	// answerTimeout is how long the storage may take for its answer after the last byte.
-	answerTimeout = 5 * time.Minute
-	// attemptTimeout bounds an attempt in all. It is for the slowest lines; a storage that has
-	// fallen silent is given up long before.
-	attemptTimeout = 6 * time.Hour
-	maxHeaderBytes = 32 << 10
-	maxErrorBytes  = 8 << 10
-	maxErrorText   = 200
-)
+// attemptTimeout bounds an attempt in all. It is for the slowest lines; a storage that has fallen
+// silent is given up long before.
+const attemptTimeout = 6 * time.Hour
 
 // Source has snapshots.
 type Source interface {
@@ -91,7 +77,7 @@ func (u *Uploader) Upload(ctx context.Context, want protocol.EtcdSnapshotUpload)
 
 // put sends the object. Its errors have no URL, which contains the permission.
 func (u *Uploader) put(ctx context.Context, grant protocol.EtcdSnapshotGrant, body io.Reader, size int64) error {
-	client, err := u.client(grant.TrustBundle)
+	client, err := storage.NewClient(u.Dial, grant.TrustBundle)
 	if err != nil {
 		return err
 	}
@@ -122,48 +108,12 @@ func (u *Uploader) put(ctx context.Context, grant protocol.EtcdSnapshotGrant, bo
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode/100 != 2 {
-		return fmt.Errorf("%s refuses the snapshot: %s", request.URL.Host, reason(response))
+		return fmt.Errorf("%s refuses the snapshot: %s", request.URL.Host, storage.Reason(response))
 	}
 	return nil
 }
 
 var errStalled = errors.New("the storage took nothing for a minute")
-
-func (u *Uploader) client(trustBundle string) (*http.Client, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if trustBundle != "" {
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM([]byte(trustBundle)) {
-			return nil, errors.New("the manager has sent no CA certificate of the storage that can be read")
-		}
-	}
-	dial := u.Dial
-	if dial == nil {
-		dial = tcp.Dialer(connectTimeout).DialContext
-	}
-	return &http.Client{
-		Transport: &http.Transport{
-			Proxy: http.ProxyFromEnvironment, DialContext: dial, TLSClientConfig: config, TLSHandshakeTimeout: handshakeTimeout,
-			ResponseHeaderTimeout: answerTimeout, MaxResponseHeaderBytes: maxHeaderBytes, DisableKeepAlives: true,
-		},
-		// The permission is for one server, and the body can be read once.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}, nil
-}
-
-// reason returns what a refusal says. Storages answer with XML.
-func reason(response *http.Response) string {
-	var said struct {
-		Code    string `xml:"Code"`
-		Message string `xml:"Message"`
-	}
-	text, err := io.ReadAll(io.LimitReader(response.Body, maxErrorBytes))
-	if err != nil || xml.Unmarshal(text, &said) != nil || said.Code == "" {
-		return response.Status
-	}
-	why := said.Code + ": " + said.Message
-	return fmt.Sprintf("%s (HTTP %d)", strings.ToValidUTF8(why[:min(len(why), maxErrorText)], ""), response.StatusCode)
-}
 
 // progress logs each tenth of a large upload.
 type progress struct {
