@@ -98,6 +98,10 @@ func is(kind infrav1.OperationType, state infrav1.OperationState, id string) fun
 func maintenance(h *infrav1.ElementalHost) {
 	h.Spec.Maintenance = &infrav1.HostMaintenance{Reason: "disk"}
 }
+func maintained(h *infrav1.ElementalHost) {
+	until := metav1.Unix(1, 0)
+	h.Spec.Maintenance, h.Spec.MaintenanceEndedAt = &infrav1.HostMaintenance{Reason: "disk", Until: until}, until
+}
 func fenced(h *infrav1.ElementalHost)   { h.Spec.Fence = &infrav1.HostFence{Reason: "dead"} }
 func locked(h *infrav1.ElementalHost)   { h.Spec.Lock = &infrav1.HostLock{Reason: infrav1.LockCloned} }
 func toReboot(h *infrav1.ElementalHost) { h.Spec.Reboot = &infrav1.HostReboot{ID: "r"} }
@@ -122,6 +126,8 @@ func TestHostOperations(t *testing.T) {
 		"locked, releasing": {able(releasing, locked), ""},
 
 		"maintenance, bound":                   {able(bound, maintenance), ""},
+		"maintenance that has ended, bound":    {able(bound, maintained), bootstrap},
+		"maintenance that has ended, leaving":  {able(releasing, maintained), reset},
 		"maintenance, bootstrap begun":         {able(bound, maintenance, is("Bootstrap", running, "id-1")), bootstrap},
 		"maintenance, bootstrapped":            {able(bound, maintenance, is("Bootstrap", succeeded, "id-1")), bootstrap},
 		"maintenance, another claim's":         {able(bound, maintenance, is("Bootstrap", succeeded, "id-0")), ""},

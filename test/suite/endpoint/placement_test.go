@@ -145,7 +145,7 @@ func (s *simulation) hostIsCordoned() {
 func (s *simulation) hostIsMaintained() {
 	h, _ := pick(s, s.hosts)
 	change(s, h.name, func(o *infrav1.ElementalHost) {
-		if o.Spec.Maintenance != nil {
+		if o.InMaintenance() {
 			s.record("the maintenance of %s ends", h.name)
 			o.Spec.Maintenance = nil
 			return
@@ -163,7 +163,7 @@ func (s *simulation) freeFor(m *clusterv1.Machine) []string {
 	for _, h := range s.hosts {
 		o, ok := find[*infrav1.ElementalHost](s.state, h.name)
 		s.Expect(ok).To(BeTrue())
-		if !h.on || !h.online || h.node != nil || o.Spec.Claim != nil || o.Spec.Cordon != nil || o.Spec.Maintenance != nil {
+		if !h.on || !h.online || h.node != nil || o.Spec.Claim != nil || o.Spec.Cordon != nil || o.InMaintenance() {
 			continue
 		}
 		c := s.clusters[m.Spec.ClusterName]
