@@ -1,5 +1,5 @@
-// Command kubectl-elemental is a plugin of kubectl: it shows the fleet of ElementalHosts, and
-// explains what machines, hosts and clusters wait for.
+// Command kubectl-elemental is a plugin of kubectl: it shows the fleet of ElementalHosts, explains
+// what machines, hosts and clusters wait for, and changes hosts after a look at what follows.
 package main
 
 import (

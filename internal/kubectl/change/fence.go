@@ -110,8 +110,8 @@ func Unfence(host *infrav1.ElementalHost) (*Plan, error) {
 	return p, nil
 }
 
-// Release plans to release a host whose Machine can't do so: a held host is reset, and a dead
-// host is fenced.
+// Release plans to release a host whose Machine can't do so: a host that is held, or whose
+// Machine does not exist, is reset, and a dead host is fenced.
 func Release(s Situation, force bool, now time.Time) (*Plan, error) {
 	host := s.Host
 	if err := checkDeletion(host); err != nil {
@@ -124,7 +124,12 @@ func Release(s Situation, force bool, now time.Time) (*Plan, error) {
 	case claim.Phase == infrav1.ClaimReserved:
 		return nil, refuse(host, fmt.Sprintf("it is reserved for Cluster %s", claim.ClusterName), "Delete the Cluster, or fence the host")
 	case claim.Phase == infrav1.ClaimHeld:
-		return s.releaseHeld(), nil
+		return s.reset("release it from its hold"), nil
+	case host.IsConnected() && s.Machine == nil && claim.Phase == infrav1.ClaimBound:
+		p := s.reset("release it without its Machine")
+		p.Effects = append(p.Effects, fmt.Sprintf("Machine %s of Cluster %s does not exist here. While the management cluster is being restored or moved, "+
+			"wait for the Machine instead", claim.MachineName, claim.ClusterName))
+		return p, nil
 	case host.IsConnected():
 		return nil, refuse(host, "it is connected, so it is not dead", fmt.Sprintf(
 			"Delete its Machine, which resets the host: kubectl -n %s delete machine %s; to bar a stolen host, fence it", host.Namespace, claim.MachineName))
@@ -146,10 +151,10 @@ func Release(s Situation, force bool, now time.Time) (*Plan, error) {
 	return p, nil
 }
 
-// releaseHeld plans the reset of a held host.
-func (s *Situation) releaseHeld() *Plan {
+// reset plans the reset of a host that no Machine uses any more.
+func (s *Situation) reset(action string) *Plan {
 	host := s.Host
-	p := patchHost(host, "release it from its hold", func(h *infrav1.ElementalHost) { h.Spec.Claim.Phase = infrav1.ClaimReleasing })
+	p := patchHost(host, action, func(h *infrav1.ElementalHost) { h.Spec.Claim.Phase = infrav1.ClaimReleasing })
 	p.IsDestructive = true
 	p.Effects = s.resetEffectsOf(infrav1.ClaimReleasing)
 	if erase := host.Spec.Claim.Erase; erase != "" {

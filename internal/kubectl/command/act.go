@@ -174,7 +174,7 @@ func (a *actor) do(ctx context.Context, plan func() (*change.Plan, error)) error
 		return err
 	}
 	if dryRun {
-		return a.print("%s: it would be so: %s (server dry run)", p.Subject, p.Result(a.Clock.Now()))
+		return a.print("%s: with this change %s (server dry run)", p.Subject, p.Result(a.Clock.Now()))
 	}
 	return a.print("%s: now %s", p.Subject, p.Result(a.Clock.Now()))
 }

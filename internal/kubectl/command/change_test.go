@@ -92,9 +92,13 @@ func TestOperations(t *testing.T) {
 		"release-dead": {situation: controlPlane(member(infrav1.RoleControlPlane, disconnected), member(infrav1.RoleControlPlane)),
 			args: []string{"release", "h1", "--yes"},
 			want: func(g *WithT, h *infrav1.ElementalHost) { g.Expect(h.Spec.Fence.Reason).To(Equal("dead")) }},
-		"release-connected": {situation: worker, args: []string{"release", "h1", "--yes"},
+		"release-connected": {situation: func(f *fixture) { worker(f); f.Machine("c1", "m-h1") }, args: []string{"release", "h1", "--yes"},
 			want: func(g *WithT, h *infrav1.ElementalHost) { g.Expect(h.Spec.Fence).To(BeNil()) }},
 		"release-held": {situation: alone(claimed(infrav1.ClaimHeld)), args: []string{"release", "h1"}, input: "h1",
+			want: func(g *WithT, h *infrav1.ElementalHost) {
+				g.Expect(h.Spec.Claim.Phase).To(Equal(infrav1.ClaimReleasing))
+			}},
+		"release-without-machine": {situation: worker, args: []string{"release", "h1", "--yes"},
 			want: func(g *WithT, h *infrav1.ElementalHost) {
 				g.Expect(h.Spec.Claim.Phase).To(Equal(infrav1.ClaimReleasing))
 			}},

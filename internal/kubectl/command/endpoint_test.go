@@ -42,7 +42,7 @@ func TestEndpoint(t *testing.T) {
 	for name, tc := range map[string]struct {
 		situation func(*fixture)
 		args      []string
-		// request is the annotation afterwards; nil if there is none.
+		// request is the annotation afterwards; nil if it is missing.
 		request *string
 	}{
 		"show":             {sites, nil, nil},

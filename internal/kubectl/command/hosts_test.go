@@ -2,6 +2,8 @@ package command_test
 
 import (
 	"encoding/json"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -92,6 +94,10 @@ func TestCompletion(t *testing.T) {
 		{[]string{"explain", "host", ""}, "h1\n:4\n"},
 		{[]string{"explain", ""}, "cluster\tExplain the endpoint"},
 		{[]string{"hosts", "--state", ""}, "Available\n"},
+		{[]string{"fence", ""}, "h1\n:4\n"},
+		{[]string{"endpoint", "c1", ""}, "move\n:4\n"},
+		{[]string{"endpoint", "c1", "move", "--to", ""}, "h1\n:4\n"},
+		{[]string{"cordon", "--dry-run", ""}, "none\nserver\n"},
 		{[]string{"hosts", "--context", ""}, "lab\n:4\n"},
 		{[]string{"hosts", "--namespace", ""}, f.Namespace + "\n"},
 	} {
@@ -108,4 +114,21 @@ func TestCompletion(t *testing.T) {
 	text, err := f.run("version")
 	f.Expect(err).NotTo(HaveOccurred())
 	f.Expect(text).To(Equal("v1.2.3\n"))
+}
+
+func TestCommandsAreDocumented(t *testing.T) {
+	f := newFixture(t)
+	text, err := os.ReadFile("../../../docs/kubectl.md")
+	f.Expect(err).NotTo(HaveOccurred())
+	help, err := f.run("help")
+	f.Expect(err).NotTo(HaveOccurred())
+	commands := regexp.MustCompile(`(?m)^  ([a-z-]+) {2,}`).FindAllStringSubmatch(help, -1)
+	f.Expect(len(commands)).To(BeNumerically(">", 12))
+	for _, command := range commands {
+		switch command[1] {
+		case "completion", "help":
+		default:
+			f.Expect(string(text)).To(Or(ContainSubstring("`"+command[1]+" HOST"), ContainSubstring("kubectl elemental "+command[1])))
+		}
+	}
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/change"
 )
 
-func (e *environment) reject() *cobra.Command {
+func reject(e *environment) *cobra.Command {
 	return e.oneHostCommand(&cobra.Command{
 		Use: "reject", Short: "Bar a host; what runs on it stays as it is",
 		Example: "  kubectl elemental reject box-1",
 	}, func(_ context.Context, s change.Situation) (*change.Plan, error) { return change.Reject(s) })
 }
 
-func (e *environment) cordon() *cobra.Command {
+func cordon(e *environment) *cobra.Command {
 	var reason string
 	cmd := e.hostCommand(&cobra.Command{
 		Use: "cordon", Short: "Keep new Machines off hosts; what runs on them continues",
@@ -28,14 +28,14 @@ func (e *environment) cordon() *cobra.Command {
 	return cmd
 }
 
-func (e *environment) uncordon() *cobra.Command {
+func uncordon(e *environment) *cobra.Command {
 	return e.hostCommand(&cobra.Command{
 		Use: "uncordon", Short: "End the cordon of hosts",
 		Example: "  kubectl elemental uncordon -l rack=r1",
 	}, func(_ context.Context, s change.Situation) (*change.Plan, error) { return change.Uncordon(s.Host) })
 }
 
-func (e *environment) maintenance() *cobra.Command {
+func maintenance(e *environment) *cobra.Command {
 	var reason, until string
 	var length time.Duration
 	var end bool
@@ -73,7 +73,7 @@ func (e *environment) maintenance() *cobra.Command {
 	return cmd
 }
 
-func (e *environment) fence() *cobra.Command {
+func fence(e *environment) *cobra.Command {
 	var reason string
 	var force bool
 	cmd := e.oneHostCommand(&cobra.Command{
@@ -91,14 +91,14 @@ func addForce(cmd *cobra.Command, force *bool) {
 	cmd.Flags().BoolVar(force, "force", false, "also the last control-plane host that serves: its cluster loses its API server, and etcd its data")
 }
 
-func (e *environment) unfence() *cobra.Command {
+func unfence(e *environment) *cobra.Command {
 	return e.oneHostCommand(&cobra.Command{
 		Use: "unfence", Short: "Remove the fence of a host",
 		Example: "  kubectl elemental unfence box-1",
 	}, func(_ context.Context, s change.Situation) (*change.Plan, error) { return change.Unfence(s.Host) })
 }
 
-func (e *environment) release() *cobra.Command {
+func release(e *environment) *cobra.Command {
 	var force bool
 	cmd := e.oneHostCommand(&cobra.Command{
 		Use: "release", Short: "Release a dead host, or one that is held",

@@ -22,7 +22,7 @@ func ofMachines() map[string]string {
 		infrav1.BootstrapFailedReason: "Look into `journalctl -u elemental-agent` on the host, remove the cause, " +
 			"then have the Machine replaced: kubectl -n {namespace} delete machine {machine}",
 		infrav1.WaitingForResetReason: "{wait} when the host is reset; see kubectl elemental explain host {host} -n {namespace}",
-		infrav1.HostSilentReason:      "Bring the host back; if it is dead, fence it, which deletes its Machine at once: {patch} '{\"spec\":{\"fence\":{\"reason\":\"dead\"}}}'",
+		infrav1.HostSilentReason:      "Bring the host back; if it is dead, release it, which deletes its Machine at once: kubectl elemental release {host} -n {namespace}",
 	}
 }
 
@@ -33,7 +33,7 @@ func ofUpgrades() map[string]string {
 		infrav1.UpgradeWaitingForControlPlane:     "{wait} when the control plane has the version",
 		infrav1.UpgradeWaitingForClusterAPIReason: "{wait}",
 		infrav1.UpgradeHostNotConnectedReason:     "Bring the host {host} back: kubectl elemental explain host {host} -n {namespace}",
-		infrav1.UpgradeHostInMaintenanceReason:    "End the maintenance of the host: {patch} '{\"spec\":{\"maintenance\":null}}'",
+		infrav1.UpgradeHostInMaintenanceReason:    "End the maintenance of the host: kubectl elemental maintenance {host} --end -n {namespace}",
 		infrav1.UpgradeStagingReason:              "{wait} when the host has fetched the bundle",
 		infrav1.UpgradeHeldReason:                 "Remove the label infrastructure.cluster.x-k8s.io/hold-upgrade from the Cluster {cluster}",
 		infrav1.UpgradingReason:                   "{wait}",
@@ -54,7 +54,7 @@ func ofClusters() map[string]string {
 		infrav1.EndpointUnobservedReason:     "Bring a control-plane host of the cluster back: none of them reports about the endpoint",
 		infrav1.EndpointMovingReason:         "{wait} when the hosts in the message are connected again",
 		infrav1.NoMoveCandidateReason:        "Bring back a control-plane host with a healthy API server and etcd, as the message says",
-		infrav1.AddressChangedReason:         "Give the host {host} its former address again, or request a move with the annotation infrastructure.cluster.x-k8s.io/move-endpoint",
+		infrav1.AddressChangedReason:         "Give the host {host} its former address again, or request a move: kubectl elemental endpoint {cluster} move -n {namespace}",
 		infrav1.AddressNotCoveredReason:      "Add the address to the API server's certSANs in the control plane's configuration",
 		infrav1.WaitingForAddressReason:      "Look at the pool of spec.controlPlaneEndpointPolicy.vip.addressFromPool: has it a free address?",
 		infrav1.VIPInUseReason:               "Choose another address for the vip: something else uses it",

@@ -18,17 +18,17 @@ func withoutMachine() map[string]string {
 func ofHosts() map[string]string {
 	return map[string]string{
 		infrav1.DisconnectedReason: "Look at the power and the network of the host, and at `systemctl status elemental-agent` on it; " +
-			"if the host is dead, fence it, which deletes its Machine at once: {patch} '{\"spec\":{\"fence\":{\"reason\":\"dead\"}}}'",
+			"if the host is dead, release it, which deletes its Machine at once: kubectl elemental release {host} -n {namespace}",
 		infrav1.NeverConnectedReason: "Start the agent on the host; for a declared host, compare spec.identity.match with the serial number or key of the machine",
 		infrav1.PendingApprovalReason: "Compare the key's fingerprint with `elemental-agent status` on the host, then approve it: " +
-			"{patch} '{\"spec\":{\"approval\":\"Approved\"}}'",
+			"kubectl elemental approve {host} --fingerprint SHA256 -n {namespace}",
 		infrav1.ReadoptedReason: "The host was enrolled before. Compare the key's fingerprint with `elemental-agent status` on the host, then approve it: " +
-			"{patch} '{\"spec\":{\"approval\":\"Approved\"}}'",
+			"kubectl elemental approve {host} --fingerprint SHA256 -n {namespace}",
 		infrav1.AmbiguousHardwareReason: "Correct spec.identity.match of the declared hosts and delete this host, " +
-			"or approve it as another: {patch} '{\"spec\":{\"approval\":\"Approved\"}}'",
-		infrav1.RejectedReason:       "If the host was rejected by mistake: {patch} '{\"spec\":{\"approval\":\"Approved\"}}'",
+			"or approve it as another: kubectl elemental approve {host} --fingerprint SHA256 -n {namespace}",
+		infrav1.RejectedReason:       "If the host was rejected by mistake: kubectl elemental approve {host} --fingerprint SHA256 -n {namespace}",
 		infrav1.IdentityClonedReason: "Destroy the copy, then remove the lock: {patch} '{\"spec\":{\"lock\":null}}'",
-		infrav1.FencedReason: "When the host is back and reset, remove the fence: {patch} '{\"spec\":{\"fence\":null}}'; " +
+		infrav1.FencedReason: "When the host is back and reset, remove the fence: kubectl elemental unfence {host} -n {namespace}; " +
 			"if it is gone for ever: kubectl -n {namespace} delete elementalhost {host}",
 		infrav1.DeclaredElsewhereReason: "Delete one of the two ElementalHosts: this one or the other",
 		infrav1.DeletingReason:          "{wait}, once its finalizers are done: `kubectl -n {namespace} get elementalhost {host} -o yaml` shows them",
@@ -37,18 +37,18 @@ func ofHosts() map[string]string {
 		infrav1.NotReportedReason: "Wait for the first report of the agent; if the host is connected and approved, update its agent",
 		infrav1.NotPreparedReason: "Mend on the host what the message names; for programs, an ElementalKubernetesRelease of the Machine's version does. " +
 			"The agent looks again within ten minutes, and when it starts. What the bootstrap data mends: name it in spec.ignoreFindings of the ElementalMachine",
-		infrav1.CordonedReason:          "Remove the cordon: {patch} '{\"spec\":{\"cordon\":null}}'",
-		infrav1.MaintenanceReason:       "When the work on the host is done, end the maintenance: {patch} '{\"spec\":{\"maintenance\":null}}'",
+		infrav1.CordonedReason:          "Remove the cordon: kubectl elemental uncordon {host} -n {namespace}",
+		infrav1.MaintenanceReason:       "When the work on the host is done, end the maintenance: kubectl elemental maintenance {host} --end -n {namespace}",
 		infrav1.QuarantinedReason:       "Repair what made the bootstraps fail, then end the quarantine: {patch} '{\"spec\":{\"quarantine\":null}}'",
 		infrav1.ReservedReason:          "Enrol another host: the first control-plane machine of the Cluster {cluster} gets this one",
 		infrav1.ClaimedReason:           "Enrol another host, or delete the Machine {machine}: the host is offered again after its reset",
 		infrav1.ResettingReason:         "{wait} while the agent is connected",
 		infrav1.ResetFailedReason:       "Remove the cause that the message names; the agent tries again by itself",
 		infrav1.ResetPreventedReason:    "Remove the annotation " + infrav1.PreventResetAnnotation + " from the host, or end its maintenance",
-		infrav1.ResetHeldReason:         "Have the host reset: {patch} '{\"spec\":{\"claim\":{\"phase\":\"Releasing\"}}}'",
+		infrav1.ResetHeldReason:         "Have the host reset: kubectl elemental release {host} -n {namespace}",
 		infrav1.WaitingForMachineGone:   "{wait} when Cluster API has deleted the Machine {machine}; see `kubectl elemental explain machine {machine} -n {namespace}`",
 		infrav1.UnsupportedReason:       "Update the agent of the host: set spec.agent of its ElementalRegistration",
-		infrav1.MachineNotFoundReason:   "Restore the Machine, or have the host reset: {patch} '{\"spec\":{\"claim\":{\"phase\":\"Releasing\"}}}'",
+		infrav1.MachineNotFoundReason:   "Restore the Machine, or have the host reset: kubectl elemental release {host} -n {namespace}",
 		infrav1.ClockSkewedReason:       "Set up the time service of the host: `timedatectl status` on it",
 		infrav1.AgentUpdatingReason:     "{wait}",
 		infrav1.AgentUpdateFailedReason: "Remove the cause that the message names, or pin another version in spec.agent of the ElementalRegistration",

@@ -57,6 +57,6 @@ func TestRemediesNameTheObjects(t *testing.T) {
 	g := NewWithT(t)
 	subject := remedy.Subject{Namespace: "sites", Host: "h1", Machine: "m1"}
 	g.Expect(remedy.For("Cordoned", subject)).To(Equal(
-		`Remove the cordon: kubectl -n sites patch elementalhost h1 --type merge -p '{"spec":{"cordon":null}}'`))
+		"Remove the cordon: kubectl elemental uncordon h1 -n sites"))
 	g.Expect(remedy.For("Claimed", remedy.Subject{})).To(ContainSubstring("delete the Machine MACHINE:"))
 }

@@ -60,12 +60,16 @@ func (a *archive) close() error {
 	return nil
 }
 
-// file is the content of a file, which is bounded.
-type file struct{ bytes.Buffer }
+// file is the content of a file, which has a limit.
+type file struct {
+	bytes.Buffer
+
+	limit int
+}
 
 // append adds a piece as a whole, or returns errFull.
 func (f *file) append(piece []byte) error {
-	if f.Len()+len(piece) > maxFile {
+	if f.Len()+len(piece) > f.limit {
 		return errFull
 	}
 	_, err := f.Write(piece)

@@ -1,6 +1,7 @@
 package support
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,6 +43,9 @@ type Collector struct {
 	// Version of this program.
 	Version string
 	Now     time.Time
+
+	// fileSize is maxFile, or less in tests.
+	fileSize int
 }
 
 // Scope says what is collected.
@@ -82,6 +86,8 @@ func (c *Collector) Write(ctx context.Context, out io.Writer, scope Scope) (miss
 	return w.missing, w.archive.close()
 }
 
+func (c *Collector) limit() int { return cmp.Or(c.fileSize, maxFile) }
+
 // part adds one file. What can't be read becomes a line of missing.
 func (w *collection) part(ctx context.Context, name string, fill func(ctx context.Context, f *file) error) error {
 	if ctx.Err() != nil {
@@ -89,7 +95,7 @@ func (w *collection) part(ctx context.Context, name string, fill func(ctx contex
 	}
 	limited, cancel := context.WithTimeout(ctx, partTimeout)
 	defer cancel()
-	f := &file{}
+	f := &file{limit: w.limit()}
 	if err := fill(limited, f); err != nil {
 		w.lacks(name, err)
 	}
@@ -194,8 +200,8 @@ func (w *collection) log(ctx context.Context, pod string, f *file) (err error) {
 		return fmt.Errorf("reading the log: %w", err)
 	}
 	defer func() { err = errors.Join(err, stream.Close()) }()
-	text, err := io.ReadAll(io.LimitReader(stream, maxFile/2))
-	if len(text) == maxFile/2 {
+	text, err := io.ReadAll(io.LimitReader(stream, int64(w.limit()/2)))
+	if len(text) == w.limit()/2 {
 		w.lacks("manager/"+pod+".log", errFull)
 	}
 	if appended := f.append([]byte(w.redact.text(string(text)))); appended != nil {
