@@ -69,7 +69,7 @@ func TestAgentIsOfferedForInstallation(t *testing.T) {
 	f.Expect(got.status).To(Equal(http.StatusOK), got.body)
 	f.Expect(got.header.Get("Content-Type")).To(HavePrefix("text/x-shellscript"))
 	f.Expect(got.body).To(ContainSubstring("amd64) echo " + digestOf("the agent") + " ;;"))
-	f.Expect(got.body).NotTo(ContainSubstring("arm64) echo "+digestOf("the agent")), "there is none for arm64")
+	f.Expect(got.body).NotTo(ContainSubstring("arm64) echo "+digestOf("the agent")), "no agent for arm64 is offered")
 	got = a.call(http.MethodGet, installAMD64, nil)
 	f.Expect([]any{got.status, got.body}).To(Equal([]any{http.StatusOK, "the agent"}))
 	f.Expect(got.header.Get("ETag")).To(Equal(`"` + digestOf("the agent") + `"`))
