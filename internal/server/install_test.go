@@ -27,7 +27,8 @@ func newInstalling(t *testing.T, files map[string]string) *fetching {
 		f.write(name, content)
 	}
 	f.harness = start(t, func(o *server.Options) {
-		o.Agents, o.DownloadStall = served(t, o.Clock, f.folder, protocol.MaxAgentBytes), eventually
+		// Nobody reads the downloads that take the places, for as long as the test runs.
+		o.Agents, o.DownloadStall = served(t, o.Clock, f.folder, protocol.MaxAgentBytes), 10*eventually
 	})
 	f.registration("edge", func(r *infrav1.ElementalRegistration) {
 		r.Spec.Agent = &infrav1.AgentRelease{Version: "v0.2.0", Binaries: []infrav1.AgentBinary{{Architecture: "amd64", SHA256: f.digest}}}
