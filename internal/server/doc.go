@@ -6,6 +6,7 @@
 //
 //	listener         accepts TLS connections, with limits for each source
 //	api              HTTP routes and handlers
+//	installscript    renders the script that installs the agent
 //	enrol            gives a key a host
 //	trust            authenticates, rotates and locks keys
 //	status           writes reports and connection state into ElementalHost status

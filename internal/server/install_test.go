@@ -27,7 +27,8 @@ func newInstalling(t *testing.T, files map[string]string) *fetching {
 		f.write(name, content)
 	}
 	f.harness = start(t, func(o *server.Options) {
-		o.Agents, o.DownloadStall = served(t, o.Clock, f.folder, protocol.MaxAgentBytes), eventually
+		// Nobody reads the downloads that take the places, for as long as the test runs.
+		o.Agents, o.DownloadStall = served(t, o.Clock, f.folder, protocol.MaxAgentBytes), 10*eventually
 	})
 	f.registration("edge", func(r *infrav1.ElementalRegistration) {
 		r.Spec.Agent = &infrav1.AgentRelease{Version: "v0.2.0", Binaries: []infrav1.AgentBinary{{Architecture: "amd64", SHA256: f.digest}}}
@@ -69,7 +70,7 @@ func TestAgentIsOfferedForInstallation(t *testing.T) {
 	f.Expect(got.status).To(Equal(http.StatusOK), got.body)
 	f.Expect(got.header.Get("Content-Type")).To(HavePrefix("text/x-shellscript"))
 	f.Expect(got.body).To(ContainSubstring("amd64) echo " + digestOf("the agent") + " ;;"))
-	f.Expect(got.body).NotTo(ContainSubstring("arm64) echo "+digestOf("the agent")), "there is none for arm64")
+	f.Expect(got.body).NotTo(ContainSubstring("arm64) echo "+digestOf("the agent")), "no agent for arm64 is offered")
 	got = a.call(http.MethodGet, installAMD64, nil)
 	f.Expect([]any{got.status, got.body}).To(Equal([]any{http.StatusOK, "the agent"}))
 	f.Expect(got.header.Get("ETag")).To(Equal(`"` + digestOf("the agent") + `"`))

@@ -53,23 +53,23 @@ func (e *environment) runEnrol(ctx context.Context, name string, f *enrolFlags) 
 	if err != nil {
 		return err
 	}
-	invitation, err := enrol.Read(ctx, c, e.Clock.Now(), namespace, name)
+	machine, err := enrol.Read(ctx, c, e.Clock.Now(), namespace, name)
 	if err != nil {
 		return err
 	}
-	text, err := invitation.Render(f.format, f.proxy)
+	text, err := machine.Render(f.format, f.proxy)
 	if err != nil {
 		return err
 	}
 	if !f.offline {
-		err := invitation.CheckServed(ctx)
+		err := machine.CheckServed(ctx)
 		if errors.Is(err, enrol.ErrUnreachable) {
-			_, _ = fmt.Fprintf(e.ErrOut, "Warning: %v. Machines must reach %s.\n", err, invitation.Server)
+			_, _ = fmt.Fprintf(e.ErrOut, "Warning: %v. Machines must reach %s.\n", err, machine.Server)
 		} else if err != nil {
 			return err
 		}
 	}
-	_, _ = fmt.Fprintf(e.ErrOut, "%d machines can enrol with it until %s. Keep it secret.\n", invitation.Uses, invitation.ExpiresAt.UTC().Format(time.RFC3339))
+	_, _ = fmt.Fprintf(e.ErrOut, "%d machines can enrol with it until %s. Keep it secret.\n", machine.Uses, machine.ExpiresAt.UTC().Format(time.RFC3339))
 	if _, err := fmt.Fprint(e.Out, text); err != nil {
 		return fmt.Errorf("printing the result: %w", err)
 	}

@@ -22,7 +22,7 @@ var ErrUnreachable = errors.New("the agent API could not be asked")
 
 // CheckServed asks the agent API whether it serves the install script and an agent. It uses the
 // proxy of the environment.
-func (i *Invitation) CheckServed(ctx context.Context) error {
+func (i *Enrolment) CheckServed(ctx context.Context) error {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM([]byte(i.TrustBundle)) {
 		return errors.New("the trustBundle of the agent configuration has no CA certificate")

@@ -29,7 +29,7 @@ type Proxy struct {
 
 // values are what the templates get. Those of the script are quoted for the shell.
 type values struct {
-	Invitation
+	Enrolment
 
 	Expires, URL, CA, Proxies, Options string
 	// Script and Unit are the files that the first configuration of a system has.
@@ -37,12 +37,12 @@ type values struct {
 }
 
 // Render returns the text for a format.
-func (i *Invitation) Render(format string, proxy Proxy) (string, error) {
+func (i *Enrolment) Render(format string, proxy Proxy) (string, error) {
 	if err := proxy.check(); err != nil {
 		return "", err
 	}
 	v := values{
-		Invitation: *i, Expires: i.ExpiresAt.UTC().Format(time.RFC3339), CA: withNewline(i.TrustBundle),
+		Enrolment: *i, Expires: i.ExpiresAt.UTC().Format(time.RFC3339), CA: withNewline(i.TrustBundle),
 		URL: quote(strings.TrimSuffix(i.Server, "/") + protocol.PathInstall), Proxies: proxy.environment(),
 		Options: "--server " + quote(i.Server) + proxy.options(),
 	}

@@ -33,8 +33,8 @@ trustBundle: |
   -----END CERTIFICATE-----
 `
 
-func invitation() *enrol.Invitation {
-	return &enrol.Invitation{
+func sample() *enrol.Enrolment {
+	return &enrol.Enrolment{
 		Namespace: "sites", Registration: "berlin", Server: "https://agents.example.com:8443", TrustBundle: authority,
 		Configuration: configuration, ExpiresAt: time.Date(2026, 5, 5, 12, 0, 0, 0, time.UTC), Uses: 20,
 	}
@@ -44,7 +44,7 @@ func invitation() *enrol.Invitation {
 func render(t *testing.T, format, golden string, proxy enrol.Proxy) string {
 	t.Helper()
 	g := NewWithT(t)
-	text, err := invitation().Render(format, proxy)
+	text, err := sample().Render(format, proxy)
 	g.Expect(err).NotTo(HaveOccurred())
 	file := filepath.Join("testdata", golden)
 	if *update {
@@ -171,14 +171,14 @@ func TestValuesOfTheScript(t *testing.T) {
 		"another command": {No: "a;reboot"},
 		"spaces":          {No: "a, b"},
 	} {
-		_, err := invitation().Render("shell", proxy)
+		_, err := sample().Render("shell", proxy)
 		g.Expect(err).To(HaveOccurred(), name)
 	}
-	hostile := invitation()
+	hostile := sample()
 	hostile.Configuration += "END_OF_CONFIGURATION\nreboot\n"
 	_, err := hostile.Render("shell", enrol.Proxy{})
 	g.Expect(err).To(MatchError(ContainSubstring("a text that would end it")))
-	_, err = invitation().Render("pxe", enrol.Proxy{})
+	_, err = sample().Render("pxe", enrol.Proxy{})
 	g.Expect(err).To(MatchError(ContainSubstring(`"pxe"; it must be one of shell, cloud-init, ignition, combustion`)))
 }
 
@@ -195,7 +195,7 @@ func TestCheckServed(t *testing.T) {
 			g.Expect(r.URL.Path).To(Equal("/v1/install"))
 			w.WriteHeader(status)
 		}))
-		i := invitation()
+		i := sample()
 		i.Server = server.URL
 		g.Expect(i.CheckServed(t.Context())).To(MatchError(ContainSubstring("no CA certificate")))
 		i.TrustBundle = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))

@@ -42,13 +42,23 @@ folder() {
 	fail "neither /usr/local/bin nor /opt/bin can be written"
 }
 
-# download writes the agent to a file and checks it. Only the given CA is trusted.
+# download writes the agent to a file and checks it. Only the given CA is trusted. The manager
+# ends a connection without a key after two minutes; the download then continues.
 download() {
 	sha256=$(digest "$1")
-	curl --fail --silent --show-error --proto '=https' --tlsv1.3 \
-		--cacert "$ca" --capath /dev/null --retry 10 --retry-delay 5 --connect-timeout 10 --max-filesize 134217728 \
-		--output "$2" "$server/v1/install/agent?arch=$1" ||
-		fail "the agent could not be downloaded from $server"
+	rm -f "$2"
+	attempts=20
+	while status=0; do
+		curl --fail --silent --show-error --proto '=https' --tlsv1.3 --cacert "$ca" --capath /dev/null \
+			--retry 10 --retry-delay 5 --connect-timeout 10 --max-filesize 134217728 \
+			--continue-at - --output "$2" "$server/v1/install/agent?arch=$1" || status=$?
+		case $status in
+		0) break ;;
+		16 | 18 | 55 | 56 | 92) attempts=$((attempts - 1)) ;; # the connection was lost
+		*) attempts=0 ;;
+		esac
+		[ "$attempts" -gt 0 ] || fail "the agent could not be downloaded from $server"
+	done
 	echo "$sha256  $2" | sha256sum -c - >/dev/null 2>&1 ||
 		fail "the download has another SHA-256 than $sha256; run the command again"
 	chmod 0755 "$2"

@@ -131,6 +131,28 @@ func TestInstallsThroughAProxy(t *testing.T) {
 	h.Expect(h.calls()).To(ContainSubstring("via http://proxy:3128\n"))
 }
 
+// A download that the manager ends is continued where it was.
+func TestContinuesTheDownload(t *testing.T) {
+	h := newHost(t, map[string]string{"amd64": digest(fakeAgent)})
+	folder := filepath.Dir(h.root)
+	h.program("curl", `case "$*" in *"--continue-at - "*) ;; *) exit 2 ;; esac
+while [ $# -gt 1 ]; do [ "$1" = --output ] && file=$2; shift; done
+have=$(cat "$file" 2>/dev/null | wc -c)
+tail -c +$((have + 1)) `+folder+`/agent | head -c 40 >> "$file"
+[ $(wc -c < "$file") = $(wc -c < `+folder+`/agent) ] || exit 18`)
+	out, err := h.run(h.options()...)
+	h.Expect(err).NotTo(HaveOccurred(), out)
+	h.Expect(h.text("usr/local/bin/elemental-agent")).To(Equal(fakeAgent))
+
+	h.program("curl", "echo x >> "+folder+"/attempts; exit 18")
+	out, err = h.run(h.options()...)
+	h.Expect(err).To(HaveOccurred())
+	h.Expect(out).To(ContainSubstring("could not be downloaded"))
+	attempts, err := os.ReadFile(filepath.Join(folder, "attempts"))
+	h.Expect(err).NotTo(HaveOccurred())
+	h.Expect(string(attempts)).To(Equal(strings.Repeat("x\n", 20)), "it gives up some time")
+}
+
 // Nothing of a download that is not the named agent is executed or kept.
 func TestRefusesAnotherAgent(t *testing.T) {
 	h := newHost(t, map[string]string{"amd64": digest("the agent")})

@@ -4,6 +4,7 @@
 // connections of all sources and of each. It reads the PROXY protocol of the proxies that
 // are configured, and of nobody else. It also issues the serving certificates.
 //
-// It checks that the client has a key of the right kind, and asks its caller whether the
-// key is known; package trust authenticates each HTTP request.
+// It checks that a client's key is of the right kind, and asks its caller whether the key is
+// known. A client may have none; package api refuses it on all routes but those that install an
+// agent. Package trust authenticates each HTTP request.
 package listener

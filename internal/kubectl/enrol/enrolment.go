@@ -14,8 +14,8 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/enrolment"
 )
 
-// Invitation is what a machine needs to enrol. It contains a token.
-type Invitation struct {
+// Enrolment is what a machine needs to enrol. It contains a token.
+type Enrolment struct {
 	// Namespace and Registration name the ElementalRegistration.
 	Namespace, Registration string
 	// Server is the server URL.
@@ -29,9 +29,9 @@ type Invitation struct {
 	Uses      int
 }
 
-// Read reads the invitation of a registration. An error says what is missing, and what provides
+// Read reads what machines of a registration need. An error says what is missing, and what provides
 // it.
-func Read(ctx context.Context, c client.Reader, now time.Time, namespace, name string) (*Invitation, error) {
+func Read(ctx context.Context, c client.Reader, now time.Time, namespace, name string) (*Enrolment, error) {
 	registration := &infrav1.ElementalRegistration{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, registration)
 	switch {
@@ -50,11 +50,11 @@ func Read(ctx context.Context, c client.Reader, now time.Time, namespace, name s
 	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: registration.Status.TokenSecretRef.Name}, secret); err != nil {
 		return nil, fmt.Errorf("reading the Secret with the token, which takes the right to get it: %w", err)
 	}
-	return newInvitation(registration, secret, now)
+	return newEnrolment(registration, secret, now)
 }
 
-// newInvitation checks the token of the Secret, because the registration's status may be older.
-func newInvitation(registration *infrav1.ElementalRegistration, secret *corev1.Secret, now time.Time) (*Invitation, error) {
+// newEnrolment checks the token of the Secret, because the registration's status may be older.
+func newEnrolment(registration *infrav1.ElementalRegistration, secret *corev1.Secret, now time.Time) (*Enrolment, error) {
 	token, err := enrolment.ReadToken(secret)
 	if err != nil {
 		return nil, fmt.Errorf("reading the Secret %s: %w", secret.Name, err)
@@ -71,7 +71,7 @@ func newInvitation(registration *infrav1.ElementalRegistration, secret *corev1.S
 	if config.Token == "" || len(config.Servers) == 0 || config.TrustBundle == "" {
 		return nil, fmt.Errorf("the Secret %s has no complete agent configuration: its key %s must have servers, trustBundle and token", secret.Name, enrolment.ConfigKey)
 	}
-	return &Invitation{
+	return &Enrolment{
 		Namespace: registration.Namespace, Registration: registration.Name, Server: config.Servers[0], TrustBundle: config.TrustBundle,
 		Configuration: string(text), ExpiresAt: token.ExpiresAt, Uses: token.MaxUses - token.Used,
 	}, nil
