@@ -2,6 +2,7 @@ package change
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -54,7 +55,7 @@ func ReadFingerprints(from io.Reader) ([]string, error) {
 	case limited.N == 0 || len(list) > maxFingerprints:
 		return nil, fmt.Errorf("there are more than %d fingerprints, or more than %d bytes: divide the list", maxFingerprints, maxFingerprintsBytes)
 	case len(list) == 0:
-		return nil, fmt.Errorf("there are no fingerprints: give one a line")
+		return nil, errors.New("there are no fingerprints: give one a line")
 	}
 	slices.Sort(list)
 	return slices.Compact(list), nil

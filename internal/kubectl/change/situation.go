@@ -60,7 +60,8 @@ func Look(ctx context.Context, c client.Reader, host *infrav1.ElementalHost) (Si
 			return s, err
 		}
 	}
-	return s, s.count(ctx, c)
+	err = s.count(ctx, c)
+	return s, err
 }
 
 // count counts the other control-plane hosts of the cluster.

@@ -20,8 +20,8 @@ import (
 const (
 	// maxHosts is the number of hosts that one command changes.
 	maxHosts = 1000
-	// maxAnswer is the number of bytes that are read of an answer.
-	maxAnswer = 1024
+	// maxAnswers is the number of bytes that are read of a person's answers.
+	maxAnswers = 1 << 20
 )
 
 // actor is what a command that changes objects works with.
@@ -33,6 +33,8 @@ type actor struct {
 
 	dryRun, selector string
 	yes              bool
+	// answers are what a person types.
+	answers *bufio.Reader
 }
 
 // planner looks at what depends on a host, and plans a change of it.
@@ -77,7 +79,7 @@ func (e *environment) oneHostCommand(cmd *cobra.Command, plan planner) *cobra.Co
 
 // actor adds the flags of all commands that change objects.
 func (e *environment) actor(cmd *cobra.Command) *actor {
-	a := &actor{environment: e}
+	a := &actor{environment: e, answers: bufio.NewReader(io.LimitReader(e.In, maxAnswers))}
 	cmd.ValidArgsFunction = e.completeNames("elementalhosts")
 	cmd.Flags().StringVar(&a.dryRun, "dry-run", "none", "none, or server: the API server checks the change, and does not store it")
 	cmd.Flags().BoolVarP(&a.yes, "yes", "y", false, "do not ask for confirmation")
@@ -182,7 +184,7 @@ func (a *actor) do(ctx context.Context, plan func() (*change.Plan, error)) error
 // confirm has a person type the name of the object.
 func (a *actor) confirm(p *change.Plan) error {
 	fmt.Fprintf(a.ErrOut, "Type the name %s to go on: ", p.Name)
-	answer, err := bufio.NewReader(io.LimitReader(a.In, maxAnswer)).ReadString('\n')
+	answer, err := a.answers.ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("reading the confirmation: %w", err)
 	}

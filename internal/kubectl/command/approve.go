@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 
@@ -78,17 +77,16 @@ func (a *actor) approveListed(ctx context.Context, file string) error {
 	return errors.Join(failed...)
 }
 
-func (a *actor) readFingerprints(file string) (_ []string, err error) {
-	var from io.Reader = a.In
-	if file != "-" {
-		opened, err := os.Open(file)
-		if err != nil {
-			return nil, fmt.Errorf("opening the list of fingerprints: %w", err)
-		}
-		defer func() { err = errors.Join(err, opened.Close()) }()
-		from = opened
+func (a *actor) readFingerprints(name string) (list []string, err error) {
+	if name == "-" {
+		return change.ReadFingerprints(a.In)
 	}
-	return change.ReadFingerprints(from)
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("opening the list of fingerprints: %w", err)
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return change.ReadFingerprints(file)
 }
 
 // hostsByFingerprint finds the hosts with the fingerprints. They are listed by pages.

@@ -137,6 +137,24 @@ func TestSeveralHosts(t *testing.T) {
 	}
 }
 
+// Each host is confirmed by its own name.
+func TestSeveralConfirmations(t *testing.T) {
+	f := newFixture(t)
+	for _, name := range []string{"h1", "h2", "h3"} {
+		f.Host(name, claimed(infrav1.ClaimReleasing), labelled("rack", "r1"), func(h *infrav1.ElementalHost) {
+			h.Spec.Maintenance = &infrav1.HostMaintenance{Reason: "fan"}
+		})
+	}
+	f.input = "h1\nno\nh3\n"
+	_, err := f.run("maintenance", "-l", "rack=r1", "--end")
+	f.Expect(err).To(MatchError(And(ContainSubstring("/h2: nothing was done"), Not(ContainSubstring("/h1")), Not(ContainSubstring("/h3")))))
+	for name, ended := range map[string]bool{"h1": true, "h2": false, "h3": true} {
+		host := &infrav1.ElementalHost{ObjectMeta: f.Meta(name)}
+		f.Refresh(host)
+		f.Expect(host.Spec.Maintenance == nil).To(Equal(ended), name)
+	}
+}
+
 func TestChangeErrors(t *testing.T) {
 	f := newFixture(t)
 	f.Host("h1")

@@ -24,7 +24,7 @@ func unpack(t *testing.T, name string) map[string]string {
 	g := NewWithT(t)
 	f, err := os.Open(name)
 	g.Expect(err).NotTo(HaveOccurred())
-	defer f.Close()
+	defer func() { g.Expect(f.Close()).To(Succeed()) }()
 	zip, err := gzip.NewReader(f)
 	g.Expect(err).NotTo(HaveOccurred())
 	files := map[string]string{}

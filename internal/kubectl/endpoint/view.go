@@ -49,7 +49,10 @@ func Read(ctx context.Context, c client.Reader, namespace, name string, now time
 	if v.hostRef() == nil {
 		return v, nil
 	}
-	return v, v.readMembers(ctx, c)
+	if err := v.readMembers(ctx, c); err != nil {
+		return nil, err
+	}
+	return v, nil
 }
 
 func (v *View) hostRef() *infrav1.EndpointHostReference {
