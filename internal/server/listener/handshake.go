@@ -56,18 +56,11 @@ func (l *Listener) handshake(ctx context.Context, from *conn) net.Conn {
 }
 
 // establish returns the connection unless it is closed at once. One without a key is never
-// that of a known host.
+// that of a known host. The handshake has refused keys of another kind.
 func (l *Listener) establish(ctx context.Context, from *conn, secure *tls.Conn) net.Conn {
 	state := secure.ConnectionState()
-	fingerprint, known := "", false
-	if len(state.PeerCertificates) > 0 {
-		var err error
-		if fingerprint, err = identity.PeerFingerprint(&state); err != nil {
-			_ = from.Close()
-			return nil
-		}
-		known = l.known(ctx, fingerprint)
-	}
+	fingerprint, err := identity.PeerFingerprint(&state)
+	known := err == nil && l.known(ctx, fingerprint)
 	if !l.connections.established(from, fingerprint, known) {
 		_ = from.Close()
 		return nil
