@@ -1,6 +1,7 @@
 package bucket_test
 
 import (
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -92,10 +93,7 @@ func TestThreat84_Seals(t *testing.T) {
 	r.put(unsealed, b.Name("3", "other"), genuine)
 	refused("the seal of another host", "3", "other", "the seal of object")
 	for key := range genuine {
-		changed := map[string]string{}
-		for k, v := range genuine {
-			changed[k] = v
-		}
+		changed := maps.Clone(genuine)
 		changed[key] = "9" + changed[key][1:]
 		r.put(unsealed, b.Name("3", "h"), changed)
 		refused("another "+key, "3", "h", "the seal of object")

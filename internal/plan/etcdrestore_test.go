@@ -42,10 +42,10 @@ func TestEtcdRestore(t *testing.T) {
 		"before an upgrade": {func(h *infrav1.ElementalHost) {
 			h.Spec.NodeUpgrade = &infrav1.HostNodeUpgrade{ID: "claim.2", Role: infrav1.UpgradeControlPlane}
 		}, true},
-		"a worker":       {func(h *infrav1.ElementalHost) { h.Spec.Claim.Role = infrav1.RoleWorker }, false},
-		"an old agent":   {func(h *infrav1.ElementalHost) { h.Status.Agent.Capabilities = []string{"Bootstrap"} }, false},
+		"a worker":                      {func(h *infrav1.ElementalHost) { h.Spec.Claim.Role = infrav1.RoleWorker }, false},
+		"an old agent":                  {func(h *infrav1.ElementalHost) { h.Status.Agent.Capabilities = []string{"Bootstrap"} }, false},
 		"uploaded, an agent that can't": {func(h *infrav1.ElementalHost) { h.Spec.EtcdRestore.Uploaded = new(true) }, false},
-		"in maintenance": {func(h *infrav1.ElementalHost) { h.Spec.Maintenance = &infrav1.HostMaintenance{} }, false},
+		"in maintenance":                {func(h *infrav1.ElementalHost) { h.Spec.Maintenance = &infrav1.HostMaintenance{} }, false},
 		"running, in maintenance": {func(h *infrav1.ElementalHost) {
 			report(infrav1.OperationRunning)(h)
 			h.Spec.Maintenance = &infrav1.HostMaintenance{}

@@ -2,7 +2,7 @@ package snapshotkey_test
 
 import (
 	"bytes"
-	"errors"
+	"context"
 	"io"
 	"log/slog"
 	"os"
@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"context"
 
 	"filippo.io/age"
 	. "github.com/onsi/gomega"
@@ -201,7 +199,7 @@ func TestThreat83_IdentitiesStaySecret(t *testing.T) {
 	object, err := os.ReadFile(path)
 	r.Expect(err).NotTo(HaveOccurred())
 	object[len("age-encryption.org/v1\n-> X25519 ")] ^= 1
-	r.Expect(errors.Join(os.WriteFile(path, object, 0o600))).To(Succeed())
+	r.Expect(os.WriteFile(path, object, 0o600)).To(Succeed())
 	_, err = r.open("c", source())
 	r.Expect(err).To(HaveOccurred(), "a changed header")
 	r.Expect(os.WriteFile(path, []byte("x"), 0o600)).To(Succeed())
