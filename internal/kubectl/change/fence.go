@@ -133,7 +133,7 @@ func Release(s Situation, force bool, now time.Time) (*Plan, error) {
 	case host.IsConnected():
 		return nil, refuse(host, "it is connected, so it is not dead", fmt.Sprintf(
 			"Delete its Machine, which resets the host: kubectl -n %s delete machine %s; to bar a stolen host, fence it", host.Namespace, claim.MachineName))
-	case host.Spec.Maintenance != nil:
+	case host.InMaintenance():
 		return nil, refuse(host, "it is in maintenance, so its silence may be work on it",
 			fmt.Sprintf("If it is dead, end the maintenance first: kubectl elemental maintenance %s --end -n %s", host.Name, host.Namespace))
 	}

@@ -63,7 +63,10 @@ func Uncordon(host *infrav1.ElementalHost) (*Plan, error) {
 // stays as it is, except for its end and, if reason is given, its reason.
 func Maintenance(s Situation, reason string, until, now time.Time) (*Plan, error) {
 	host := s.Host
-	is := host.Spec.Maintenance
+	var is *infrav1.HostMaintenance // one that has ended is none
+	if host.InMaintenance() {
+		is = host.Spec.Maintenance
+	}
 	if reason == "" {
 		reason = "not given"
 		if is != nil {
@@ -125,11 +128,10 @@ func EndMaintenance(s Situation) (*Plan, error) {
 	if err := checkDeletion(host); err != nil {
 		return nil, err
 	}
-	is := host.Spec.Maintenance
-	if is == nil {
+	if !host.InMaintenance() {
 		return done(host, "it is not in maintenance"), nil
 	}
-	p := patchHost(host, fmt.Sprintf("end the maintenance, whose reason is: %s", is.Reason), func(h *infrav1.ElementalHost) { h.Spec.Maintenance = nil })
+	p := patchHost(host, fmt.Sprintf("end the maintenance, whose reason is: %s", host.Spec.Maintenance.Reason), func(h *infrav1.ElementalHost) { h.Spec.Maintenance = nil })
 	if !host.IsConnected() {
 		p.Effects = append(p.Effects, "The host is not connected: from now on it counts as silent, and its Machine may be remediated")
 	}

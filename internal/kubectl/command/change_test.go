@@ -151,7 +151,7 @@ func TestSeveralConfirmations(t *testing.T) {
 	for name, ended := range map[string]bool{"h1": true, "h2": false, "h3": true} {
 		host := &infrav1.ElementalHost{ObjectMeta: f.Meta(name)}
 		f.Refresh(host)
-		f.Expect(host.Spec.Maintenance == nil).To(Equal(ended), name)
+		f.Expect(host.InMaintenance()).To(Equal(!ended), name)
 	}
 }
 
