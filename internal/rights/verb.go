@@ -34,7 +34,7 @@ func (v Verb) Roles() []string {
 	switch v {
 	case Fence, Release, Erase, Restore:
 		return []string{adminRole, operatorRole}
-	case Approve, Install:
+	case Approve, Install, free:
 	}
 	return []string{operatorRole}
 }

@@ -113,7 +113,8 @@ func startAcross(tb testing.TB, namespaces []string, clock *clocktesting.FakeClo
 	h.must(err)
 	managed := env.ManagerOptions()
 	managed.BaseContext = func() context.Context {
-		return ctrl.LoggerInto(context.Background(), funcr.NewJSON(h.logs.line, funcr.Options{Verbosity: 10}))
+		// From level 8 on the client logs bodies, and with them the Secrets that the manager reads.
+		return ctrl.LoggerInto(context.Background(), funcr.NewJSON(h.logs.line, funcr.Options{Verbosity: 7}))
 	}
 	managed.Cache = cache.Options{
 		DefaultNamespaces: watched,

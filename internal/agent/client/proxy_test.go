@@ -128,7 +128,9 @@ func TestProxyOfTheEnvironment(t *testing.T) {
 		t.Errorf("the proxy saw %q, and %q was connected to without it", seen, direct)
 	}
 	cancel()
-	<-served
+	if err := <-served; err == nil {
+		t.Error("the tunnel ended without an error")
+	}
 	awaitEnd(t, session)
 
 	other := connect(t, func(o *client.Options) {

@@ -119,8 +119,8 @@ while [ $# -gt 0 ]; do [ "$1" = --output ] && cp ` + folder + `/download "$2"; s
 
 // inFolder replaces the script's temporary folder by FOLDER.
 func inFolder(temporary, text string) string {
-	words := strings.Fields(text)
-	for _, word := range words {
+	before := text
+	for word := range strings.FieldsSeq(before) {
 		if strings.HasPrefix(word, temporary) {
 			text = strings.ReplaceAll(text, filepath.Dir(word), "FOLDER")
 		}

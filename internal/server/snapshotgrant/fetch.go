@@ -56,8 +56,8 @@ func (g *Granter) confirmed(ctx context.Context, host *infrav1.ElementalHost) (*
 	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("getting ElementalEtcdRestore %s: %w", asked.RestoreName, err)
 	}
-	spec := restore.Spec
-	if err != nil || spec.Confirm != host.Spec.Claim.ClusterName || spec.Source.Uploaded == nil || spec.Source.Uploaded.ID != asked.SnapshotID ||
+	spec := restore.Spec // blank without the object, so nothing is confirmed
+	if spec.Confirm != host.Spec.Claim.ClusterName || spec.Source.Uploaded == nil || spec.Source.Uploaded.ID != asked.SnapshotID ||
 		spec.Request == nil || spec.Request.ID != asked.ID || spec.Request.HostName != host.Name || spec.Request.Result != "" {
 		return nil, nil
 	}

@@ -50,7 +50,10 @@ func open(object io.Reader, fileKey []byte, want protocol.EtcdRestore) (*content
 	if c.facts.SizeBytes < 1 || c.facts.SizeBytes > protocol.MaxUploadBytes {
 		return nil, fmt.Errorf("the object says that its snapshot has %d bytes", c.facts.SizeBytes)
 	}
-	return c, c.next(want.SnapshotID+".db", c.facts.SizeBytes)
+	if err := c.next(want.SnapshotID+".db", c.facts.SizeBytes); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // next goes to the next file of the archive, which must have this name.
