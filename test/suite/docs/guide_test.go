@@ -83,11 +83,12 @@ func TestGuideIsShort(t *testing.T) {
 func TestPluginCommandsExist(t *testing.T) {
 	g := NewWithT(t)
 	invocation := regexp.MustCompile("(?m)^ *kubectl elemental ([^|>#\n]*)")
+	quoted := regexp.MustCompile(`'[^']*'|"[^"]*"`) // one word for the shell
 	seen := 0
 	for _, page := range []string{"docs/guide.md", "docs/kubectl.md", "docs/install.md", "docs/troubleshooting.md", "docs/operating.md"} {
 		for _, found := range invocation.FindAllStringSubmatch(read(t, page), -1) {
 			root := command.New(command.Options{IOStreams: genericiooptions.IOStreams{Out: io.Discard, ErrOut: io.Discard}})
-			cmd, rest, err := root.Find(strings.Fields(found[1]))
+			cmd, rest, err := root.Find(strings.Fields(quoted.ReplaceAllString(found[1], "quoted")))
 			g.Expect(err).NotTo(HaveOccurred(), "%s: %s", page, found[0])
 			g.Expect(cmd.ParseFlags(rest)).To(Succeed(), "%s: %s", page, found[0])
 			g.Expect(cmd.ValidateArgs(cmd.Flags().Args())).To(Succeed(), "%s: %s", page, found[0])
