@@ -85,12 +85,7 @@ func (b *builder) build(ctx context.Context, folder string) (err error) {
 
 // built is where a program is in the folder of programs.
 func built(work, command, architecture string) string {
-	return builtFor(work, command, "linux", architecture)
-}
-
-// builtFor is built for another system than Linux.
-func builtFor(work, command, system, architecture string) string {
-	return filepath.Join(work, command+"-"+system+"-"+architecture)
+	return filepath.Join(work, command+"-linux-"+architecture)
 }
 
 func (b *builder) programs(ctx context.Context, work string, at time.Time) error {
@@ -98,13 +93,9 @@ func (b *builder) programs(ctx context.Context, work string, at time.Time) error
 	for _, architecture := range architectures() {
 		for _, command := range append(commands(), manager) {
 			say("Building %s for %s", command, architecture)
-			if err := p.Build(ctx, command, "linux", architecture, built(work, command, architecture)); err != nil {
+			if err := p.Build(ctx, command, architecture, built(work, command, architecture)); err != nil {
 				return err
 			}
-		}
-		say("Building %s for macOS on %s", plugin, architecture)
-		if err := p.Build(ctx, plugin, "darwin", architecture, builtFor(work, plugin, "darwin", architecture)); err != nil {
-			return err
 		}
 	}
 	return nil
@@ -116,7 +107,7 @@ func (b *builder) assemble(r release, work string, at time.Time) error {
 	if err := b.archives(r, work, at); err != nil {
 		return err
 	}
-	if err := b.packPlugin(r, work, at); err != nil {
+	if err := r.writeKrew(); err != nil {
 		return err
 	}
 	if err := b.writeImage(r, work, at); err != nil {

@@ -23,8 +23,8 @@ type Builder struct {
 	Time time.Time
 }
 
-// Build builds a command of the folder cmd for a system and an architecture of Go, into a file.
-func (b Builder) Build(ctx context.Context, command, system, architecture, out string) error {
+// Build builds a command of the folder cmd for Linux on an architecture of Go, into a file.
+func (b Builder) Build(ctx context.Context, command, architecture, out string) error {
 	out, err := filepath.Abs(out)
 	if err != nil {
 		return err
@@ -33,10 +33,10 @@ func (b Builder) Build(ctx context.Context, command, system, architecture, out s
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", out, "./cmd/"+command)
 	cmd.Dir = b.Root
 	// What a user has set for Go must not change the bytes.
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+architecture, "GOAMD64=v1", "GOARM64=v8.0",
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+architecture, "GOAMD64=v1", "GOARM64=v8.0",
 		"GOFLAGS=-mod=readonly", "GOEXPERIMENT=", "GOWORK=off")
 	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("building %s for %s on %s: %w\n%s", command, system, architecture, err, text)
+		return fmt.Errorf("building %s for %s: %w\n%s", command, architecture, err, text)
 	}
 	return nil
 }
