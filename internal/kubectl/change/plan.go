@@ -59,17 +59,18 @@ func (p *Plan) Apply(ctx context.Context, c client.Client, dryRun bool) error {
 // Result says how the object is now.
 func (p *Plan) Result(now time.Time) string { return p.result(now) }
 
+// copied is an object with a typed copy.
+type copied[T any] interface {
+	client.Object
+	DeepCopy() T
+}
+
 // Patch plans to change an object by a patch. result says how the object is afterwards.
-func Patch[T client.Object](kind string, object T, action string, change func(T), result func(T, time.Time) string) *Plan {
-	before, after := object, object.DeepCopyObject()
-	changed, ok := after.(T)
-	if !ok {
-		// A copy has the type of its original.
-		changed = before
-	}
+func Patch[T copied[T]](kind string, before T, action string, change func(T), result func(T, time.Time) string) *Plan {
+	changed := before.DeepCopy()
 	change(changed)
 	return &Plan{
-		Subject: subject(kind, object), Name: object.GetName(), Action: action,
+		Subject: subject(kind, before), Name: before.GetName(), Action: action,
 		write: func(ctx context.Context, c client.Client, dryRun bool) error {
 			var options []client.PatchOption
 			if dryRun {

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/objects"
 )
 
 // pageSize is the number of hosts in memory at a time.
@@ -49,14 +50,14 @@ func Look(ctx context.Context, c client.Reader, host *infrav1.ElementalHost) (Si
 		return s, nil
 	}
 	var err error
-	if s.Cluster, err = get(ctx, c, host.Namespace, claim.ClusterName, &clusterv1.Cluster{}); err != nil {
+	if s.Cluster, err = objects.Get(ctx, c, host.Namespace, claim.ClusterName, &clusterv1.Cluster{}); err != nil {
 		return s, err
 	}
-	if s.Machine, err = get(ctx, c, host.Namespace, claim.MachineName, &clusterv1.Machine{}); err != nil {
+	if s.Machine, err = objects.Get(ctx, c, host.Namespace, claim.MachineName, &clusterv1.Machine{}); err != nil {
 		return s, err
 	}
 	if s.Cluster != nil {
-		if s.Infra, err = get(ctx, c, host.Namespace, s.Cluster.Spec.InfrastructureRef.Name, &infrav1.ElementalCluster{}); err != nil {
+		if s.Infra, err = objects.Get(ctx, c, host.Namespace, s.Cluster.Spec.InfrastructureRef.Name, &infrav1.ElementalCluster{}); err != nil {
 			return s, err
 		}
 	}
@@ -124,25 +125,4 @@ func serves(host *infrav1.ElementalHost) bool {
 	}
 	report := host.Status.Endpoint
 	return report == nil || report.APIServer == nil || report.APIServer.Result == infrav1.ProbeReachable
-}
-
-// object is a pointer to an API object.
-type object[T any] interface {
-	*T
-	client.Object
-}
-
-// get reads the named object into o. It returns nil if the object does not exist or name is
-// blank.
-func get[T any, O object[T]](ctx context.Context, c client.Reader, namespace, name string, o O) (O, error) {
-	if name == "" {
-		return nil, nil
-	}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("reading %s: %w", name, err)
-	}
-	return o, nil
 }

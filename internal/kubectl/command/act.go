@@ -46,16 +46,7 @@ func (e *environment) hostCommand(cmd *cobra.Command, plan planner) *cobra.Comma
 	cmd.Use += " {HOST | -l SELECTOR}"
 	cmd.Args = cobra.MaximumNArgs(1)
 	cmd.Flags().StringVarP(&a.selector, "selector", "l", "", "all hosts with these labels, such as rack=r1,gpu")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := a.connect(); err != nil {
-			return err
-		}
-		hosts, err := a.hosts(cmd.Context(), args)
-		if err != nil {
-			return err
-		}
-		return a.each(cmd.Context(), hosts, plan)
-	}
+	cmd.RunE = a.changeHosts(plan)
 	return cmd
 }
 
@@ -64,7 +55,13 @@ func (e *environment) oneHostCommand(cmd *cobra.Command, plan planner) *cobra.Co
 	a := e.actor(cmd)
 	cmd.Use += " HOST"
 	cmd.Args = cobra.ExactArgs(1)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = a.changeHosts(plan)
+	return cmd
+}
+
+// changeHosts returns what a command does that changes the hosts of its arguments.
+func (a *actor) changeHosts(plan planner) func(cmd *cobra.Command, args []string) error {
+	return func(cmd *cobra.Command, args []string) error {
 		if err := a.connect(); err != nil {
 			return err
 		}
@@ -74,7 +71,6 @@ func (e *environment) oneHostCommand(cmd *cobra.Command, plan planner) *cobra.Co
 		}
 		return a.each(cmd.Context(), hosts, plan)
 	}
-	return cmd
 }
 
 // actor adds the flags of all commands that change objects.

@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/objects"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/ownership"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/release"
@@ -43,7 +43,7 @@ func (e *Explainer) limit(found int) int {
 
 // machine reads the Machine with the name, or the ElementalMachine, and what belongs to it.
 func (e *Explainer) machine(ctx context.Context, namespace, name string) (placement.Machine, error) {
-	owner, err := get(ctx, e.Client, namespace, name, &clusterv1.Machine{})
+	owner, err := objects.Get(ctx, e.Client, namespace, name, &clusterv1.Machine{})
 	if err != nil {
 		return placement.Machine{}, err
 	}
@@ -53,7 +53,7 @@ func (e *Explainer) machine(ctx context.Context, namespace, name string) (placem
 			return placement.Machine{}, fmt.Errorf("the infrastructure of Machine %s is a %s, not an ElementalMachine", owner.Name, ref.Kind)
 		}
 	}
-	machine, err := get(ctx, e.Client, namespace, name, &infrav1.ElementalMachine{})
+	machine, err := objects.Get(ctx, e.Client, namespace, name, &infrav1.ElementalMachine{})
 	switch {
 	case err != nil:
 		return placement.Machine{}, err
@@ -75,7 +75,7 @@ func (e *Explainer) complete(ctx context.Context, machine *infrav1.ElementalMach
 		if ref.Kind != "Machine" {
 			continue
 		}
-		owner, err := get(ctx, e.Client, machine.Namespace, ref.Name, &clusterv1.Machine{})
+		owner, err := objects.Get(ctx, e.Client, machine.Namespace, ref.Name, &clusterv1.Machine{})
 		if err != nil {
 			return m, err
 		}
@@ -96,36 +96,15 @@ func (e *Explainer) complete(ctx context.Context, machine *infrav1.ElementalMach
 // cluster reads a Cluster and its ElementalCluster; nil if they do not exist, or if the
 // Cluster is of another provider.
 func (e *Explainer) cluster(ctx context.Context, namespace, name string) (*clusterv1.Cluster, *infrav1.ElementalCluster, error) {
-	cluster, err := get(ctx, e.Client, namespace, name, &clusterv1.Cluster{})
+	cluster, err := objects.Get(ctx, e.Client, namespace, name, &clusterv1.Cluster{})
 	if err != nil || cluster == nil {
 		return nil, nil, err
 	}
-	infra, err := get(ctx, e.Client, namespace, cluster.Spec.InfrastructureRef.Name, &infrav1.ElementalCluster{})
+	infra, err := objects.Get(ctx, e.Client, namespace, cluster.Spec.InfrastructureRef.Name, &infrav1.ElementalCluster{})
 	if err != nil || infra == nil || !ownership.NamesInfraCluster(cluster, infra) {
 		return cluster, nil, err
 	}
 	return cluster, infra, nil
-}
-
-// object is a pointer to an API object.
-type object[T any] interface {
-	*T
-	client.Object
-}
-
-// get reads the named object into o. It returns nil if the object does not exist or name is
-// blank.
-func get[T any, O object[T]](ctx context.Context, c client.Reader, namespace, name string, o O) (O, error) {
-	if name == "" {
-		return nil, nil
-	}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("reading %s: %w", name, err)
-	}
-	return o, nil
 }
 
 // each lists objects by pages into list, and calls visit after each page.

@@ -12,12 +12,13 @@ import (
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/objects"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/remedy"
 )
 
 // Host explains an ElementalHost.
 func (e *Explainer) Host(ctx context.Context, namespace, name string) (*Report, error) {
-	host, err := get(ctx, e.Client, namespace, name, &infrav1.ElementalHost{})
+	host, err := objects.Get(ctx, e.Client, namespace, name, &infrav1.ElementalHost{})
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/objects"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/remedy"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 )
@@ -57,7 +58,7 @@ func (e *Explainer) hosts(ctx context.Context, m placement.Machine, s remedy.Sub
 // another machine of the cluster has it already.
 func (e *Explainer) required(ctx context.Context, m placement.Machine) (string, error) {
 	name := m.RequiredHost()
-	host, err := get(ctx, e.Client, m.Machine.Namespace, name, &infrav1.ElementalHost{})
+	host, err := objects.Get(ctx, e.Client, m.Machine.Namespace, name, &infrav1.ElementalHost{})
 	if err != nil || host == nil {
 		return name, err
 	}

@@ -9,6 +9,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/objects"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/remedy"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
 )
@@ -41,7 +42,7 @@ func (e *Explainer) Machine(ctx context.Context, namespace, name string) (*Repor
 		}
 		return r, err
 	}
-	host, err := get(ctx, e.Client, namespace, s.Host, &infrav1.ElementalHost{})
+	host, err := objects.Get(ctx, e.Client, namespace, s.Host, &infrav1.ElementalHost{})
 	if err != nil || host == nil {
 		return r, err
 	}

@@ -1,0 +1,2 @@
+// Package objects reads single objects for commands of the plugin.
+package objects
