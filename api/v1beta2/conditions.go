@@ -64,6 +64,10 @@ const (
 	// AgentCurrentCondition (ElementalHost): the last update of the agent succeeded. It
 	// is absent if the agent was never updated.
 	AgentCurrentCondition = "AgentCurrent"
+	// CertificatesValidCondition (ElementalHost, ElementalCluster): no certificate of the control
+	// plane ends soon; for a cluster, also none in its kubeconfig. It is absent until a
+	// control-plane host has reported its certificates.
+	CertificatesValidCondition = "CertificatesValid"
 	// RebootedCondition (ElementalRemediation): the host was rebooted.
 	RebootedCondition = "Rebooted"
 	// EndpointReadyCondition (ElementalRegistration): the server URL for hosts is known.
@@ -200,6 +204,21 @@ const (
 	AgentCurrentReason      = "AgentCurrent"
 	AgentUpdatingReason     = "AgentUpdating"
 	AgentUpdateFailedReason = "AgentUpdateFailed"
+)
+
+// Reasons of CertificatesValid.
+const (
+	CertificatesValidReason    = "CertificatesValid"
+	CertificatesExpiringReason = "CertificatesExpiring"
+	CertificatesExpiredReason  = "CertificatesExpired"
+	AuthorityExpiringReason    = "AuthorityExpiring"
+	// KubeconfigExpiringReason: the certificate in the kubeconfig of the cluster ends soon, or
+	// has ended.
+	KubeconfigExpiringReason = "KubeconfigExpiring"
+	// CertificatesRenewingReason: the only control-plane host renews its certificates.
+	CertificatesRenewingReason      = "CertificatesRenewing"
+	CertificateRenewalFailedReason  = "CertificateRenewalFailed"
+	CertificateRenewalWaitingReason = "CertificateRenewalWaiting"
 )
 
 // Reasons of KubernetesUpToDate.

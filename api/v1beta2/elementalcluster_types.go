@@ -1,6 +1,9 @@
 package v1beta2
 
 import (
+	"cmp"
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
@@ -45,6 +48,11 @@ type ElementalClusterSpec struct {
 	// +optional
 	EtcdSnapshots *EtcdSnapshots `json:"etcdSnapshots,omitempty"`
 
+	// certificates says whether the provider renews the certificates of a control plane of one
+	// host, which Cluster API can't replace without another host.
+	// +optional
+	Certificates CertificatePolicy `json:"certificates,omitempty,omitzero"`
+
 	// etcdSnapshotRecord says which snapshot a host is asked for, and which was taken last.
 	// The provider writes it.
 	// +optional
@@ -74,6 +82,38 @@ const (
 	InPlacePreferred InPlaceMode = "Preferred"
 	InPlaceRequired  InPlaceMode = "Required"
 )
+
+// CertificatePolicy says how the certificates that kubeadm has made for a control plane are
+// renewed.
+// +kubebuilder:validation:MinProperties=1
+type CertificatePolicy struct {
+	// renewal: SingleHost has the host of a control plane of one host renew its certificates in
+	// place before they end. Several control-plane hosts are left to the rollout of their control
+	// plane provider. Off renews nothing. Defaults to SingleHost.
+	// +optional
+	Renewal CertificateRenewalMode `json:"renewal,omitempty"`
+
+	// renewBeforeDays is how many days before their end certificates are renewed. Defaults to 30.
+	// +optional
+	// +kubebuilder:validation:Minimum=2
+	// +kubebuilder:validation:Maximum=180
+	RenewBeforeDays int32 `json:"renewBeforeDays,omitempty"`
+}
+
+// CertificateRenewalMode says whose certificates the provider renews.
+// +kubebuilder:validation:Enum=SingleHost;Off
+type CertificateRenewalMode string
+
+// Modes of the renewal of certificates.
+const (
+	CertificateRenewalSingleHost CertificateRenewalMode = "SingleHost"
+	CertificateRenewalOff        CertificateRenewalMode = "Off"
+)
+
+// RenewBefore returns how long before their end certificates are renewed.
+func (p CertificatePolicy) RenewBefore() time.Duration {
+	return time.Duration(cmp.Or(p.RenewBeforeDays, 30)) * 24 * time.Hour
+}
 
 // ControlPlaneEndpoint is the address of an API server. Unlike the type of Cluster API,
 // its host may be blank.
@@ -133,9 +173,14 @@ type ElementalClusterStatus struct {
 	// +optional
 	EtcdSnapshots *UploadedEtcdSnapshots `json:"etcdSnapshots,omitempty"`
 
+	// kubeconfigNotAfter is when the certificate in the kubeconfig of the cluster ends, which
+	// Cluster API renews. It is absent if there is no such certificate.
+	// +optional
+	KubeconfigNotAfter metav1.Time `json:"kubeconfigNotAfter,omitempty,omitzero"`
+
 	// conditions of the cluster: Ready, ControlPlaneEndpointReady,
 	// ControlPlaneEndpointFollowed, TunnelReady, AccessReady, EtcdSnapshotsReady,
-	// EtcdSnapshotsUploaded, Paused.
+	// EtcdSnapshotsUploaded, CertificatesValid, Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

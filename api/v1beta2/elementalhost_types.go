@@ -105,6 +105,13 @@ type ElementalHostSpec struct {
 	// +optional
 	EtcdRestore *HostEtcdRestore `json:"etcdRestore,omitempty"`
 
+	// certificateRenewal requests one renewal of the certificates that kubeadm has made on a
+	// control-plane host. The provider writes it for a control plane of one host, as
+	// spec.certificates of the ElementalCluster says. Administrators may set it on any
+	// control-plane host.
+	// +optional
+	CertificateRenewal *HostCertificateRenewal `json:"certificateRenewal,omitempty"`
+
 	// hostname that the agent sets before a bootstrap; it becomes the name of the Node.
 	// It can't change while the host is claimed. Defaults to the name of the
 	// ElementalHost.
@@ -175,6 +182,14 @@ type ElementalHostStatus struct {
 	// +optional
 	EtcdSnapshotUpload *HostEtcdSnapshotUpload `json:"etcdSnapshotUpload,omitempty"`
 
+	// certificates of the control plane that kubeadm has made on the host: when they end. It is
+	// absent until a control-plane host has reported them.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Certificates []HostCertificate `json:"certificates,omitempty"`
+
 	// endpoint is what the host reported about the control plane endpoint of its
 	// cluster. It is absent while no machine has claimed the host.
 	// +optional
@@ -189,8 +204,8 @@ type ElementalHostStatus struct {
 	Failures *HostFailures `json:"failures,omitempty"`
 
 	// conditions of the host: Ready, Connected, Approved, Available, Clean,
-	// Bootstrapped, Prepared, ClockSynchronized, AgentCurrent, MachineExists, KeyAccepted,
-	// Paused.
+	// Bootstrapped, Prepared, ClockSynchronized, AgentCurrent, CertificatesValid,
+	// MachineExists, KeyAccepted, Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

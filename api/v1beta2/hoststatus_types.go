@@ -173,7 +173,7 @@ type HostCleanliness struct {
 }
 
 // OperationType is the type of an operation.
-// +kubebuilder:validation:Enum=Bootstrap;Reset;Reboot;Upgrade;NodeUpgrade;EtcdRestore
+// +kubebuilder:validation:Enum=Bootstrap;Reset;Reboot;Upgrade;NodeUpgrade;EtcdRestore;CertificateRenewal
 type OperationType string
 
 // Operation types.
@@ -186,6 +186,8 @@ const (
 	OperationNodeUpgrade OperationType = "NodeUpgrade"
 	// OperationEtcdRestore replaces the data of etcd.
 	OperationEtcdRestore OperationType = "EtcdRestore"
+	// OperationCertificateRenewal renews the certificates of the control plane on the host.
+	OperationCertificateRenewal OperationType = "CertificateRenewal"
 )
 
 // OperationState is the state of an operation.

@@ -32,6 +32,7 @@ import (
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/access"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/certificates"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/etcdrestore"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/fleet"
@@ -220,6 +221,12 @@ func setupReconcilers(ctx context.Context, mgr ctrl.Manager, selectors *selector
 		Clock: clock.RealClock{}, Metrics: uploads, WatchFilter: o.watchFilter,
 	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.cluster)); err != nil {
 		return fmt.Errorf("setting up uploads of snapshots: %w", err)
+	}
+	if err := (&certificates.Reconciler{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: newRecorder(mgr, "elementalcluster-certificates"),
+		Clock: clock.RealClock{}, WatchFilter: o.watchFilter,
+	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.cluster)); err != nil {
+		return fmt.Errorf("setting up the watch of certificates: %w", err)
 	}
 	if err := (&machine.Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: newRecorder(mgr, "elementalmachine"),

@@ -42,6 +42,9 @@ type Options struct {
 	Stager Stager
 	// Snapshotter takes the snapshots of etcd that the plan desires; nil turns that off.
 	Snapshotter Snapshotter
+	// Certificates reads when certificates of a control plane on the host end; nil: nothing is
+	// reported of them.
+	Certificates func() []protocol.CertificateFacts
 	// Upload uploads a snapshot of etcd, as upload.Uploader does; nil turns that off.
 	Upload func(ctx context.Context, want protocol.EtcdSnapshotUpload) (protocol.EtcdSnapshotObject, error)
 	// Applier and Prober serve the control plane endpoint that the plan desires; nil
@@ -99,7 +102,7 @@ func New(o Options) *Agent {
 	}
 	a := &Agent{o: o}
 	facts, running := &facts{}, &progress{}
-	a.observer = &observer{platform: o.Platform, manager: o.Manager, facts: facts, log: o.Log}
+	a.observer = &observer{platform: o.Platform, manager: o.Manager, facts: facts, certificates: o.Certificates, log: o.Log}
 	a.reporter = &reporter{
 		store: o.Store, manager: o.Manager, facts: facts, running: running, updater: o.Updater, hello: a.hello,
 		clock: o.Clock, random: o.Rand, log: o.Log, wake: signal.New(),
@@ -228,6 +231,7 @@ func (a *Agent) hello() protocol.Hello {
 		{a.o.Runners[protocol.OperationEtcdRestore] != nil, protocol.CapabilityEtcdRestore},
 		{a.o.Upload != nil, protocol.CapabilityEtcdSnapshotUpload},
 		{a.o.Runners[protocol.OperationEtcdRestore] != nil, protocol.CapabilityEtcdSnapshotFetch},
+		{a.o.Runners[protocol.OperationCertificateRenewal] != nil, protocol.CapabilityCertificateRenewal},
 	} {
 		if c.supported {
 			hello.Capabilities = append(hello.Capabilities, c.capability)

@@ -24,6 +24,8 @@ type observation struct {
 	etcdSnapshots *protocol.EtcdSnapshotReport
 	// etcdSnapshotUpload is nil before the first upload. Nobody changes what it points to.
 	etcdSnapshotUpload *protocol.EtcdSnapshotUploadReport
+	// certificates is nil until they have been read. Nobody changes what it points to.
+	certificates *protocol.CertificateReport
 }
 
 // facts are the latest observation and the one that the manager has acknowledged. They
@@ -41,7 +43,7 @@ type facts struct {
 
 // parts are the parts of an observation that a report has.
 type parts struct {
-	inventory, addresses, cleanliness, endpoint, bundle, etcdSnapshots, etcdSnapshotUpload, hello bool
+	inventory, addresses, cleanliness, endpoint, bundle, etcdSnapshots, etcdSnapshotUpload, certificates, hello bool
 }
 
 func (f *facts) current() observation {
@@ -101,6 +103,7 @@ func (f *facts) addChanges(report *protocol.Report, now time.Time) (next observa
 	report.Bundle, sent.bundle = news(known.bundle, next.bundle, sent.bundle)
 	report.EtcdSnapshots, sent.etcdSnapshots = news(known.etcdSnapshots, next.etcdSnapshots, sent.etcdSnapshots)
 	report.EtcdSnapshotUpload, sent.etcdSnapshotUpload = news(known.etcdSnapshotUpload, next.etcdSnapshotUpload, sent.etcdSnapshotUpload)
+	report.Certificates, sent.certificates = news(known.certificates, next.certificates, sent.certificates)
 	if sent.inventory {
 		report.Inventory = &next.inventory
 	}

@@ -18,9 +18,11 @@ type observer struct {
 	platform platform.Platform
 	manager  *connection.Manager
 	facts    *facts
-	log      *slog.Logger
+	// certificates reads the control plane's certificates; nil: nothing is reported of them.
+	certificates func() []protocol.CertificateFacts
+	log          *slog.Logger
 
-	inventories, kubernetes, preflights, addresses, cleanliness lookup.Order
+	inventories, kubernetes, preflights, certificateReads, addresses, cleanliness lookup.Order
 }
 
 func (o *observer) observeAll(ctx context.Context) {
@@ -28,6 +30,7 @@ func (o *observer) observeAll(ctx context.Context) {
 	o.observeInventory(ctx)
 	o.observeKubernetes(ctx)
 	o.observePreflight(ctx)
+	o.observeCertificates()
 	o.observeAddresses(ctx)
 	o.observeCleanliness(ctx)
 }
@@ -47,6 +50,21 @@ func (o *observer) observeInventory(ctx context.Context) {
 			f.inventory = inventory
 		}
 	})
+}
+
+// observeCertificates reports whether the control plane's certificates changed.
+func (o *observer) observeCertificates() (changed bool) {
+	if o.certificates == nil {
+		return false
+	}
+	number := o.certificateReads.Begin()
+	found := &protocol.CertificateReport{Certificates: o.certificates()}
+	o.facts.update(func(f *observation) {
+		if o.certificateReads.Record(number) && !reflect.DeepEqual(f.certificates, found) {
+			f.certificates, changed = found, true
+		}
+	})
+	return changed
 }
 
 // observeKubernetes reports whether the programs of Kubernetes changed.

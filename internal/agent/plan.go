@@ -92,7 +92,8 @@ func (a *Agent) observeSoftware(ctx context.Context) {
 		return
 	}
 	programs, system := a.observer.observeKubernetes(ctx), a.observer.observePreflight(ctx)
-	if programs || system {
+	certificates := a.observer.observeCertificates()
+	if programs || system || certificates {
 		a.reporter.wake.Raise()
 	}
 }

@@ -79,7 +79,8 @@ func Bind(ctx context.Context, c client.Client, host *infrav1.ElementalHost, to 
 	}
 	to.Phase = infrav1.ClaimBound
 	return write(ctx, c, host, "claiming", func() {
-		host.Spec.Claim, host.Spec.Bundle, host.Spec.NodeUpgrade, host.Spec.EtcdRestore = &to, bundle, nil, nil
+		host.Spec.Claim, host.Spec.Bundle = &to, bundle
+		forgetRequests(host)
 	})
 }
 
@@ -116,7 +117,7 @@ func Release(ctx context.Context, c client.Client, host *infrav1.ElementalHost, 
 	case infrav1.ClaimBound:
 		return write(ctx, c, host, "releasing", func() {
 			host.Spec.Claim.Phase, host.Spec.Claim.Erase = infrav1.ClaimReleasing, erase
-			host.Spec.NodeUpgrade, host.Spec.EtcdRestore = nil, nil // the Node goes; no later claim may inherit a request
+			forgetRequests(host)
 			if host.Annotations == nil {
 				host.Annotations = map[string]string{}
 			}
@@ -125,6 +126,12 @@ func Release(ctx context.Context, c client.Client, host *infrav1.ElementalHost, 
 	default:
 		return fmt.Errorf("releasing host %s, which is %s: %w", host.Name, is.Phase, ErrTaken)
 	}
+}
+
+// forgetRequests removes what was requested of the host's Node. The Node goes, and no later claim
+// may inherit a request.
+func forgetRequests(host *infrav1.ElementalHost) {
+	host.Spec.NodeUpgrade, host.Spec.EtcdRestore, host.Spec.CertificateRenewal = nil, nil, nil
 }
 
 // Free removes the claim of a releasing host, and the bundle and upgrade of its Node. The
@@ -138,7 +145,8 @@ func Free(ctx context.Context, c client.Client, host *infrav1.ElementalHost, id 
 		return fmt.Errorf("freeing host %s: %w", host.Name, ErrTaken)
 	}
 	return write(ctx, c, host, "freeing", func() {
-		host.Spec.Claim, host.Spec.Bundle, host.Spec.NodeUpgrade, host.Spec.EtcdRestore = nil, nil, nil, nil
+		host.Spec.Claim, host.Spec.Bundle = nil, nil
+		forgetRequests(host)
 		delete(host.Annotations, clusterctlv1.BlockMoveAnnotation)
 	})
 }

@@ -21,6 +21,7 @@ func Events(before, after *infrav1.ElementalHost) []Event {
 	for _, conditionType := range []string{
 		infrav1.ConnectedCondition, infrav1.ApprovedCondition, infrav1.BootstrappedCondition, infrav1.CleanCondition, infrav1.AvailableCondition,
 		infrav1.MachineExistsCondition, infrav1.ClockSynchronizedCondition, infrav1.AgentCurrentCondition,
+		infrav1.CertificatesValidCondition,
 	} {
 		was := meta.FindStatusCondition(before.Status.Conditions, conditionType)
 		is := meta.FindStatusCondition(after.Status.Conditions, conditionType)
@@ -132,7 +133,8 @@ func event(host *infrav1.ElementalHost, was, is *metav1.Condition) (Event, bool)
 		return Event{corev1.EventTypeWarning, is.Reason, is.Message}, true
 	case infrav1.BootstrapFailedReason, infrav1.ResetFailedReason, infrav1.LeftoversReason, infrav1.UnsupportedReason,
 		infrav1.RejectedReason, infrav1.MachineNotFoundReason, infrav1.IdentityClonedReason, infrav1.FencedReason,
-		infrav1.AmbiguousHardwareReason, infrav1.ClockSkewedReason, infrav1.AgentUpdateFailedReason:
+		infrav1.AmbiguousHardwareReason, infrav1.ClockSkewedReason, infrav1.AgentUpdateFailedReason,
+		infrav1.CertificatesExpiringReason, infrav1.CertificatesExpiredReason, infrav1.AuthorityExpiringReason:
 		return Event{corev1.EventTypeWarning, is.Reason, is.Message}, true
 	case infrav1.ApprovedReason:
 		return normal("The host was approved")
@@ -146,6 +148,12 @@ func event(host *infrav1.ElementalHost, was, is *metav1.Condition) (Event, bool)
 			return Event{}, false
 		}
 		return normal("The host's clock is synchronized again")
+	case infrav1.CertificatesValidReason:
+		// No Event for certificates that have just been made.
+		if was == nil {
+			return Event{}, false
+		}
+		return normal("The certificates of the control plane on the host were renewed")
 	case infrav1.PendingApprovalReason, infrav1.ReadoptedReason, infrav1.ResetHeldReason, infrav1.ResetPreventedReason:
 		return normal(is.Message)
 	default:

@@ -24,7 +24,7 @@ const minCapabilities = 16
 
 // Fit cuts facts in the host's status until the status, with the conditions that follow from
 // the facts, is within its limit: first the programs of Kubernetes and the preflight as a
-// whole, and the snapshots of etcd of a host that nobody has approved, then lists, then texts.
+// whole, and the snapshots of etcd and the certificates of a host that nobody has approved, then lists, then texts.
 // It returns the size of the status in bytes, and whether it cut anything. It does not change
 // the conditions.
 func Fit(host *infrav1.ElementalHost, now metav1.Time) (size int, cut bool) {
@@ -37,7 +37,7 @@ func Fit(host *infrav1.ElementalHost, now metav1.Time) (size int, cut bool) {
 	}
 	// Nobody needs them to approve a host, and a part of the programs would be wrong.
 	if host.Spec.Approval != infrav1.ApprovalApproved {
-		host.Status.EtcdSnapshots, host.Status.EtcdSnapshotUpload = nil, nil
+		host.Status.EtcdSnapshots, host.Status.EtcdSnapshotUpload, host.Status.Certificates = nil, nil, nil
 	}
 	if i := host.Status.Inventory; i != nil && (i.Kubernetes != nil || i.Preflight != nil) {
 		i.Kubernetes, i.Preflight = nil, nil

@@ -18,11 +18,11 @@ const timeFormat = "2006-01-02T15:04:05Z"
 
 // Update sets all conditions of the host from its spec, metadata and reported facts. now
 // becomes the transition time of conditions whose status changes. Unless the claim is
-// Bound or Held, Update also removes status.endpoint, status.etcdSnapshots and
-// status.etcdSnapshotUpload, and status.bundle too if it is not of the bundle in spec.
+// Bound or Held, Update also removes status.endpoint, status.certificates,
+// status.etcdSnapshots and status.etcdSnapshotUpload, and status.bundle too if it is not of the bundle in spec.
 func Update(host *infrav1.ElementalHost, now metav1.Time) {
 	if !host.IsBoundOrHeld() {
-		host.Status.Endpoint, host.Status.EtcdSnapshots, host.Status.EtcdSnapshotUpload = nil, nil, nil
+		host.Status.Endpoint, host.Status.EtcdSnapshots, host.Status.EtcdSnapshotUpload, host.Status.Certificates = nil, nil, nil, nil
 	}
 	if !host.IsBoundOrHeld() || host.StagedBundle() == nil {
 		host.Status.Bundle = nil
@@ -53,6 +53,7 @@ func Update(host *infrav1.ElementalHost, now metav1.Time) {
 	}
 	setKnown(infrav1.ClockSynchronizedCondition, clockSynchronized(host))
 	setKnown(infrav1.AgentCurrentCondition, agentCurrent(host))
+	setKnown(infrav1.CertificatesValidCondition, certificatesValid(host, now.Time))
 	set(clusterv1.PausedCondition, paused(host))
 	set(infrav1.ReadyCondition, ready(host))
 }

@@ -121,7 +121,7 @@ func wantedOperations(host *infrav1.ElementalHost, cluster Cluster) []protocol.O
 		is := host.Operation(infrav1.OperationBootstrap, claim.ID)
 		switch {
 		case is != nil && is.State == infrav1.OperationSucceeded:
-			return slices.Concat(etcdRestore(host), nodeUpgrade(host, cluster), requestedOperations(host), []protocol.Operation{bootstrap})
+			return slices.Concat(etcdRestore(host), nodeUpgrade(host, cluster), certificateRenewal(host), requestedOperations(host), []protocol.Operation{bootstrap})
 		case BootstrapPrevented(host), is == nil && !(canGetFiles(host, cluster) && canServeEndpoint(host, cluster)):
 			return requestedOperations(host)
 		default:

@@ -39,4 +39,6 @@ const (
 	CapabilityEtcdSnapshotUpload Capability = "EtcdSnapshotUpload"
 	// CapabilityEtcdSnapshotFetch: an EtcdRestore can begin with an uploaded snapshot.
 	CapabilityEtcdSnapshotFetch Capability = "EtcdSnapshotFetch"
+	// CapabilityCertificateRenewal: the agent does CertificateRenewals.
+	CapabilityCertificateRenewal Capability = "CertificateRenewal"
 )

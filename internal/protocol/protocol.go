@@ -269,6 +269,9 @@ const (
 	// OperationEtcdRestore replaces the data of the host's member of etcd, as
 	// Operation.EtcdRestore says.
 	OperationEtcdRestore OperationType = "EtcdRestore"
+	// OperationCertificateRenewal renews the certificates of the control plane that kubeadm has
+	// set up on the host.
+	OperationCertificateRenewal OperationType = "CertificateRenewal"
 )
 
 // Operation runs at most once for each Type and ID. The agent stores which it ran.

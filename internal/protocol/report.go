@@ -17,6 +17,8 @@ type Report struct {
 	EtcdSnapshots *EtcdSnapshotReport `json:"etcdSnapshots,omitempty"`
 	// EtcdSnapshotUpload says what has been uploaded, or why that failed. Nil: nothing new.
 	EtcdSnapshotUpload *EtcdSnapshotUploadReport `json:"etcdSnapshotUpload,omitempty"`
+	// Certificates is always complete; an empty one means that the host has none.
+	Certificates *CertificateReport `json:"certificates,omitempty"`
 }
 
 // BundleReport is the state of Desired.Bundle on the host. An empty one means that the

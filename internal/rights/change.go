@@ -57,7 +57,7 @@ func classOfHost(field string) (Verb, bool) {
 		return Install, true
 	case "EtcdRestore":
 		return Restore, true
-	case "Cordon", "Maintenance", "MaintenanceEndedAt", "Quarantine", "Reboot", "Hostname":
+	case "Cordon", "Maintenance", "MaintenanceEndedAt", "Quarantine", "Reboot", "CertificateRenewal", "Hostname":
 		return free, true
 	default:
 		return free, false

@@ -41,6 +41,7 @@ func fieldsOfHost() map[string]field {
 		"MaintenanceEndedAt": {infrav1.ElementalHostSpec{MaintenanceEndedAt: metav1.Unix(1, 0)}, nil},
 		"Quarantine":         {infrav1.ElementalHostSpec{Quarantine: &infrav1.HostQuarantine{Reason: "2"}}, nil},
 		"Reboot":             {infrav1.ElementalHostSpec{Reboot: &infrav1.HostReboot{ID: "1"}}, nil},
+		"CertificateRenewal": {infrav1.ElementalHostSpec{CertificateRenewal: &infrav1.HostCertificateRenewal{ID: "r"}}, nil},
 		"Hostname":           {infrav1.ElementalHostSpec{Hostname: "a"}, nil},
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/certificates"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/node"
@@ -83,6 +84,10 @@ type Options struct {
 	// currentClient returns the client in use.
 	NewEtcdRestore func(currentClient func() *client.Client) operation.Runner
 
+	// CertificateRenewal renews the certificates of a control plane; nil means that the host can't
+	// do it.
+	CertificateRenewal operation.Runner
+
 	// Snapshotter is that of agent.Options.
 	Snapshotter agent.Snapshotter
 	// NewUploader returns what uploads snapshots of etcd; nil turns that off. currentClient
@@ -140,7 +145,8 @@ func New(o Options) (*agent.Agent, error) {
 		Prober: probe.New(probe.Options{
 			Root: o.Root, LocalAddresses: o.Platform.LocalAddresses, Period: o.ProbePeriod, Clock: o.Clock, Dial: o.Dial,
 		}),
-		Snapshotter: o.Snapshotter, Upload: uploadSnapshot,
+		Certificates: func() []protocol.CertificateFacts { return certificates.Read(o.Root) },
+		Snapshotter:  o.Snapshotter, Upload: uploadSnapshot,
 		Local: o.Local, Tunnel: o.Tunnel, ReadoptAfter: o.ReadoptAfter, Status: o.Status, Clock: o.Clock, Log: o.Log, Version: o.Version, BootID: o.BootID,
 	}), nil
 }
@@ -168,6 +174,9 @@ func (o *Options) runners(manager *connection.Manager, providerID bootstrap.Prov
 	}
 	if o.NewEtcdRestore != nil {
 		runners[protocol.OperationEtcdRestore] = o.NewEtcdRestore(manager.Client)
+	}
+	if o.CertificateRenewal != nil {
+		runners[protocol.OperationCertificateRenewal] = o.CertificateRenewal
 	}
 	return runners
 }

@@ -40,6 +40,12 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 			Help: "Scheduled snapshots of etcd that a host was asked for, by result: taken, or failed, so that another host is asked.",
 		}, []string{"result"}),
 	}
+	// From the start, so that the first one is an increase.
+	for _, cause := range []infrav1.EndpointMoveCause{
+		infrav1.MoveHostDead, infrav1.MoveMachineDeleted, infrav1.MoveAddressChanged, infrav1.MoveRequested,
+	} {
+		m.moves.WithLabelValues(string(cause))
+	}
 	for _, result := range []string{snapshotTaken, snapshotFailed} {
 		m.snapshots.WithLabelValues(result)
 	}

@@ -116,7 +116,7 @@ func beginQuarantine(host *infrav1.ElementalHost, now time.Time) (hoststatus.Eve
 }
 
 // untilNextExpiry returns the time until maintenance or the quarantine of the host
-// expires; 0 if neither does.
+// expires, or its certificates are about to; 0 if none does.
 func untilNextExpiry(host *infrav1.ElementalHost, now time.Time) time.Duration {
 	var next time.Duration
 	consider := func(end metav1.Time) {
@@ -130,6 +130,7 @@ func untilNextExpiry(host *infrav1.ElementalHost, now time.Time) time.Duration {
 	if q := host.Spec.Quarantine; q != nil {
 		consider(q.Until)
 	}
+	consider(metav1.NewTime(hoststatus.CertificatesChange(host, now)))
 	return next
 }
 

@@ -88,7 +88,7 @@ func (r *Report) hostProblems(host *infrav1.ElementalHost) {
 	for _, conditionType := range []string{
 		infrav1.ApprovedCondition, infrav1.KeyAcceptedCondition, infrav1.ConnectedCondition, infrav1.MachineExistsCondition,
 		infrav1.CleanCondition, infrav1.BootstrappedCondition, infrav1.AvailableCondition, infrav1.PreparedCondition,
-		infrav1.ClockSynchronizedCondition, infrav1.AgentCurrentCondition,
+		infrav1.ClockSynchronizedCondition, infrav1.AgentCurrentCondition, infrav1.CertificatesValidCondition,
 	} {
 		c := meta.FindStatusCondition(host.Status.Conditions, conditionType)
 		if c == nil || c.Status == metav1.ConditionTrue {

@@ -84,6 +84,12 @@ func ofClusters() map[string]string {
 			"uploaded by the host that takes it",
 		infrav1.DestinationUnusableReason: "Correct what the message names: spec.etcdSnapshots.destination, its Secret, the storage, or the way there from the manager",
 		infrav1.BindingsRefusedReason:     "Do what the message says: the workload cluster refuses the bindings",
-		clusterv1.PausedReason:            paused,
+		infrav1.KubeconfigExpiringReason: "Cluster API renews the kubeconfig of its KubeadmControlPlane by itself: look at the logs of that controller. " +
+			"With another control plane provider, renew the Secret {cluster}-kubeconfig",
+		infrav1.CertificatesRenewingReason:      "{wait}: the host renews its certificates",
+		infrav1.CertificateRenewalWaitingReason: "End what the message names; the renewal begins then by itself",
+		infrav1.CertificateRenewalFailedReason: "Remove the cause that the message names; the provider tries again after a day. To try at once, " +
+			"have the host {host} renew its certificates: " + renewByHand,
+		clusterv1.PausedReason: paused,
 	}
 }

@@ -14,6 +14,9 @@ func withoutMachine() map[string]string {
 	}
 }
 
+// renewByHand has a host renew its certificates. The ID must be another one each time.
+const renewByHand = `{patch} '{"spec":{"certificateRenewal":{"id":"by-hand-1"}}}'`
+
 // ofHosts returns the remedies for conditions of ElementalHosts.
 func ofHosts() map[string]string {
 	return map[string]string{
@@ -37,20 +40,25 @@ func ofHosts() map[string]string {
 		infrav1.NotReportedReason: "Wait for the first report of the agent; if the host is connected and approved, update its agent",
 		infrav1.NotPreparedReason: "Mend on the host what the message names; for programs, an ElementalKubernetesRelease of the Machine's version does. " +
 			"The agent looks again within ten minutes, and when it starts. What the bootstrap data mends: name it in spec.ignoreFindings of the ElementalMachine",
-		infrav1.CordonedReason:          "Remove the cordon: kubectl elemental uncordon {host} -n {namespace}",
-		infrav1.MaintenanceReason:       "When the work on the host is done, end the maintenance: kubectl elemental maintenance {host} --end -n {namespace}",
-		infrav1.QuarantinedReason:       "Repair what made the bootstraps fail, then end the quarantine: {patch} '{\"spec\":{\"quarantine\":null}}'",
-		infrav1.ReservedReason:          "Enrol another host: the first control-plane machine of the Cluster {cluster} gets this one",
-		infrav1.ClaimedReason:           "Enrol another host, or delete the Machine {machine}: the host is offered again after its reset",
-		infrav1.ResettingReason:         "{wait} while the agent is connected",
-		infrav1.ResetFailedReason:       "Remove the cause that the message names; the agent tries again by itself",
-		infrav1.ResetPreventedReason:    "Remove the annotation " + infrav1.PreventResetAnnotation + " from the host, or end its maintenance",
-		infrav1.ResetHeldReason:         "Have the host reset: kubectl elemental release {host} -n {namespace}",
-		infrav1.WaitingForMachineGone:   "{wait} when Cluster API has deleted the Machine {machine}; see `kubectl elemental explain machine {machine} -n {namespace}`",
-		infrav1.UnsupportedReason:       "Update the agent of the host: set spec.agent of its ElementalRegistration",
-		infrav1.MachineNotFoundReason:   "Restore the Machine, or have the host reset: kubectl elemental release {host} -n {namespace}",
-		infrav1.ClockSkewedReason:       "Set up the time service of the host: `timedatectl status` on it",
-		infrav1.AgentUpdatingReason:     "{wait}",
+		infrav1.CordonedReason:        "Remove the cordon: kubectl elemental uncordon {host} -n {namespace}",
+		infrav1.MaintenanceReason:     "When the work on the host is done, end the maintenance: kubectl elemental maintenance {host} --end -n {namespace}",
+		infrav1.QuarantinedReason:     "Repair what made the bootstraps fail, then end the quarantine: {patch} '{\"spec\":{\"quarantine\":null}}'",
+		infrav1.ReservedReason:        "Enrol another host: the first control-plane machine of the Cluster {cluster} gets this one",
+		infrav1.ClaimedReason:         "Enrol another host, or delete the Machine {machine}: the host is offered again after its reset",
+		infrav1.ResettingReason:       "{wait} while the agent is connected",
+		infrav1.ResetFailedReason:     "Remove the cause that the message names; the agent tries again by itself",
+		infrav1.ResetPreventedReason:  "Remove the annotation " + infrav1.PreventResetAnnotation + " from the host, or end its maintenance",
+		infrav1.ResetHeldReason:       "Have the host reset: kubectl elemental release {host} -n {namespace}",
+		infrav1.WaitingForMachineGone: "{wait} when Cluster API has deleted the Machine {machine}; see `kubectl elemental explain machine {machine} -n {namespace}`",
+		infrav1.UnsupportedReason:     "Update the agent of the host: set spec.agent of its ElementalRegistration",
+		infrav1.MachineNotFoundReason: "Restore the Machine, or have the host reset: kubectl elemental release {host} -n {namespace}",
+		infrav1.ClockSkewedReason:     "Set up the time service of the host: `timedatectl status` on it",
+		infrav1.AgentUpdatingReason:   "{wait}",
+		infrav1.CertificatesExpiringReason: "{wait} when the provider renews the certificates of a control plane of one host, or when Cluster API replaces the Machine. " +
+			"Otherwise have the host {host} renew them: " + renewByHand,
+		infrav1.CertificatesExpiredReason: "Have the host {host} renew its certificates: " + renewByHand +
+			"; for an authority that has ended see docs/operating.md, section Certificates",
+		infrav1.AuthorityExpiringReason: "Plan a new certificate authority for the Cluster {cluster}, or a new cluster: nothing renews the one that the message names",
 		infrav1.AgentUpdateFailedReason: "Remove the cause that the message names, or pin another version in spec.agent of the ElementalRegistration",
 	}
 }

@@ -150,6 +150,9 @@ func SetReported(host *infrav1.ElementalHost, in *protocol.Report, now time.Time
 	if in.EtcdSnapshotUpload != nil {
 		setEtcdSnapshotUpload(host, *in.EtcdSnapshotUpload)
 	}
+	if in.Certificates != nil {
+		setCertificates(host, *in.Certificates)
+	}
 }
 
 // SetConnection sets the connection state and, if it changed, the time of the change.

@@ -1,4 +1,4 @@
-// Package controlplane halts and starts the control plane that kubeadm has set up on a host.
+// Package controlplane halts, starts and restarts the control plane that kubeadm has set up on a host.
 package controlplane
 
 import (
@@ -27,9 +27,11 @@ const (
 	// endTimeout is how long programs may take to end. After killAfter they are killed.
 	endTimeout = 90 * time.Second
 	killAfter  = 45 * time.Second
+	// startTimeout is longer than the kubelet waits before it starts a container that failed often.
+	startTimeout = 6 * time.Minute
 )
 
-// programs are those of the static Pods of a control plane.
+// programs are those of the static Pods of a control plane, each before those that need it.
 func programs() []string {
 	return []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
 }
@@ -56,9 +58,41 @@ func (h Host) Halt(ctx context.Context) error {
 	if err := h.systemctl(ctx, "stop", kubeletUnit); err != nil {
 		return fmt.Errorf("stopping the kubelet: %w", err)
 	}
+	return h.end(ctx, func() ([]int, error) { return h.running(programs()...) })
+}
+
+// Restart ends a program of the control plane, and returns when the kubelet has started it again.
+func (h Host) Restart(ctx context.Context, program string) error {
+	former, err := h.running(program)
+	if err != nil {
+		return err
+	}
+	isFormer := func(pid int) bool { return slices.Contains(former, pid) }
+	if err := h.end(ctx, func() ([]int, error) {
+		pids, err := h.running(program)
+		return slices.DeleteFunc(pids, func(pid int) bool { return !isFormer(pid) }), err
+	}); err != nil {
+		return fmt.Errorf("restarting %s: %w", program, err)
+	}
+	for began := h.Clock.Now(); ; {
+		pids, err := h.running(program)
+		if err != nil || len(pids) > 0 {
+			return err
+		}
+		if h.Clock.Now().Sub(began) >= startTimeout {
+			return fmt.Errorf("the kubelet did not start %s again within %s: see journalctl --unit kubelet", program, startTimeout)
+		}
+		if err := h.Clock.Wait(ctx, pollInterval); err != nil {
+			return err
+		}
+	}
+}
+
+// end ends programs of the control plane until pending returns none.
+func (h Host) end(ctx context.Context, pending func() ([]int, error)) error {
 	began := h.Clock.Now()
 	for signal := syscall.SIGTERM; ; {
-		pids, err := h.running()
+		pids, err := pending()
 		if err != nil || len(pids) == 0 {
 			return err
 		}
@@ -107,8 +141,8 @@ func (h Host) Ready(ctx context.Context) error {
 	return err
 }
 
-// running returns the processes of the control plane's containers.
-func (h Host) running() ([]int, error) {
+// running returns the processes of these programs in containers of Pods.
+func (h Host) running(programs ...string) ([]int, error) {
 	entries, err := os.ReadDir(filepath.Join(h.Root, "/proc"))
 	if err != nil {
 		return nil, fmt.Errorf("looking for programs of the control plane: %w", err)
@@ -123,7 +157,7 @@ func (h Host) running() ([]int, error) {
 		command, _ := os.ReadFile(filepath.Join(h.Root, "/proc", entry.Name(), "cmdline"))
 		group, _ := os.ReadFile(filepath.Join(h.Root, "/proc", entry.Name(), "cgroup"))
 		program, _, _ := bytes.Cut(command, []byte{0})
-		if slices.Contains(programs(), filepath.Base(string(program))) && bytes.Contains(group, []byte("kubepods")) {
+		if slices.Contains(programs, filepath.Base(string(program))) && bytes.Contains(group, []byte("kubepods")) {
 			pids = append(pids, pid)
 		}
 	}

@@ -24,12 +24,17 @@ type host struct {
 	signals  []string
 	// ends says which signal ends a process; none: it stays.
 	ends map[int]syscall.Signal
+	// onWait is called when somebody waits; it may be nil.
+	onWait func()
 }
 
 func (h *host) Now() time.Time { return h.now }
 
 func (h *host) Wait(ctx context.Context, d time.Duration) error {
 	h.now = h.now.Add(d)
+	if h.onWait != nil {
+		h.onWait()
+	}
 	return ctx.Err()
 }
 
@@ -103,6 +108,35 @@ func TestStart(t *testing.T) {
 		t.Errorf("the commands were %q", h.commands)
 	}
 	if err := c.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "no manifest of etcd") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A program that is ended has been started again before Restart returns, and no other is ended.
+func TestRestart(t *testing.T) {
+	h, c := newHost(t)
+	h.process(10, "etcd\x00--name=a", pod, syscall.SIGTERM)
+	h.process(11, "kube-apiserver\x00--secure-port=6443", pod, syscall.SIGTERM)
+	h.onWait = func() {
+		if _, ends := h.ends[20]; !ends && h.now.Sub(time.Time{}) > 10*time.Second {
+			h.process(20, "kube-apiserver\x00", pod, 0)
+		}
+	}
+	if err := c.Restart(t.Context(), "kube-apiserver"); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"terminated 11"}; !slices.Equal(h.signals, want) || len(h.commands) > 0 {
+		t.Errorf("the signals were %q, the commands %q", h.signals, h.commands)
+	}
+	if waited := h.now.Sub(time.Time{}); waited < 10*time.Second {
+		t.Errorf("Restart returned after %s, before the program ran again", waited)
+	}
+}
+
+func TestRestartOfAProgramThatStaysAway(t *testing.T) {
+	h, c := newHost(t)
+	h.process(10, "etcd\x00--name=a", pod, syscall.SIGTERM)
+	if err := c.Restart(t.Context(), "etcd"); err == nil || !strings.Contains(err.Error(), "did not start etcd again") {
 		t.Errorf("got %v", err)
 	}
 }
