@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	goruntime "runtime"
 	"slices"
 	"time"
@@ -298,6 +299,9 @@ func setupWebhooks(mgr ctrl.Manager, selectors *selector.Compiler, requests elem
 		Recorder: newRecorder(mgr, "machine-deletion"), Requests: requests, Reviews: mgr.GetClient(),
 	}); err != nil {
 		return fmt.Errorf("setting up webhooks: %w", err)
+	}
+	if err := elementalwebhook.RegisterMetrics(filepath.Join(o.webhook.certDir, o.webhook.certName), metrics.Registry); err != nil {
+		return err
 	}
 	started := mgr.GetWebhookServer().StartedChecker()
 	if err := mgr.AddReadyzCheck("webhook", started); err != nil {

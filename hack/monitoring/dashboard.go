@@ -62,9 +62,12 @@ func rows() []row {
 			{"Versions of agents", "", series, "", 12, one(`sum by (version) (elemental_fleet_agents)`, "{{version}}")},
 			{"Updates of agents", "Updates that ended within an hour.", series, "", 12, one(`sum by (result) (increase(elemental_host_agent_updates_total[1h]))`, "{{result}}")},
 			{"Enrolments", "", series, "ops", 12, one(`sum by (result) (rate(elemental_agent_api_enrolments_total[$__rate_interval]))`, "{{result}}")},
-			{"Time until expiry", "Of the CA of the agent API, the certificate of the gateway, and registration tokens.", series, "s", 12, []query{
+			{"Time until expiry", "Of the CA of the agent API, the certificates of the gateway, the webhooks and clusters, and registration tokens.", series, "s", 12, []query{
 				{`min(elemental_agent_api_ca_not_after_seconds > 0) - time()`, "CA"},
 				{`min(elemental_gateway_certificate_not_after_seconds > 0) - time()`, "gateway"},
+				{`min(elemental_webhook_certificate_not_after_seconds > 0) - time()`, "webhooks"},
+				{`min by (cluster) (elemental_fleet_certificate_not_after_seconds) - time()`, "control plane of {{cluster}}"},
+				{`min by (cluster) (elemental_fleet_kubeconfig_not_after_seconds) - time()`, "kubeconfig of {{cluster}}"},
 				{`elemental_fleet_registration_token_not_after_seconds - time()`, "token of {{registration}}"},
 			}},
 		}},

@@ -10,10 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
 )
 
 // listTimeout bounds the lists of a scrape. They are read from the cache.
@@ -42,7 +44,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
 	defer cancel()
 	g := newGauges()
-	for _, count := range []func(context.Context, *gauges) error{c.countHosts, c.countMachines, c.readTokens} {
+	for _, count := range []func(context.Context, *gauges) error{c.countHosts, c.countMachines, c.readTokens, c.readKubeconfigs} {
 		if err := count(ctx, g); err != nil {
 			to <- prometheus.NewInvalidMetric(prometheus.NewInvalidDesc(err), err)
 			return
@@ -65,7 +67,7 @@ func (c *collector) countHosts(ctx context.Context, g *gauges) error {
 	// A fleet without hosts has a series too: none at all means that no manager leads.
 	states := map[string]int{infrav1.AvailableReason: 0, infrav1.ProvisionedReason: 0}
 	unavailable, versions := map[string]int{}, map[string]int{}
-	domains, registrations := map[string]classCounts{}, map[string]classCounts{}
+	domains, registrations, ends := map[string]classCounts{}, map[string]classCounts{}, map[string]int64{}
 	for i := range hosts.Items {
 		h := &hosts.Items[i]
 		if !reconcile.IsWatched(h, c.watchFilter) {
@@ -81,12 +83,19 @@ func (c *collector) countHosts(ctx context.Context, g *gauges) error {
 		class := classOf(h)
 		count(domains, failureDomain(h, domainLabels), class)
 		count(registrations, registration(h), class)
+		if at := hoststatus.CertificatesEnd(h); !at.IsZero() && h.Spec.Claim != nil {
+			name := h.Namespace + "/" + h.Spec.Claim.ClusterName
+			if former, has := ends[name]; !has || at.Unix() < former {
+				ends[name] = at.Unix()
+			}
+		}
 	}
 	set(g.hosts, states, maxStates)
 	set(g.unavailable, unavailable, maxStates)
 	set(g.agents, versions, maxVersions)
 	setClasses(g.domains, domains)
 	setClasses(g.registrations, registrations)
+	setEarliest(g.certificates, ends)
 	return nil
 }
 
@@ -105,8 +114,7 @@ func (c *collector) countMachines(ctx context.Context, g *gauges) error {
 	return nil
 }
 
-// readTokens sets when tokens expire. Of registrations that share a value of the label the earliest
-// counts.
+// readTokens sets when tokens expire.
 func (c *collector) readTokens(ctx context.Context, g *gauges) error {
 	list := &infrav1.ElementalRegistrationList{}
 	if err := c.reader.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
@@ -119,15 +127,25 @@ func (c *collector) readTokens(ctx context.Context, g *gauges) error {
 			expiry[klog.KObj(r).String()] = at.Unix()
 		}
 	}
-	earliest := map[string]int64{}
-	for name, label := range bounded(expiry, maxNames, byName) {
-		if former, has := earliest[label]; !has || expiry[name] < former {
-			earliest[label] = expiry[name]
+	setEarliest(g.tokens, expiry)
+	return nil
+}
+
+// readKubeconfigs sets when certificates in kubeconfigs end.
+func (c *collector) readKubeconfigs(ctx context.Context, g *gauges) error {
+	list := &infrav1.ElementalClusterList{}
+	if err := c.reader.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing ElementalClusters: %w", err)
+	}
+	ends := map[string]int64{}
+	for i := range list.Items {
+		infra := &list.Items[i]
+		name := infra.Labels[clusterv1.ClusterNameLabel]
+		if at := infra.Status.KubeconfigNotAfter; reconcile.IsWatched(infra, c.watchFilter) && name != "" && !at.IsZero() {
+			ends[infra.Namespace+"/"+name] = at.Unix()
 		}
 	}
-	for label, at := range earliest {
-		g.tokens.WithLabelValues(label).Set(float64(at))
-	}
+	setEarliest(g.kubeconfigs, ends)
 	return nil
 }
 

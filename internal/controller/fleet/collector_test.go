@@ -55,7 +55,8 @@ func TestCounts(t *testing.T) {
 	f, ctx := newFixture(t, ""), t.Context()
 	f.Expect(fleet.Register(ctx, f.options(""))).To(MatchError(ContainSubstring("registering metrics")))
 	f.create(ctx, &infrav1.ElementalCluster{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "c"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "c", Labels: map[string]string{clusterv1.ClusterNameLabel: "c"}},
+		Status:     infrav1.ElementalClusterStatus{KubeconfigNotAfter: metav1.NewTime(now.Add(time.Hour))},
 		Spec:       infrav1.ElementalClusterSpec{FailureDomains: infrav1.FailureDomainSource{HostLabel: "rack"}},
 	})
 	f.create(ctx, &infrav1.ElementalRegistration{
@@ -73,6 +74,9 @@ func TestCounts(t *testing.T) {
 	f.register(ctx, "taken", labelled("rack", "7"), func(h *infrav1.ElementalHost) {
 		h.Spec.Claim = &infrav1.HostClaim{ID: "1", ClusterName: "c", MachineName: "m", Phase: infrav1.ClaimBound}
 		h.Status.Agent.Version = "v0.9.0"
+		h.Status.Certificates = []infrav1.HostCertificate{
+			{Name: "admin.conf", NotAfter: metav1.NewTime(now.Add(2 * time.Hour))}, {Name: "pki/ca.crt", NotAfter: metav1.NewTime(now)},
+		}
 	})
 	f.register(ctx, "stranger", func(h *infrav1.ElementalHost) {
 		h.Spec.Approval, h.Spec.RegistrationRef = infrav1.ApprovalPending, nil
@@ -103,6 +107,8 @@ func TestCounts(t *testing.T) {
 	f.Expect(f.series("elemental_fleet_agents")).To(Equal(map[string]float64{"v1.0.0": 4, "v0.9.0": 1}))
 	f.Expect(f.series("elemental_fleet_machines")).To(Equal(map[string]float64{"NoSuitableHost": 1}))
 	f.Expect(f.series("elemental_fleet_registration_token_not_after_seconds")).To(Equal(map[string]float64{"n/r": float64(now.Unix())}))
+	f.Expect(f.series("elemental_fleet_certificate_not_after_seconds")).To(Equal(map[string]float64{"n/c": float64(now.Unix() + 7200)}))
+	f.Expect(f.series("elemental_fleet_kubeconfig_not_after_seconds")).To(Equal(map[string]float64{"n/c": float64(now.Unix() + 3600)}))
 	problems, err := testutil.GatherAndLint(f.registry)
 	f.Expect(err).NotTo(HaveOccurred())
 	f.Expect(problems).To(BeEmpty())

@@ -12,7 +12,7 @@ const namespace, subsystem = "elemental", "fleet"
 
 // gauges are the numbers of one scrape.
 type gauges struct {
-	hosts, unavailable, domains, registrations, machines, agents, tokens *prometheus.GaugeVec
+	hosts, unavailable, domains, registrations, machines, agents, tokens, certificates, kubeconfigs *prometheus.GaugeVec
 }
 
 func newGauges() *gauges {
@@ -45,11 +45,19 @@ func newGauges() *gauges {
 			Namespace: namespace, Subsystem: subsystem, Name: "registration_token_not_after_seconds",
 			Help: "When the newest registration token of a registration (namespace/name) expires, in seconds since 1970. The first 100 registrations by name have a series of their own, other is the earliest of the rest.",
 		}, []string{"registration"}),
+		certificates: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "certificate_not_after_seconds",
+			Help: "When the first certificate of kubeadm on the control-plane hosts of a cluster (namespace/name) ends, as the hosts report it, in seconds since 1970. The first 100 clusters by name have a series of their own, other is the earliest of the rest.",
+		}, []string{"cluster"}),
+		kubeconfigs: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "kubeconfig_not_after_seconds",
+			Help: "When the certificate in the kubeconfig of a cluster (namespace/name) ends, in seconds since 1970. The first 100 clusters by name have a series of their own, other is the earliest of the rest.",
+		}, []string{"cluster"}),
 	}
 }
 
 func (g *gauges) all() []*prometheus.GaugeVec {
-	return []*prometheus.GaugeVec{g.hosts, g.unavailable, g.domains, g.registrations, g.machines, g.agents, g.tokens}
+	return []*prometheus.GaugeVec{g.hosts, g.unavailable, g.domains, g.registrations, g.machines, g.agents, g.tokens, g.certificates, g.kubeconfigs}
 }
 
 // set sets a gauge to counts by one label.
@@ -57,6 +65,20 @@ func set(gauge *prometheus.GaugeVec, counts map[string]int, most int) {
 	labels := bounded(counts, most, mostFirst(counts))
 	for value, n := range counts {
 		gauge.WithLabelValues(labels[value]).Add(float64(n))
+	}
+}
+
+// setEarliest sets a gauge to times by name. Of names that share a value of the label the earliest
+// time counts.
+func setEarliest(gauge *prometheus.GaugeVec, times map[string]int64) {
+	earliest := map[string]int64{}
+	for name, label := range bounded(times, maxNames, byName) {
+		if former, has := earliest[label]; !has || times[name] < former {
+			earliest[label] = times[name]
+		}
+	}
+	for label, at := range earliest {
+		gauge.WithLabelValues(label).Set(float64(at))
 	}
 }
 

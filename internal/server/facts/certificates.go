@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"maps"
 	"slices"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
@@ -16,14 +17,13 @@ func setCertificates(host *infrav1.ElementalHost, in protocol.CertificateReport)
 	reported := map[string]infrav1.HostCertificate{}
 	for i := range in.Certificates {
 		c := &in.Certificates[i]
-		if at := timeOf(&c.NotAfter); !at.IsZero() {
+		at := timeOf(&c.NotAfter)
+		if slices.Contains(protocol.CertificateNames(), c.Name) && !at.IsZero() {
 			reported[c.Name] = infrav1.HostCertificate{Name: c.Name, NotAfter: at}
 		}
 	}
 	host.Status.Certificates = nil
-	for _, name := range slices.Sorted(slices.Values(protocol.CertificateNames())) {
-		if c, has := reported[name]; has {
-			host.Status.Certificates = append(host.Status.Certificates, c)
-		}
+	for _, name := range slices.Sorted(maps.Keys(reported)) {
+		host.Status.Certificates = append(host.Status.Certificates, reported[name])
 	}
 }
