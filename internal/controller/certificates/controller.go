@@ -129,14 +129,19 @@ func (r *Reconciler) read(ctx context.Context, infra *infrav1.ElementalCluster, 
 		return f, err
 	}
 	f.hosts = controlPlane(hosts)
-	if len(f.hosts) != 1 {
-		return f, nil
+	if host := single(f); host != nil {
+		f.machine, err = r.machineOf(ctx, host)
 	}
-	f.machine, err = reconcile.Get(ctx, r.Client, infra.Namespace, f.hosts[0].Spec.Claim.MachineName, &clusterv1.Machine{})
+	return f, err
+}
+
+// machineOf returns the Machine that the host is claimed for; nil if it does not exist.
+func (r *Reconciler) machineOf(ctx context.Context, host *infrav1.ElementalHost) (*clusterv1.Machine, error) {
+	machine, err := reconcile.Get(ctx, r.Client, host.Namespace, host.Spec.Claim.MachineName, &clusterv1.Machine{})
 	if err != nil {
-		return f, fmt.Errorf("getting Machine: %w", err)
+		return nil, fmt.Errorf("getting Machine: %w", err)
 	}
-	return f, nil
+	return machine, nil
 }
 
 // request requests a renewal of the host.
@@ -147,22 +152,30 @@ func (r *Reconciler) request(ctx context.Context, host *infrav1.ElementalHost, n
 		"requesting the renewal of certificates of host "+host.Name, func(h *infrav1.ElementalHost) { h.Spec.CertificateRenewal = request })
 }
 
-// tellClusterAPI writes when the certificate of the API server ends to the Machine of a host that has
-// renewed its certificates. Cluster API reads it only once, and would replace the Machine for the
-// former one.
+// tellClusterAPI writes when the certificate of the API server ends to the Machine of each host that
+// has renewed its certificates. Cluster API reads it from the API server only once, and would replace
+// the Machine for the former one.
 func (r *Reconciler) tellClusterAPI(ctx context.Context, f facts) error {
-	if f.machine == nil {
-		return nil
+	for _, host := range f.hosts {
+		op, end := operation(host), apiServerEnd(host)
+		if op == nil || op.State != infrav1.OperationSucceeded || end == "" {
+			continue
+		}
+		machine, err := r.machineOf(ctx, host)
+		if err != nil {
+			return err
+		}
+		if machine == nil || machine.Annotations[clusterv1.MachineCertificatesExpiryDateAnnotation] == end {
+			continue
+		}
+		if err := reconcile.PatchSpec(ctx, r.Client, machine, func(m *clusterv1.Machine) *clusterv1.MachineStatus { return &m.Status },
+			"writing the end of the certificates to Machine "+machine.Name, func(m *clusterv1.Machine) {
+				metav1.SetMetaDataAnnotation(&m.ObjectMeta, clusterv1.MachineCertificatesExpiryDateAnnotation, end)
+			}); err != nil {
+			return err
+		}
 	}
-	host := f.hosts[0]
-	op, end := operation(host), apiServerEnd(host)
-	if op == nil || op.State != infrav1.OperationSucceeded || end == "" || f.machine.Annotations[clusterv1.MachineCertificatesExpiryDateAnnotation] == end {
-		return nil
-	}
-	return reconcile.PatchSpec(ctx, r.Client, f.machine, func(m *clusterv1.Machine) *clusterv1.MachineStatus { return &m.Status },
-		"writing the end of the certificates to Machine "+f.machine.Name, func(m *clusterv1.Machine) {
-			metav1.SetMetaDataAnnotation(&m.ObjectMeta, clusterv1.MachineCertificatesExpiryDateAnnotation, end)
-		})
+	return nil
 }
 
 // apiServerEnd returns when the certificate of the host's API server ends; blank if it is unknown.

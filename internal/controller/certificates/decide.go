@@ -28,7 +28,7 @@ type facts struct {
 	infra *infrav1.ElementalCluster
 	// hosts are its control-plane hosts, except for one that is only reserved.
 	hosts []*infrav1.ElementalHost
-	// machine is that of the only host; nil if it does not exist, or if there are several hosts.
+	// machine is that of the host that single returns; nil if it does not exist.
 	machine *clusterv1.Machine
 	now     time.Time
 }
