@@ -173,7 +173,7 @@ type HostCleanliness struct {
 }
 
 // OperationType is the type of an operation.
-// +kubebuilder:validation:Enum=Bootstrap;Reset;Reboot;Upgrade;NodeUpgrade;EtcdRestore
+// +kubebuilder:validation:Enum=Bootstrap;Reset;Reboot;Upgrade;NodeUpgrade;EtcdRestore;ControlPlaneHalt;ControlPlaneStart
 type OperationType string
 
 // Operation types.
@@ -186,6 +186,10 @@ const (
 	OperationNodeUpgrade OperationType = "NodeUpgrade"
 	// OperationEtcdRestore replaces the data of etcd.
 	OperationEtcdRestore OperationType = "EtcdRestore"
+	// OperationControlPlaneHalt ends the control plane on the host, and
+	// OperationControlPlaneStart starts it again.
+	OperationControlPlaneHalt  OperationType = "ControlPlaneHalt"
+	OperationControlPlaneStart OperationType = "ControlPlaneStart"
 )
 
 // OperationState is the state of an operation.

@@ -79,7 +79,8 @@ func Bind(ctx context.Context, c client.Client, host *infrav1.ElementalHost, to 
 	}
 	to.Phase = infrav1.ClaimBound
 	return write(ctx, c, host, "claiming", func() {
-		host.Spec.Claim, host.Spec.Bundle, host.Spec.NodeUpgrade, host.Spec.EtcdRestore = &to, bundle, nil, nil
+		host.Spec.Claim, host.Spec.Bundle = &to, bundle
+		withdraw(host)
 	})
 }
 
@@ -116,7 +117,7 @@ func Release(ctx context.Context, c client.Client, host *infrav1.ElementalHost, 
 	case infrav1.ClaimBound:
 		return write(ctx, c, host, "releasing", func() {
 			host.Spec.Claim.Phase, host.Spec.Claim.Erase = infrav1.ClaimReleasing, erase
-			host.Spec.NodeUpgrade, host.Spec.EtcdRestore = nil, nil // the Node goes; no later claim may inherit a request
+			withdraw(host)
 			if host.Annotations == nil {
 				host.Annotations = map[string]string{}
 			}
@@ -138,9 +139,15 @@ func Free(ctx context.Context, c client.Client, host *infrav1.ElementalHost, id 
 		return fmt.Errorf("freeing host %s: %w", host.Name, ErrTaken)
 	}
 	return write(ctx, c, host, "freeing", func() {
-		host.Spec.Claim, host.Spec.Bundle, host.Spec.NodeUpgrade, host.Spec.EtcdRestore = nil, nil, nil, nil
+		host.Spec.Claim, host.Spec.Bundle = nil, nil
+		withdraw(host)
 		delete(host.Annotations, clusterctlv1.BlockMoveAnnotation)
 	})
+}
+
+// withdraw removes the requests for the host's Node: no later claim may inherit one.
+func withdraw(host *infrav1.ElementalHost) {
+	host.Spec.NodeUpgrade, host.Spec.EtcdRestore, host.Spec.ControlPlaneHalt = nil, nil, nil
 }
 
 func write(ctx context.Context, c client.Client, host *infrav1.ElementalHost, doing string, change func()) error {

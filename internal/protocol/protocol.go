@@ -269,6 +269,11 @@ const (
 	// OperationEtcdRestore replaces the data of the host's member of etcd, as
 	// Operation.EtcdRestore says.
 	OperationEtcdRestore OperationType = "EtcdRestore"
+	// OperationControlPlaneHalt ends the control plane on the host, so that no reboot starts
+	// it, as Operation.ControlPlaneHalt says. OperationControlPlaneStart with the same ID
+	// starts it again.
+	OperationControlPlaneHalt  OperationType = "ControlPlaneHalt"
+	OperationControlPlaneStart OperationType = "ControlPlaneStart"
 )
 
 // Operation runs at most once for each Type and ID. The agent stores which it ran.
@@ -286,6 +291,8 @@ type Operation struct {
 	NodeUpgrade *NodeUpgrade `json:"nodeUpgrade,omitempty"`
 	// EtcdRestore, on an EtcdRestore, is what to restore.
 	EtcdRestore *EtcdRestore `json:"etcdRestore,omitempty"`
+	// ControlPlaneHalt, on a ControlPlaneHalt, is what may be halted.
+	ControlPlaneHalt *ControlPlaneHalt `json:"controlPlaneHalt,omitempty"`
 }
 
 // Methods of Operation.Erase.

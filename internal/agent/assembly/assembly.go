@@ -83,6 +83,9 @@ type Options struct {
 	// currentClient returns the client in use.
 	NewEtcdRestore func(currentClient func() *client.Client) operation.Runner
 
+	// Halter halts the control plane and starts it again; nil means that the host can't do it.
+	Halter operation.Runner
+
 	// Snapshotter is that of agent.Options.
 	Snapshotter agent.Snapshotter
 	// NewUploader returns what uploads snapshots of etcd; nil turns that off. currentClient
@@ -168,6 +171,10 @@ func (o *Options) runners(manager *connection.Manager, providerID bootstrap.Prov
 	}
 	if o.NewEtcdRestore != nil {
 		runners[protocol.OperationEtcdRestore] = o.NewEtcdRestore(manager.Client)
+	}
+	if o.Halter != nil {
+		runners[protocol.OperationControlPlaneHalt] = o.Halter
+		runners[protocol.OperationControlPlaneStart] = o.Halter
 	}
 	return runners
 }

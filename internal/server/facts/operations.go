@@ -44,7 +44,7 @@ func OperationsOf(in []protocol.OperationReport) ([]Operation, error) {
 		}
 		switch op.Type {
 		case infrav1.OperationBootstrap, infrav1.OperationReset, infrav1.OperationReboot, infrav1.OperationUpgrade,
-			infrav1.OperationNodeUpgrade, infrav1.OperationEtcdRestore:
+			infrav1.OperationNodeUpgrade, infrav1.OperationEtcdRestore, infrav1.OperationControlPlaneHalt, infrav1.OperationControlPlaneStart:
 		default:
 			return nil, problem.BadRequest("The report has an operation of an unknown type")
 		}
@@ -144,6 +144,8 @@ func requested(host *infrav1.ElementalHost, op infrav1.HostOperation) bool {
 		return host.Spec.NodeUpgrade != nil && host.Spec.NodeUpgrade.ID == op.ID
 	case infrav1.OperationEtcdRestore:
 		return host.Spec.EtcdRestore != nil && host.Spec.EtcdRestore.ID == op.ID
+	case infrav1.OperationControlPlaneHalt, infrav1.OperationControlPlaneStart:
+		return host.Spec.ControlPlaneHalt != nil && host.Spec.ControlPlaneHalt.ID == op.ID
 	case infrav1.OperationBootstrap, infrav1.OperationReset:
 	}
 	claim := host.Spec.Claim

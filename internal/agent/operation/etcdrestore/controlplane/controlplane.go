@@ -29,9 +29,10 @@ const (
 	killAfter  = 45 * time.Second
 )
 
-// programs are those of the static Pods of a control plane.
+// programs are those of the static Pods of a control plane. kube-vip goes, too: clients must
+// not be led to a control plane that stands still.
 func programs() []string {
-	return []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
+	return []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-vip"}
 }
 
 // Kill sends a signal to a process.
