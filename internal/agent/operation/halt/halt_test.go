@@ -151,7 +151,7 @@ func TestNothingLeft(t *testing.T) {
 }
 
 // A control plane that is well is halted only with permission.
-func TestThreat87_Healthy(t *testing.T) {
+func TestThreat90_Healthy(t *testing.T) {
 	t.Parallel()
 	for permitted, want := range map[bool]protocol.OperationState{true: protocol.StateSucceeded, false: protocol.StateFailed} {
 		m := newMachine(t, 1)
