@@ -59,6 +59,8 @@ func (r *Reconciler) haltOthers(ctx context.Context, s *scope) (halted bool, err
 			return false, r.conclude(ctx, s, infrav1.EtcdRestoreFailed, fmt.Sprintf("The control plane on host %s was not halted: %s", host.Name, op.Message))
 		case !host.IsConnected():
 			waiting = append(waiting, host.Name+", which is not connected: bring it online or, if it is off and stays off, fence it")
+		case host.Spec.Fence != nil:
+			waiting = append(waiting, host.Name+", which is fenced, but connected: unfence it, or turn it off")
 		default:
 			waiting = append(waiting, host.Name)
 		}
