@@ -49,10 +49,23 @@ type EtcdRestoreSource struct {
 	// snapshot is a snapshot of etcd on the host that etcd is restored on.
 	// +optional
 	Snapshot *EtcdRestoreSnapshot `json:"snapshot,omitempty"`
-	// uploaded is a snapshot of etcd at the destination of the cluster's snapshots. The
+	// uploaded is a snapshot of etcd at the destination of the cluster's snapshots. A
 	// control-plane host of the cluster downloads it.
 	// +optional
 	Uploaded *EtcdRestoreUpload `json:"uploaded,omitempty"`
+	// survivor is a control-plane host whose member of etcd is left. etcd goes on with the
+	// data of this member as the only one, when a majority of the members is lost.
+	// +optional
+	Survivor *EtcdRestoreSurvivor `json:"survivor,omitempty"`
+}
+
+// EtcdRestoreSurvivor is a control-plane host whose member of etcd is left.
+type EtcdRestoreSurvivor struct {
+	// hostName is the ElementalHost.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	HostName string `json:"hostName,omitempty"`
 }
 
 // EtcdRestoreUpload is a snapshot of etcd at the destination of the cluster's snapshots.
@@ -75,6 +88,12 @@ type EtcdRestoreUpload struct {
 	// the key of this one snapshot. Delete the Secret after the restore.
 	// +required
 	IdentityRef EtcdRestoreIdentityReference `json:"identityRef,omitempty,omitzero"`
+	// restoreOn is the control-plane host that etcd is restored on. It is required if the
+	// control plane has several hosts.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[0-9a-z]([0-9a-z.\-]*[0-9a-z])?$`
+	RestoreOn string `json:"restoreOn,omitempty"`
 }
 
 // EtcdRestoreIdentityReference names a Secret of the same namespace.
@@ -111,13 +130,40 @@ type EtcdRestoreRequest struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	HostName string `json:"hostName,omitempty"`
-	// sha256 of the snapshot, in hex, as the host had reported it.
-	// +required
+	// sha256 of the snapshot, in hex, as the host had reported it. It is absent if the source
+	// is a survivor.
+	// +optional
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
 	SHA256 string `json:"sha256,omitempty"`
+	// others are the control-plane hosts whose Machines are replaced. Their control planes
+	// are halted first.
+	// +optional
+	// +listType=map
+	// +listMapKey=hostName
+	// +kubebuilder:validation:MaxItems=16
+	Others []EtcdRestoreOther `json:"others,omitempty"`
 	// result is how the restore ended. It is absent while the restore goes on.
 	// +optional
 	Result EtcdRestoreResult `json:"result,omitempty"`
+}
+
+// EtcdRestoreOther is a control-plane host other than the one that etcd is restored on.
+type EtcdRestoreOther struct {
+	// hostName is the ElementalHost.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	HostName string `json:"hostName,omitempty"`
+	// machineName is the Machine that is replaced.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	MachineName string `json:"machineName,omitempty"`
+	// claimID is the ID of the host's claim for the Machine.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	ClaimID string `json:"claimID,omitempty"`
 }
 
 // EtcdRestoreResult is how a restore ended.
@@ -141,7 +187,7 @@ type EtcdRestorePlan struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	HostName string `json:"hostName,omitempty"`
-	// snapshot is what etcd is restored from.
+	// snapshot is what etcd is restored from. It is absent if the source is a survivor.
 	// +optional
 	Snapshot HostEtcdSnapshot `json:"snapshot,omitempty,omitzero"`
 	// object is the name of the snapshot's object at the destination. It is absent if the host
@@ -153,7 +199,7 @@ type EtcdRestorePlan struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:items:MaxLength=512
+	// +kubebuilder:validation:items:MaxLength=2048
 	Steps []string `json:"steps,omitempty"`
 }
 
@@ -172,7 +218,8 @@ type ElementalEtcdRestoreStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// ElementalEtcdRestore restores etcd of one cluster whose control plane is one host, once.
+// ElementalEtcdRestore restores etcd of one cluster on one of its control-plane hosts, once. The
+// Machines of its other control-plane hosts are replaced.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=elementaletcdrestores,scope=Namespaced,categories=cluster-api
 // +kubebuilder:storageversion
@@ -211,7 +258,30 @@ type ElementalEtcdRestoreList struct {
 	Items           []ElementalEtcdRestore `json:"items"`
 }
 
+// HostControlPlaneHalt requests that the control plane on a host stands still, because etcd of
+// its cluster is restored on another host.
+type HostControlPlaneHalt struct {
+	// id of the request, which is that of the restore. The agent halts and starts at most
+	// once for each ID.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	ID string `json:"id,omitempty"`
+	// restoreName is the name of the ElementalEtcdRestore.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	RestoreName string `json:"restoreName,omitempty"`
+	// replaceHealthy permits to halt a control plane that is well.
+	// +optional
+	ReplaceHealthy *bool `json:"replaceHealthy,omitempty"`
+	// ended is true once the control plane is to be started again.
+	// +optional
+	Ended *bool `json:"ended,omitempty"`
+}
+
 // HostEtcdRestore requests a restore of etcd on a host.
+// +kubebuilder:validation:XValidation:rule="has(self.snapshotID) == has(self.sha256)",message="a snapshot has a digest"
 type HostEtcdRestore struct {
 	// id of the request. The agent runs the restore at most once for each ID.
 	// +required
@@ -223,13 +293,14 @@ type HostEtcdRestore struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	RestoreName string `json:"restoreName,omitempty"`
-	// snapshotID is the snapshot on the host, or the one that it downloads first.
-	// +required
+	// snapshotID is the snapshot on the host, or the one that it downloads first. It is absent
+	// if etcd goes on with the data that the host has.
+	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	SnapshotID string `json:"snapshotID,omitempty"`
 	// sha256 of the snapshot, in hex.
-	// +required
+	// +optional
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
 	SHA256 string `json:"sha256,omitempty"`
 	// uploaded has the host download the snapshot before anything else.

@@ -112,6 +112,12 @@ type ElementalHostSpec struct {
 	// +optional
 	CertificateRenewal *HostCertificateRenewal `json:"certificateRenewal,omitempty"`
 
+	// controlPlaneHalt requests that the control plane on the host stands still, because etcd
+	// of its cluster is restored on another host. The provider writes it for an
+	// ElementalEtcdRestore.
+	// +optional
+	ControlPlaneHalt *HostControlPlaneHalt `json:"controlPlaneHalt,omitempty"`
+
 	// hostname that the agent sets before a bootstrap; it becomes the name of the Node.
 	// It can't change while the host is claimed. Defaults to the name of the
 	// ElementalHost.

@@ -173,7 +173,7 @@ type HostCleanliness struct {
 }
 
 // OperationType is the type of an operation.
-// +kubebuilder:validation:Enum=Bootstrap;Reset;Reboot;Upgrade;NodeUpgrade;EtcdRestore;CertificateRenewal
+// +kubebuilder:validation:Enum=Bootstrap;Reset;Reboot;Upgrade;NodeUpgrade;EtcdRestore;CertificateRenewal;ControlPlaneHalt;ControlPlaneStart
 type OperationType string
 
 // Operation types.
@@ -188,6 +188,10 @@ const (
 	OperationEtcdRestore OperationType = "EtcdRestore"
 	// OperationCertificateRenewal renews the certificates of the control plane on the host.
 	OperationCertificateRenewal OperationType = "CertificateRenewal"
+	// OperationControlPlaneHalt ends the control plane on the host, and
+	// OperationControlPlaneStart starts it again.
+	OperationControlPlaneHalt  OperationType = "ControlPlaneHalt"
+	OperationControlPlaneStart OperationType = "ControlPlaneStart"
 )
 
 // OperationState is the state of an operation.

@@ -12,8 +12,11 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/etcdrestore"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/etcdrestore/controlplane"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/halt"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/checkpoint"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/cluster"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/standstill"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oscommand"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/snapshot"
@@ -21,7 +24,8 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/snapshot/upload"
 )
 
-// addSnapshots makes the agent take snapshots of etcd, upload them, and restore them.
+// addSnapshots makes the agent take snapshots of etcd, upload them, and restore them, or stand
+// still while another host does.
 func addSnapshots(o *assembly.Options, stateDir string, log *slog.Logger) {
 	store := &snapshot.Store{
 		Root: "/", Folder: filepath.Join(stateDir, snapshot.Folder), System: durable.OS{}, Space: snapshot.DiskSpace, Now: time.Now, Log: log,
@@ -30,14 +34,21 @@ func addSnapshots(o *assembly.Options, stateDir string, log *slog.Logger) {
 	o.NewUploader = func(currentClient func() *client.Client) *upload.Uploader {
 		return &upload.Uploader{Source: store, Manager: func() upload.Manager { return currentClient() }, Log: log}
 	}
+	checkpoints := filepath.Join(stateDir, nodeupgrade.CheckpointsFolder)
+	host := controlplane.Host{
+		Root: "/", Commands: oscommand.System{}, Cluster: cluster.Client{Root: "/"}, Signal: controlplane.Kill, Clock: retry.System{},
+	}
 	o.NewEtcdRestore = func(currentClient func() *client.Client) operation.Runner {
 		return &etcdrestore.Runner{
-			Documents: o.Store.Documents(), Checkpoints: filepath.Join(stateDir, nodeupgrade.CheckpointsFolder), Root: "/", System: durable.OS{},
+			Documents: o.Store.Documents(), Checkpoints: checkpoints, Root: "/", System: durable.OS{},
 			Snapshots: store, Fetcher: &fetch.Fetcher{Store: store, Manager: func() fetch.Manager { return currentClient() }, Log: log},
-			Commands: oscommand.System{}, Free: download.System{}.Free, Plan: o.Store.Plan, Clock: retry.System{}, Log: log,
-			ControlPlane: controlplane.Host{
-				Root: "/", Commands: oscommand.System{}, Cluster: cluster.Client{Root: "/"}, Signal: controlplane.Kill, Clock: retry.System{},
-			},
+			Commands: oscommand.System{}, Free: download.System{}.Free, Plan: o.Store.Plan, Clock: retry.System{}, Log: log, ControlPlane: host,
 		}
+	}
+	o.Halter = &halt.Runner{
+		Standstill: standstill.Standstill{
+			Checkpoints: checkpoint.Store{Root: "/", Folder: checkpoints, System: durable.OS{}}, ControlPlane: host,
+		},
+		Ready: host.Ready,
 	}
 }

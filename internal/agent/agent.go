@@ -229,6 +229,8 @@ func (a *Agent) hello() protocol.Hello {
 		{a.o.Runners[protocol.OperationUpgrade] != nil && a.o.Runners[protocol.OperationNodeUpgrade] != nil, protocol.CapabilityNodeImage},
 		{a.o.Snapshotter != nil, protocol.CapabilityEtcdSnapshot},
 		{a.o.Runners[protocol.OperationEtcdRestore] != nil, protocol.CapabilityEtcdRestore},
+		{a.o.Runners[protocol.OperationEtcdRestore] != nil, protocol.CapabilityEtcdRestoreOwnData},
+		{a.o.Runners[protocol.OperationControlPlaneHalt] != nil, protocol.CapabilityControlPlaneHalt},
 		{a.o.Upload != nil, protocol.CapabilityEtcdSnapshotUpload},
 		{a.o.Runners[protocol.OperationEtcdRestore] != nil, protocol.CapabilityEtcdSnapshotFetch},
 		{a.o.Runners[protocol.OperationCertificateRenewal] != nil, protocol.CapabilityCertificateRenewal},

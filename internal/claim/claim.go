@@ -131,7 +131,7 @@ func Release(ctx context.Context, c client.Client, host *infrav1.ElementalHost, 
 // forgetRequests removes what was requested of the host's Node. The Node goes, and no later claim
 // may inherit a request.
 func forgetRequests(host *infrav1.ElementalHost) {
-	host.Spec.NodeUpgrade, host.Spec.EtcdRestore, host.Spec.CertificateRenewal = nil, nil, nil
+	host.Spec.NodeUpgrade, host.Spec.EtcdRestore, host.Spec.CertificateRenewal, host.Spec.ControlPlaneHalt = nil, nil, nil, nil
 }
 
 // Free removes the claim of a releasing host, and the bundle and upgrade of its Node. The

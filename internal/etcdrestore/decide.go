@@ -3,7 +3,6 @@ package etcdrestore
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/utils/ptr"
@@ -37,27 +36,34 @@ type Uploaded struct {
 // HostName returns the name of the host that etcd is restored on; blank if that is not decided
 // yet.
 func HostName(restore *infrav1.ElementalEtcdRestore) string {
+	source := restore.Spec.Source
 	switch {
-	case restore.Spec.Source.Snapshot != nil:
-		return restore.Spec.Source.Snapshot.HostName
+	case source.Snapshot != nil:
+		return source.Snapshot.HostName
+	case source.Survivor != nil:
+		return source.Survivor.HostName
 	case restore.Spec.Request != nil:
 		return restore.Spec.Request.HostName
+	case source.Uploaded != nil:
+		return source.Uploaded.RestoreOn
 	default:
 		return ""
 	}
 }
 
-// Host returns the host that etcd is restored on; nil if the Cluster has no such host. A
-// snapshot at the destination is restored on the control-plane host that the Cluster has.
+// Host returns the host that etcd is restored on; nil if the Cluster has no such host, or has
+// several and none is named.
 func (f Facts) Host() *infrav1.ElementalHost {
-	name := HostName(f.Restore)
-	i := slices.IndexFunc(f.Hosts, func(h *infrav1.ElementalHost) bool {
-		return h.Name == name || name == "" && f.Restore.Spec.Source.Uploaded != nil && isControlPlane(h)
-	})
-	if i < 0 {
+	var found []*infrav1.ElementalHost
+	for _, host := range f.Hosts {
+		if name := HostName(f.Restore); host.Name == name || name == "" && isControlPlane(host) {
+			found = append(found, host)
+		}
+	}
+	if len(found) != 1 {
 		return nil
 	}
-	return f.Hosts[i]
+	return found[0]
 }
 
 // snapshot returns the snapshot that etcd is restored from; nil if it is not there.
@@ -84,32 +90,35 @@ func Refusal(f Facts) string {
 		return fmt.Sprintf("ElementalEtcdRestore %s of the Cluster goes on: wait for its end, or delete it", f.Cluster.Annotations[infrav1.RestoreAnnotation])
 	case ptr.Deref(f.Cluster.Spec.Paused, false) || annotations.HasPaused(f.Cluster):
 		return fmt.Sprintf("Cluster %s is paused: end the pause, the restore pauses the Cluster itself", name)
-	case f.Restore.Spec.Source.Snapshot == nil && f.Restore.Spec.Source.Uploaded == nil:
-		return "The source names no snapshot"
+	case f.Restore.Spec.Source == (infrav1.EtcdRestoreSource{}):
+		return "The source names no data"
 	}
-	if refusal := refuseHosts(f); refusal != "" {
-		return refusal
+	for _, refuse := range []func(Facts) string{refuseHost, refuseOthers, refuseHealthy, refuseSnapshot} {
+		if refusal := refuse(f); refusal != "" {
+			return refusal
+		}
 	}
-	return refuseSnapshot(f)
+	return ""
 }
 
-// refuseHosts looks at the hosts.
-func refuseHosts(f Facts) string {
+// refuseHost looks at the host that etcd is restored on.
+func refuseHost(f Facts) string {
 	host := f.Host()
 	switch {
-	case host == nil && f.Restore.Spec.Source.Uploaded != nil:
+	case host == nil && HostName(f.Restore) == "" && slices.ContainsFunc(f.Hosts, isControlPlane):
+		return fmt.Sprintf("Cluster %s has several control-plane hosts: name one of them as restoreOn, in another ElementalEtcdRestore", f.Restore.Spec.ClusterName)
+	case host == nil && HostName(f.Restore) == "":
 		return fmt.Sprintf("Cluster %s has no control-plane host", f.Restore.Spec.ClusterName)
 	case host == nil || !isControlPlane(host):
 		return fmt.Sprintf("Host %s does not belong to the control plane of Cluster %s", HostName(f.Restore), f.Restore.Spec.ClusterName)
 	}
-	for _, other := range f.Hosts {
-		if other != host && isControlPlane(other) {
-			return fmt.Sprintf("The control plane has another host, %s: this version restores control planes of one host only", other.Name)
-		}
-	}
 	obstacle := obstacle(host)
-	if obstacle == "" && f.Restore.Spec.Source.Uploaded != nil && !host.Supports(infrav1.OperationType(protocol.CapabilityEtcdSnapshotFetch)) {
+	switch source := f.Restore.Spec.Source; {
+	case obstacle != "":
+	case source.Uploaded != nil && !host.Supports(infrav1.OperationType(protocol.CapabilityEtcdSnapshotFetch)):
 		obstacle = "its agent can't download snapshots: update the agent"
+	case source.Survivor != nil && !host.Supports(infrav1.OperationType(protocol.CapabilityEtcdRestoreOwnData)):
+		obstacle = "its agent can't go on with the data of its own member: update the agent"
 	}
 	if obstacle != "" {
 		return fmt.Sprintf("Host %s can't restore etcd now: %s", host.Name, obstacle)
@@ -124,7 +133,6 @@ func isControlPlane(host *infrav1.ElementalHost) bool {
 
 // obstacle returns why the host can't do it now; blank if it can.
 func obstacle(host *infrav1.ElementalHost) string {
-	isRunning := func(op infrav1.HostOperation) bool { return op.State == infrav1.OperationRunning }
 	switch {
 	case host.Spec.Claim.Phase != infrav1.ClaimBound:
 		return "it is held"
@@ -140,7 +148,7 @@ func obstacle(host *infrav1.ElementalHost) string {
 		return "it is in maintenance"
 	case annotations.HasPaused(host):
 		return "it is paused"
-	case slices.ContainsFunc(host.Status.Operations, isRunning):
+	case hasRunning(host):
 		return "an operation runs on it"
 	default:
 		return ""
@@ -154,8 +162,24 @@ func isServing(host *infrav1.ElementalHost) bool {
 	return e != nil && e.APIServer != nil && e.APIServer.Result == infrav1.ProbeReachable
 }
 
+// refuseHealthy refuses to replace the data of an etcd that is well, unless a person permits it.
+func refuseHealthy(f Facts) string {
+	if ptr.Deref(f.Restore.Spec.ReplaceHealthy, false) {
+		return ""
+	}
+	for _, host := range append(f.Others(), f.Host()) {
+		if isServing(host) && host.IsConnected() {
+			return fmt.Sprintf("The API server of host %s is well: set spec.replaceHealthy if its data is to be replaced all the same", host.Name)
+		}
+	}
+	return ""
+}
+
 // refuseSnapshot looks at the snapshot.
 func refuseSnapshot(f Facts) string {
+	if f.Restore.Spec.Source.Survivor != nil {
+		return ""
+	}
 	host := f.Host()
 	snapshot := f.snapshot()
 	switch {
@@ -164,14 +188,13 @@ func refuseSnapshot(f Facts) string {
 	case snapshot == nil:
 		return fmt.Sprintf("Host %s lists no snapshot %s of this cluster that is undamaged: see status.etcdSnapshots of the host",
 			host.Name, f.Restore.Spec.Source.Snapshot.ID)
-	case isServing(host) && !ptr.Deref(f.Restore.Spec.ReplaceHealthy, false):
-		return fmt.Sprintf("The API server of host %s is well: set spec.replaceHealthy if its data is to be replaced all the same", host.Name)
 	case isNewerMinor(snapshot.KubernetesVersion, kubelet(host)):
 		return fmt.Sprintf("Snapshot %s is of Kubernetes %s, and host %s has %s: an older Kubernetes may not read it", snapshot.ID, snapshot.KubernetesVersion, host.Name, kubelet(host))
 	}
+	replaced := f.Others()
 	for _, other := range f.Hosts {
 		op := other.Operation(infrav1.OperationBootstrap, other.Spec.Claim.ID)
-		if other != host && other.IsBootstrapped() && op.FinishedAt.After(snapshot.CompletedAt.Time) {
+		if other != host && other.IsBootstrapped() && !slices.Contains(replaced, other) && op.FinishedAt.After(snapshot.CompletedAt.Time) {
 			return fmt.Sprintf("Host %s became a Node after snapshot %s, which does not have that Node: delete its Machine first, or choose a later snapshot", other.Name, snapshot.ID)
 		}
 	}
@@ -194,24 +217,4 @@ func isNewerMinor(a, b string) bool {
 	}
 	second, err := version.ParseSemantic(b)
 	return err == nil && (first.Major() > second.Major() || first.Major() == second.Major() && first.Minor() > second.Minor())
-}
-
-// Plan returns what a restore does that is not refused.
-func Plan(f Facts) *infrav1.EtcdRestorePlan {
-	host, snapshot := f.Host(), *f.snapshot()
-	plan := &infrav1.EtcdRestorePlan{HostName: host.Name, Snapshot: snapshot}
-	do := func(format string, args ...any) { plan.Steps = append(plan.Steps, fmt.Sprintf(format, args...)) }
-	do("Cluster %s is paused: Cluster API changes nothing meanwhile", f.Cluster.Name)
-	if f.Restore.Spec.Source.Uploaded != nil {
-		plan.Object = f.Uploaded.Object
-		do("Host %s downloads the snapshot from the destination. It gets the key of this one object", host.Name)
-	}
-	do("The control plane on host %s stands still for some minutes; Pods on all Nodes go on", host.Name)
-	do("etcd gets the data of snapshot %s. What was written to the cluster after %s is lost", snapshot.ID, snapshot.CompletedAt.UTC().Format(time.RFC3339))
-	do("The former data stays on host %s until the next restore or a reset, and comes back if the control plane is not well", host.Name)
-	do("The Cluster goes on")
-	if source := f.Restore.Spec.Source.Uploaded; source != nil {
-		do("After that, delete Secret %s: its identity opens all snapshots that were encrypted for it", source.IdentityRef.Name)
-	}
-	return plan
 }

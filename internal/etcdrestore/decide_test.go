@@ -2,6 +2,7 @@ package etcdrestore_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ func host(name string, role infrav1.ClaimRole) *infrav1.ElementalHost {
 	h.Spec.Approval = infrav1.ApprovalApproved
 	h.Spec.Claim = &infrav1.HostClaim{ID: "claim-" + name, ClusterName: "c", MachineName: name, Phase: infrav1.ClaimBound, Role: role}
 	h.Status.Connection = &infrav1.HostConnection{State: infrav1.ConnectionConnected}
-	h.Status.Agent = &infrav1.HostAgent{Capabilities: []string{"EtcdRestore"}}
+	h.Status.Agent = &infrav1.HostAgent{Capabilities: []string{"EtcdRestore", "ControlPlaneHalt"}}
 	h.Status.Operations = []infrav1.HostOperation{{
 		Type: infrav1.OperationBootstrap, ID: "claim-" + name, State: infrav1.OperationSucceeded, FinishedAt: metav1.NewTime(taken().Add(-time.Hour)),
 	}}
@@ -63,14 +64,11 @@ func TestRefusal(t *testing.T) {
 		"another restore": {func(f *etcdrestore.Facts, _ *infrav1.ElementalHost) {
 			f.Cluster.Annotations[infrav1.RestoreAnnotation] = "r"
 		}, "ElementalEtcdRestore r"},
-		"no source":              {func(f *etcdrestore.Facts, _ *infrav1.ElementalHost) { f.Restore.Spec.Source.Snapshot = nil }, "no snapshot"},
+		"no source":              {func(f *etcdrestore.Facts, _ *infrav1.ElementalHost) { f.Restore.Spec.Source.Snapshot = nil }, "names no data"},
 		"another cluster's host": {func(f *etcdrestore.Facts, _ *infrav1.ElementalHost) { f.Hosts = f.Hosts[:1] }, "does not belong to the control plane"},
 		"a worker": {func(f *etcdrestore.Facts, _ *infrav1.ElementalHost) {
 			f.Restore.Spec.Source.Snapshot.HostName = "worker"
 		}, "does not belong to the control plane"},
-		"two control-plane hosts": {func(f *etcdrestore.Facts, _ *infrav1.ElementalHost) {
-			f.Hosts = append(f.Hosts, host("other", infrav1.RoleControlPlane))
-		}, "another host, other"},
 		"a held host":         {func(_ *etcdrestore.Facts, h *infrav1.ElementalHost) { h.Spec.Claim.Phase = infrav1.ClaimHeld }, "it is held"},
 		"a locked host":       {func(_ *etcdrestore.Facts, h *infrav1.ElementalHost) { h.Spec.Lock = &infrav1.HostLock{} }, "locked"},
 		"a fenced host":       {func(_ *etcdrestore.Facts, h *infrav1.ElementalHost) { h.Spec.Fence = &infrav1.HostFence{} }, "fenced"},
@@ -104,7 +102,12 @@ func TestRefusal(t *testing.T) {
 		"at the destination, with two control-plane hosts": {func(f *etcdrestore.Facts, h *infrav1.ElementalHost) {
 			upload(f, h)
 			f.Hosts = append(f.Hosts, host("other", infrav1.RoleControlPlane))
-		}, "another host, other"},
+		}, "name one of them as restoreOn"},
+		"at the destination, with two control-plane hosts, one named": {func(f *etcdrestore.Facts, h *infrav1.ElementalHost) {
+			upload(f, h)
+			f.Hosts = append(f.Hosts, host("other", infrav1.RoleControlPlane))
+			f.Restore.Spec.Source.Uploaded.RestoreOn = "h"
+		}, ""},
 		"at the destination, with an old agent": {func(f *etcdrestore.Facts, h *infrav1.ElementalHost) {
 			upload(f, h)
 			h.Status.Agent.Capabilities = []string{"EtcdRestore"}
@@ -149,6 +152,117 @@ func upload(f *etcdrestore.Facts, h *infrav1.ElementalHost) {
 
 func serve(h *infrav1.ElementalHost) {
 	h.Status.Endpoint = &infrav1.HostEndpoint{APIServer: &infrav1.HostAPIServer{Result: infrav1.ProbeReachable}}
+}
+
+// survive has the host go on with its own data.
+func survive(f *etcdrestore.Facts, h *infrav1.ElementalHost) {
+	f.Restore.Spec.Source = infrav1.EtcdRestoreSource{Survivor: &infrav1.EtcdRestoreSurvivor{HostName: h.Name}}
+	h.Status.Agent.Capabilities = append(h.Status.Agent.Capabilities, "EtcdRestoreOwnData")
+	h.Status.EtcdSnapshots = nil
+}
+
+// With several control-plane hosts, each of the others has to be halted, or off as a person has said.
+func TestThreat90_RefusalOfOthers(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(f *etcdrestore.Facts, h, other *infrav1.ElementalHost)
+		want   string
+	}{
+		"nothing stands in the way": {func(*etcdrestore.Facts, *infrav1.ElementalHost, *infrav1.ElementalHost) {}, ""},
+		"a survivor":                {func(f *etcdrestore.Facts, h, _ *infrav1.ElementalHost) { survive(f, h) }, ""},
+		"a survivor with an old agent": {func(f *etcdrestore.Facts, h, _ *infrav1.ElementalHost) {
+			survive(f, h)
+			h.Status.Agent.Capabilities = []string{"EtcdRestore"}
+		}, "the data of its own member"},
+		"another old agent": {func(_ *etcdrestore.Facts, _, o *infrav1.ElementalHost) {
+			o.Status.Agent.Capabilities = []string{"EtcdRestore"}
+		}, "host other can't be halted: its agent is too old"},
+		"another that is away":   {func(_ *etcdrestore.Facts, _, o *infrav1.ElementalHost) { o.Status.Connection = nil }, "host other can't be halted: it is not connected"},
+		"another that is off":    {func(_ *etcdrestore.Facts, _, o *infrav1.ElementalHost) { off(o) }, ""},
+		"another that is fenced": {func(_ *etcdrestore.Facts, _, o *infrav1.ElementalHost) { o.Spec.Fence = &infrav1.HostFence{} }, "it is fenced, but connected"},
+		"another that is locked": {func(_ *etcdrestore.Facts, _, o *infrav1.ElementalHost) { o.Spec.Lock = &infrav1.HostLock{} }, "it is not approved, or locked"},
+		"another that is paused": {func(_ *etcdrestore.Facts, _, o *infrav1.ElementalHost) {
+			o.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
+		}, "it is paused"},
+		"another that is busy": {func(_ *etcdrestore.Facts, _, o *infrav1.ElementalHost) {
+			o.Status.Operations = append(o.Status.Operations, infrav1.HostOperation{State: infrav1.OperationRunning})
+		}, "an operation runs on it"},
+		"another that joins": {func(_ *etcdrestore.Facts, _, o *infrav1.ElementalHost) {
+			o.Status.Operations[0].State = infrav1.OperationRunning
+		}, "wait until its bootstrap has ended"},
+		"another that has not begun": {func(_ *etcdrestore.Facts, _, o *infrav1.ElementalHost) {
+			o.Status.Operations, o.Status.Agent = nil, nil
+		}, ""},
+		"another that is well": {func(_ *etcdrestore.Facts, _, o *infrav1.ElementalHost) { serve(o) }, "The API server of host other is well"},
+		"another that is well, with permission": {func(f *etcdrestore.Facts, _, o *infrav1.ElementalHost) {
+			serve(o)
+			f.Restore.Spec.ReplaceHealthy = new(true)
+		}, ""},
+		"another that was well before it went off": {func(_ *etcdrestore.Facts, _, o *infrav1.ElementalHost) {
+			serve(o)
+			off(o)
+		}, ""},
+		"another that is younger than the snapshot": {func(_ *etcdrestore.Facts, _, o *infrav1.ElementalHost) {
+			o.Status.Operations[0].FinishedAt = metav1.NewTime(taken().Add(time.Second))
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := facts()
+			other := host("other", infrav1.RoleControlPlane)
+			f.Hosts = append(f.Hosts, other)
+			test.change(&f, f.Hosts[1], other)
+			got := etcdrestore.Refusal(f)
+			if test.want == "" && got != "" || !strings.Contains(got, test.want) {
+				t.Errorf("got %q, not %q", got, test.want)
+			}
+		})
+	}
+}
+
+// off fences a host that is away.
+func off(h *infrav1.ElementalHost) {
+	h.Spec.Fence, h.Status.Connection = &infrav1.HostFence{}, nil
+}
+
+// Held and released hosts have no member of etcd any more, and workers never had one.
+func TestOthers(t *testing.T) {
+	t.Parallel()
+	f := facts()
+	held, releasing := host("held", infrav1.RoleControlPlane), host("releasing", infrav1.RoleControlPlane)
+	held.Spec.Claim.Phase, releasing.Spec.Claim.Phase = infrav1.ClaimHeld, infrav1.ClaimReleasing
+	f.Hosts = append(f.Hosts, held, releasing, host("b", infrav1.RoleControlPlane), host("a", infrav1.RoleControlPlane))
+	var names []string
+	for _, h := range f.Others() {
+		names = append(names, h.Name)
+	}
+	if !slices.Equal(names, []string{"a", "b"}) {
+		t.Errorf("got %q", names)
+	}
+}
+
+// The plan of several control-plane hosts says which are halted, which must be off, and which
+// Machines are replaced.
+func TestPlanOfSeveral(t *testing.T) {
+	t.Parallel()
+	f := facts()
+	f.Hosts = append(f.Hosts, host("b", infrav1.RoleControlPlane), host("a", infrav1.RoleControlPlane))
+	off(f.Hosts[2])
+	survive(&f, f.Hosts[1])
+	plan := etcdrestore.Plan(f)
+	want := []string{
+		"Cluster c is paused: Cluster API changes nothing meanwhile",
+		"The control planes on a are halted: they would go on with the former data",
+		"Fenced, and off as somebody has said: b. They must not start before the restore has ended",
+		"The control plane on host h stands still for some minutes; Pods on all Nodes go on",
+		"etcd goes on with the data of host h as its only member. What only the lost members had is lost: at most the last writes before they stopped",
+		"The former data stays on host h until the next restore or a reset, and comes back if the control plane is not well",
+		"The Machines a, b are deleted, without draining their Nodes: their hosts are reset",
+		"The Cluster goes on: its control plane replaces these Machines one by one, and an endpoint that was the address of one of their hosts moves to host h",
+	}
+	if !slices.Equal(plan.Steps, want) || plan.HostName != "h" || plan.Snapshot.ID != "" {
+		t.Errorf("got %q", plan.Steps)
+	}
 }
 
 // The plan says on which host, from what, and since when everything is lost.

@@ -45,6 +45,12 @@ func needed(op protocol.Operation) infrav1.OperationType {
 	if op.EtcdRestore != nil && op.EtcdRestore.Uploaded {
 		return infrav1.OperationType(protocol.CapabilityEtcdSnapshotFetch)
 	}
+	if op.EtcdRestore != nil && op.EtcdRestore.OwnData {
+		return infrav1.OperationType(protocol.CapabilityEtcdRestoreOwnData)
+	}
+	if op.Type == protocol.OperationControlPlaneStart {
+		return infrav1.OperationType(protocol.CapabilityControlPlaneHalt)
+	}
 	return infrav1.OperationType(op.Type)
 }
 

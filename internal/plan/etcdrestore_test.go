@@ -83,3 +83,45 @@ func TestUploadedEtcdRestore(t *testing.T) {
 		t.Errorf("got %+v", op)
 	}
 }
+
+// A host that stands still does nothing else, and starts again once.
+func TestControlPlaneHalt(t *testing.T) {
+	t.Parallel()
+	report := func(kind infrav1.OperationType, state infrav1.OperationState) func(*infrav1.ElementalHost) {
+		return func(h *infrav1.ElementalHost) {
+			h.Status.Operations = append(h.Status.Operations, infrav1.HostOperation{Type: kind, ID: "claim.1", State: state})
+		}
+	}
+	ended := func(h *infrav1.ElementalHost) { h.Spec.ControlPlaneHalt.Ended = new(true) }
+	for name, test := range map[string]struct {
+		changes []func(*infrav1.ElementalHost)
+		want    protocol.OperationType
+	}{
+		"asked":           {nil, protocol.OperationControlPlaneHalt},
+		"halted":          {[]func(*infrav1.ElementalHost){report(infrav1.OperationControlPlaneHalt, infrav1.OperationSucceeded)}, protocol.OperationControlPlaneHalt},
+		"not halted":      {[]func(*infrav1.ElementalHost){report(infrav1.OperationControlPlaneHalt, infrav1.OperationFailed)}, protocol.OperationControlPlaneHalt},
+		"ended":           {[]func(*infrav1.ElementalHost){ended}, protocol.OperationControlPlaneStart},
+		"started":         {[]func(*infrav1.ElementalHost){ended, report(infrav1.OperationControlPlaneStart, infrav1.OperationSucceeded)}, protocol.OperationBootstrap},
+		"an old agent":    {[]func(*infrav1.ElementalHost){func(h *infrav1.ElementalHost) { h.Status.Agent.Capabilities = []string{"Bootstrap"} }}, ""},
+		"a fenced host":   {[]func(*infrav1.ElementalHost){func(h *infrav1.ElementalHost) { h.Spec.Fence = &infrav1.HostFence{} }}, ""},
+		"a released host": {[]func(*infrav1.ElementalHost){func(h *infrav1.ElementalHost) { h.Spec.Claim.Phase = infrav1.ClaimReleasing }}, protocol.OperationReset},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			host := restoring()
+			host.Spec.EtcdRestore = nil
+			host.Spec.ControlPlaneHalt = &infrav1.HostControlPlaneHalt{ID: "claim.1", RestoreName: "r"}
+			host.Status.Agent.Capabilities = []string{"Bootstrap", "Reset", "ControlPlaneHalt"}
+			for _, change := range test.changes {
+				change(host)
+			}
+			var got protocol.OperationType
+			if op := plan.For(host, plan.Site{}, plan.Cluster{}).Operation; op != nil {
+				got = op.Type
+			}
+			if got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}

@@ -82,7 +82,7 @@ func Hostname(host *infrav1.ElementalHost) string {
 func operation(host *infrav1.ElementalHost, cluster Cluster, paused bool) *protocol.Operation {
 	for _, op := range wantedOperations(host, cluster) {
 		kind := infrav1.OperationType(op.Type)
-		if paused && host.Operation(kind, op.ID) == nil && !(op.Type == protocol.OperationEtcdRestore && !Paused(host)) {
+		if paused && host.Operation(kind, op.ID) == nil && !(isOfRestore(op.Type) && !Paused(host)) {
 			continue
 		}
 		if host.Supports(needed(op)) && (op.Erase == "" || host.Supports(erase)) {
@@ -119,7 +119,10 @@ func wantedOperations(host *infrav1.ElementalHost, cluster Cluster) []protocol.O
 	case claim != nil && claim.Phase == infrav1.ClaimBound:
 		bootstrap := operationOfClaim(claim, protocol.OperationBootstrap)
 		is := host.Operation(infrav1.OperationBootstrap, claim.ID)
+		standstill := halt(host)
 		switch {
+		case len(standstill) > 0:
+			return standstill
 		case is != nil && is.State == infrav1.OperationSucceeded:
 			return slices.Concat(etcdRestore(host), nodeUpgrade(host, cluster), certificateRenewal(host), requestedOperations(host), []protocol.Operation{bootstrap})
 		case BootstrapPrevented(host), is == nil && !(canGetFiles(host, cluster) && canServeEndpoint(host, cluster)):

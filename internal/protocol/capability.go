@@ -35,6 +35,10 @@ const (
 	CapabilityEtcdSnapshot Capability = "EtcdSnapshot"
 	// CapabilityEtcdRestore: the agent does EtcdRestores.
 	CapabilityEtcdRestore Capability = "EtcdRestore"
+	// CapabilityEtcdRestoreOwnData: an EtcdRestore can use the data that the member has.
+	CapabilityEtcdRestoreOwnData Capability = "EtcdRestoreOwnData"
+	// CapabilityControlPlaneHalt: the agent does ControlPlaneHalts and ControlPlaneStarts.
+	CapabilityControlPlaneHalt Capability = "ControlPlaneHalt"
 	// CapabilityEtcdSnapshotUpload: the agent uploads Desired.EtcdSnapshotUpload.
 	CapabilityEtcdSnapshotUpload Capability = "EtcdSnapshotUpload"
 	// CapabilityEtcdSnapshotFetch: an EtcdRestore can begin with an uploaded snapshot.

@@ -5,11 +5,13 @@ import (
 	"time"
 )
 
-// EtcdRestore begins a cluster of etcd with one member, that of the host, from a snapshot.
+// EtcdRestore begins a cluster of etcd with one member, that of the host, from a snapshot, or
+// from the data that the member has.
 type EtcdRestore struct {
 	// SnapshotID is the ID of the snapshot, and SHA256 that of its file, in lower-case hex.
-	SnapshotID string `json:"snapshotID"`
-	SHA256     string `json:"sha256"`
+	// Both are blank if the data of the member is used.
+	SnapshotID string `json:"snapshotID,omitempty"`
+	SHA256     string `json:"sha256,omitempty"`
 	// Cluster is the cluster that the snapshot must be of. Its UID is blank.
 	Cluster EtcdCluster `json:"cluster"`
 	// ReplaceHealthy permits to replace the data of a member that is healthy.
@@ -17,6 +19,15 @@ type EtcdRestore struct {
 	// Uploaded has the host download the snapshot first, with what PathEtcdSnapshotFetch
 	// answers. Otherwise the host has the snapshot.
 	Uploaded bool `json:"uploaded,omitempty"`
+	// OwnData has the member go on with its own data, as the only one.
+	OwnData bool `json:"ownData,omitempty"`
+}
+
+// ControlPlaneHalt ends the control plane of a host whose cluster's etcd is restored on another
+// host.
+type ControlPlaneHalt struct {
+	// ReplaceHealthy permits to halt a control plane that is well.
+	ReplaceHealthy bool `json:"replaceHealthy,omitempty"`
 }
 
 // EtcdSnapshotFetchRequest asks for the snapshot of the EtcdRestore that the plan has.

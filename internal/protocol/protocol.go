@@ -272,6 +272,11 @@ const (
 	// OperationCertificateRenewal renews the certificates of the control plane that kubeadm has
 	// set up on the host.
 	OperationCertificateRenewal OperationType = "CertificateRenewal"
+	// OperationControlPlaneHalt ends the control plane on the host, so that no reboot starts
+	// it, as Operation.ControlPlaneHalt says. OperationControlPlaneStart with the same ID
+	// starts it again.
+	OperationControlPlaneHalt  OperationType = "ControlPlaneHalt"
+	OperationControlPlaneStart OperationType = "ControlPlaneStart"
 )
 
 // Operation runs at most once for each Type and ID. The agent stores which it ran.
@@ -289,6 +294,8 @@ type Operation struct {
 	NodeUpgrade *NodeUpgrade `json:"nodeUpgrade,omitempty"`
 	// EtcdRestore, on an EtcdRestore, is what to restore.
 	EtcdRestore *EtcdRestore `json:"etcdRestore,omitempty"`
+	// ControlPlaneHalt, on a ControlPlaneHalt, is what may be halted.
+	ControlPlaneHalt *ControlPlaneHalt `json:"controlPlaneHalt,omitempty"`
 }
 
 // Methods of Operation.Erase.

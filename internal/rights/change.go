@@ -55,7 +55,7 @@ func classOfHost(field string) (Verb, bool) {
 		return Release, true
 	case "OSUpgrade", "Bundle", "NodeUpgrade":
 		return Install, true
-	case "EtcdRestore":
+	case "EtcdRestore", "ControlPlaneHalt":
 		return Restore, true
 	case "Cordon", "Maintenance", "MaintenanceEndedAt", "Quarantine", "Reboot", "CertificateRenewal", "Hostname":
 		return free, true

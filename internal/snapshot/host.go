@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 
+	"k8s.io/utils/ptr"
+
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
@@ -30,6 +32,8 @@ func obstacle(host *infrav1.ElementalHost) string {
 		return "its agent can't take snapshots"
 	case host.InMaintenance():
 		return "it is in maintenance"
+	case host.Spec.ControlPlaneHalt != nil && !ptr.Deref(host.Spec.ControlPlaneHalt.Ended, false):
+		return "its control plane is halted"
 	case isBusy(host):
 		return "an operation is requested or runs on it"
 	case !mayServe(host):

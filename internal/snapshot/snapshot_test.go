@@ -286,8 +286,11 @@ func TestObstacles(t *testing.T) {
 		"a (it is not approved":             func(h *infrav1.ElementalHost) { h.Spec.Fence = &infrav1.HostFence{} },
 		"a (it is not connected)":           func(h *infrav1.ElementalHost) { h.Status.Connection.State = infrav1.ConnectionDisconnected },
 		"a (its agent can't take snapshots": func(h *infrav1.ElementalHost) { h.Status.Agent.Capabilities = nil },
-		"a (it is in maintenance":           func(h *infrav1.ElementalHost) { h.Spec.Maintenance = &infrav1.HostMaintenance{} },
-		"a (an operation":                   running,
+		"a (its control plane is halted)": func(h *infrav1.ElementalHost) {
+			h.Spec.ControlPlaneHalt = &infrav1.HostControlPlaneHalt{ID: "1"}
+		},
+		"a (it is in maintenance": func(h *infrav1.ElementalHost) { h.Spec.Maintenance = &infrav1.HostMaintenance{} },
+		"a (an operation":         running,
 		"a (an operation is requested": func(h *infrav1.ElementalHost) {
 			h.Spec.NodeUpgrade = &infrav1.HostNodeUpgrade{ID: "u"}
 		},

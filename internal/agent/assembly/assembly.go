@@ -88,6 +88,9 @@ type Options struct {
 	// do it.
 	CertificateRenewal operation.Runner
 
+	// Halter halts the control plane and starts it again; nil means that the host can't do it.
+	Halter operation.Runner
+
 	// Snapshotter is that of agent.Options.
 	Snapshotter agent.Snapshotter
 	// NewUploader returns what uploads snapshots of etcd; nil turns that off. currentClient
@@ -177,6 +180,10 @@ func (o *Options) runners(manager *connection.Manager, providerID bootstrap.Prov
 	}
 	if o.CertificateRenewal != nil {
 		runners[protocol.OperationCertificateRenewal] = o.CertificateRenewal
+	}
+	if o.Halter != nil {
+		runners[protocol.OperationControlPlaneHalt] = o.Halter
+		runners[protocol.OperationControlPlaneStart] = o.Halter
 	}
 	return runners
 }

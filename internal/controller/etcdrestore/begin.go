@@ -28,11 +28,16 @@ func (r *Reconciler) consider(ctx context.Context, s *scope) error {
 	plan := etcdrestore.Plan(s.facts)
 	s.restore.Status.Plan = plan
 	if s.restore.Spec.Confirm != s.restore.Spec.ClusterName {
-		s.condition = no(infrav1.RestoreNotConfirmedReason,
-			"Read status.plan; what was written after %s is lost. To begin, set spec.confirm to %s", plan.Snapshot.CompletedAt.UTC(), s.restore.Spec.ClusterName)
+		lost := fmt.Sprintf("what was written after %s is lost", plan.Snapshot.CompletedAt.UTC())
+		if s.restore.Spec.Source.Survivor != nil {
+			lost = "what only the lost members had is lost"
+		}
+		s.condition = no(infrav1.RestoreNotConfirmedReason, "Read status.plan; %s. To begin, set spec.confirm to %s", lost, s.restore.Spec.ClusterName)
 		return nil
 	}
-	request := &infrav1.EtcdRestoreRequest{ID: inplace.NewRequestID(s.host.Spec.Claim), HostName: plan.HostName, SHA256: plan.Snapshot.SHA256}
+	request := &infrav1.EtcdRestoreRequest{
+		ID: inplace.NewRequestID(s.host.Spec.Claim), HostName: plan.HostName, SHA256: plan.Snapshot.SHA256, Others: othersOf(s),
+	}
 	ctrl.LoggerFrom(ctx).Info("Beginning a restore of etcd", "ElementalHost", klog.KObj(s.host), "snapshot", plan.Snapshot.ID, "request", request.ID)
 	if err := r.patchRestore(ctx, s, "beginning the restore", func(restore *infrav1.ElementalEtcdRestore) {
 		restore.Spec.Request = request
@@ -48,7 +53,8 @@ func (r *Reconciler) consider(ctx context.Context, s *scope) error {
 	return r.proceed(ctx, s)
 }
 
-// proceed pauses the Cluster, then has the host restore etcd, then waits for the result.
+// proceed pauses the Cluster, halts the other control planes, has the host restore etcd, waits for
+// the result, and has the Machines of the other hosts replaced.
 func (r *Reconciler) proceed(ctx context.Context, s *scope) error {
 	request := s.restore.Spec.Request
 	switch {
@@ -62,39 +68,60 @@ func (r *Reconciler) proceed(ctx context.Context, s *scope) error {
 	}
 	op := s.host.Operation(infrav1.OperationEtcdRestore, request.ID)
 	if result, message := resultOf(op); result != "" {
+		if result == infrav1.EtcdRestoreSucceeded {
+			if err := r.replaceOthers(ctx, s); err != nil {
+				return err
+			}
+		}
 		return r.conclude(ctx, s, result, fmt.Sprintf("Host %s: %s", s.host.Name, message))
 	}
-	if !etcdrestore.IsPausedFor(s.facts.Cluster, s.restore.Name) {
-		if ptr.Deref(s.facts.Cluster.Spec.Paused, false) {
-			s.condition = no(infrav1.RestoreWaitingForHostReason, "Somebody else has paused Cluster %s; the restore begins after that", s.facts.Cluster.Name)
-			return nil
-		}
-		if err := r.patchCluster(ctx, s, "pausing Cluster", func(c *clusterv1.Cluster) {
-			c.Spec.Paused = new(true)
-			if c.Annotations == nil {
-				c.Annotations = map[string]string{}
-			}
-			c.Annotations[infrav1.RestoreAnnotation] = s.restore.Name
-		}); err != nil {
-			return err
-		}
+	isPaused, err := r.pause(ctx, s)
+	if err != nil || !isPaused {
+		return err
 	}
 	if !isRequested(s) {
-		if err := r.patchHost(ctx, s, "requesting the restore from", func(h *infrav1.ElementalHost) {
-			h.Spec.EtcdRestore = &infrav1.HostEtcdRestore{
-				ID: request.ID, RestoreName: s.restore.Name, SHA256: request.SHA256, ReplaceHealthy: s.restore.Spec.ReplaceHealthy,
-			}
-			if source := s.restore.Spec.Source.Uploaded; source != nil {
-				h.Spec.EtcdRestore.SnapshotID, h.Spec.EtcdRestore.Uploaded = source.ID, new(true)
-			} else {
-				h.Spec.EtcdRestore.SnapshotID = s.restore.Spec.Source.Snapshot.ID
-			}
-		}); err != nil {
+		isHalted, err := r.haltOthers(ctx, s)
+		if err != nil || !isHalted {
+			return err
+		}
+		if err := r.request(ctx, s); err != nil {
 			return err
 		}
 	}
 	s.condition = progress(s, op)
 	return nil
+}
+
+// pause pauses the Cluster for the restore, and returns false if somebody else has paused it.
+func (r *Reconciler) pause(ctx context.Context, s *scope) (paused bool, err error) {
+	if etcdrestore.IsPausedFor(s.facts.Cluster, s.restore.Name) {
+		return true, nil
+	}
+	if ptr.Deref(s.facts.Cluster.Spec.Paused, false) {
+		s.condition = no(infrav1.RestoreWaitingForHostReason, "Somebody else has paused Cluster %s; the restore begins after that", s.facts.Cluster.Name)
+		return false, nil
+	}
+	return true, r.patchCluster(ctx, s, "pausing Cluster", func(c *clusterv1.Cluster) {
+		c.Spec.Paused = new(true)
+		if c.Annotations == nil {
+			c.Annotations = map[string]string{}
+		}
+		c.Annotations[infrav1.RestoreAnnotation] = s.restore.Name
+	})
+}
+
+// request has the host restore etcd.
+func (r *Reconciler) request(ctx context.Context, s *scope) error {
+	want := &infrav1.HostEtcdRestore{
+		ID: s.restore.Spec.Request.ID, RestoreName: s.restore.Name, SHA256: s.restore.Spec.Request.SHA256, ReplaceHealthy: s.restore.Spec.ReplaceHealthy,
+	}
+	switch source := s.restore.Spec.Source; {
+	case source.Uploaded != nil:
+		want.SnapshotID, want.Uploaded = source.Uploaded.ID, new(true)
+	case source.Snapshot != nil:
+		want.SnapshotID = source.Snapshot.ID
+	}
+	return r.patchHost(ctx, s.host, "requesting the restore from", func(h *infrav1.ElementalHost) { h.Spec.EtcdRestore = want })
 }
 
 // isRequested reports whether the host has the request.
@@ -107,9 +134,9 @@ func (r *Reconciler) patchRestore(ctx context.Context, s *scope, doing string, c
 	return reconcile.PatchSpec(ctx, r.Client, s.restore, statusOf, doing, change)
 }
 
-func (r *Reconciler) patchHost(ctx context.Context, s *scope, doing string, change func(*infrav1.ElementalHost)) error {
+func (r *Reconciler) patchHost(ctx context.Context, host *infrav1.ElementalHost, doing string, change func(*infrav1.ElementalHost)) error {
 	status := func(h *infrav1.ElementalHost) *infrav1.ElementalHostStatus { return &h.Status }
-	return reconcile.PatchSpec(ctx, r.Client, s.host, status, fmt.Sprintf("%s host %s", doing, s.host.Name), change)
+	return reconcile.PatchSpec(ctx, r.Client, host, status, fmt.Sprintf("%s host %s", doing, host.Name), change)
 }
 
 func (r *Reconciler) patchCluster(ctx context.Context, s *scope, doing string, change func(*clusterv1.Cluster)) error {

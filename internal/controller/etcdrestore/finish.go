@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/etcdrestore"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -46,6 +47,11 @@ func (r *Reconciler) settle(ctx context.Context, s *scope, message string) error
 	if result == infrav1.EtcdRestoreNotServing {
 		return r.release(ctx, s, false)
 	}
+	if result == infrav1.EtcdRestoreFailed {
+		if err := r.startOthers(ctx, s); err != nil {
+			return err
+		}
+	}
 	if err := r.resume(ctx, s); err != nil {
 		return err
 	}
@@ -55,25 +61,43 @@ func (r *Reconciler) settle(ctx context.Context, s *scope, message string) error
 // abandon ends a restore that is being deleted. What a host has begun goes on, so the deletion
 // waits for that, unless the host is away and has not begun as far as is known.
 func (r *Reconciler) abandon(ctx context.Context, s *scope) error {
-	request := s.restore.Spec.Request
-	if request != nil && request.Result == "" && s.host != nil && isRequested(s) {
-		op := s.host.Operation(infrav1.OperationEtcdRestore, request.ID)
-		result, _ := resultOf(op)
-		if result == "" && (op != nil || s.host.IsConnected()) {
-			s.condition = progress(s, op)
-			s.condition.Message += "; the deletion waits for that"
-			return nil
-		}
-		if op == nil {
-			if err := r.patchHost(ctx, s, "withdrawing the restore from", func(h *infrav1.ElementalHost) { h.Spec.EtcdRestore = nil }); err != nil {
-				return err
+	if request := s.restore.Spec.Request; request != nil {
+		result := request.Result
+		if result == "" && s.host != nil && isRequested(s) {
+			op := s.host.Operation(infrav1.OperationEtcdRestore, request.ID)
+			if result, _ = resultOf(op); result == "" && mayRun(s, op) {
+				s.condition = progress(s, op)
+				s.condition.Message += "; the deletion waits for that"
+				return nil
 			}
+			if op == nil {
+				if err := r.patchHost(ctx, s.host, "withdrawing the restore from", func(h *infrav1.ElementalHost) { h.Spec.EtcdRestore = nil }); err != nil {
+					return err
+				}
+			}
+		}
+		// Whatever the host serves, the others never serve beside it.
+		finish := r.startOthers
+		if result == infrav1.EtcdRestoreSucceeded {
+			finish = r.replaceOthers
+		}
+		if err := finish(ctx, s); err != nil {
+			return err
 		}
 	}
 	if err := r.resume(ctx, s); err != nil {
 		return err
 	}
 	return r.release(ctx, s, true)
+}
+
+// mayRun reports whether the host may restore etcd without having reported the end. If it is away,
+// the restore may have begun. Without other control planes that does no harm.
+func mayRun(s *scope, op *infrav1.HostOperation) bool {
+	if op != nil || s.host.IsConnected() {
+		return true
+	}
+	return len(s.restore.Spec.Request.Others) > 0 && !etcdrestore.IsOff(s.host)
 }
 
 // resume ends the pause of the Cluster, if it is that of this restore.

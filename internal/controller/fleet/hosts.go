@@ -33,7 +33,7 @@ func newHostMetrics() *hostMetrics {
 		}, []string{"type", "result"}),
 		operations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "elemental", Subsystem: "host", Name: "operations_total",
-			Help: "Operations that ended, by type (Bootstrap, Reset, Reboot, Upgrade, NodeUpgrade, EtcdRestore, CertificateRenewal) and result: Succeeded, Failed, Unsupported.",
+			Help: "Operations that ended, by type (Bootstrap, Reset, Reboot, Upgrade, NodeUpgrade, EtcdRestore, CertificateRenewal, ControlPlaneHalt, ControlPlaneStart) and result: Succeeded, Failed, Unsupported.",
 		}, []string{"type", "result"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "elemental", Subsystem: "host", Name: "operation_failures_total",
@@ -50,6 +50,7 @@ func newHostMetrics() *hostMetrics {
 		for _, kind := range []infrav1.OperationType{
 			infrav1.OperationBootstrap, infrav1.OperationReset, infrav1.OperationReboot, infrav1.OperationUpgrade, infrav1.OperationNodeUpgrade,
 			infrav1.OperationEtcdRestore, infrav1.OperationCertificateRenewal,
+			infrav1.OperationControlPlaneHalt, infrav1.OperationControlPlaneStart,
 		} {
 			m.operations.WithLabelValues(string(kind), string(result))
 		}
@@ -125,8 +126,8 @@ func stepWords() []string {
 		"stop", "reboot", "clean", "verify", "erase", "recovery",
 		// Upgrade and NodeUpgrade.
 		"upgrade", "checkpoint", "kubeadm", "drain", "kubelet", "gate", "finish", "rollback", "image",
-		// EtcdRestore, which begins with fetch or check.
-		"prepare", "halt", "swap", "start",
+		// EtcdRestore, which begins with fetch or check, ControlPlaneHalt and ControlPlaneStart.
+		"prepare", "halt", "copy", "swap", "start",
 		// CertificateRenewal, which shares the others.
 		"renew", "restart",
 	}

@@ -44,7 +44,8 @@ func OperationsOf(in []protocol.OperationReport) ([]Operation, error) {
 		}
 		switch op.Type {
 		case infrav1.OperationBootstrap, infrav1.OperationReset, infrav1.OperationReboot, infrav1.OperationUpgrade,
-			infrav1.OperationNodeUpgrade, infrav1.OperationEtcdRestore, infrav1.OperationCertificateRenewal:
+			infrav1.OperationNodeUpgrade, infrav1.OperationEtcdRestore, infrav1.OperationCertificateRenewal,
+			infrav1.OperationControlPlaneHalt, infrav1.OperationControlPlaneStart:
 		default:
 			return nil, problem.BadRequest("The report has an operation of an unknown type")
 		}
@@ -146,6 +147,8 @@ func requested(host *infrav1.ElementalHost, op infrav1.HostOperation) bool {
 		return host.Spec.EtcdRestore != nil && host.Spec.EtcdRestore.ID == op.ID
 	case infrav1.OperationCertificateRenewal:
 		return host.Spec.CertificateRenewal != nil && host.Spec.CertificateRenewal.ID == op.ID
+	case infrav1.OperationControlPlaneHalt, infrav1.OperationControlPlaneStart:
+		return host.Spec.ControlPlaneHalt != nil && host.Spec.ControlPlaneHalt.ID == op.ID
 	case infrav1.OperationBootstrap, infrav1.OperationReset:
 	}
 	claim := host.Spec.Claim

@@ -174,25 +174,32 @@ func (h Host) Member(t *testing.T) etcd.Member {
 // Put stores a value by the member's JSON gateway.
 func (h Host) Put(t *testing.T, key, value string) {
 	t.Helper()
-	h.call(t, "put", map[string]string{"key": encode(key), "value": encode(value)})
+	h.call(t, "kv/put", map[string]any{"key": encode(key), "value": encode(value)})
 }
 
 // Has reports whether the member has a key.
 func (h Host) Has(t *testing.T, key string) bool {
 	t.Helper()
-	return bytes.Contains(h.call(t, "range", map[string]string{"key": encode(key)}), []byte(`"kvs"`))
+	return bytes.Contains(h.call(t, "kv/range", map[string]any{"key": encode(key)}), []byte(`"kvs"`))
+}
+
+// LoseMajority adds a member that does not exist. After that neither has a majority, and the member
+// serves nothing that needs one.
+func (h Host) LoseMajority(t *testing.T) {
+	t.Helper()
+	h.call(t, "cluster/member/add", map[string]any{"peerURLs": []string{"http://127.0.0.1:1"}})
 }
 
 func encode(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 
-// call calls a method of the member's keys.
-func (h Host) call(t *testing.T, method string, body map[string]string) []byte {
+// call calls a method of the member's JSON gateway.
+func (h Host) call(t *testing.T, method string, body map[string]any) []byte {
 	t.Helper()
 	encoded, err := json.Marshal(body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.Endpoint+"/v3/kv/"+method, bytes.NewReader(encoded))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.Endpoint+"/v3/"+method, bytes.NewReader(encoded))
 	if err != nil {
 		t.Fatal(err)
 	}

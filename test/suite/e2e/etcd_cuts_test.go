@@ -58,7 +58,7 @@ var _ = Describe("A restore of etcd whose host loses power", Ordered, Label("etc
 // returns the step in which the host lost power.
 func (w workload) restoreWithCut(ctx context.Context, name string, host *infrav1.ElementalHost, snapshot, wanted string) string {
 	GinkgoHelper()
-	planned := w.planRestore(ctx, name, host.Name, snapshot, true)
+	planned := w.planRestore(ctx, name, snapshotOn(host.Name, snapshot), true)
 	cut := make(chan string, 1)
 	box := boxOf(host)
 	go func() {

@@ -114,21 +114,23 @@ func (w workload) remember(ctx context.Context, name string) {
 	Expect(w.client(ctx).Create(ctx, object)).To(Succeed())
 }
 
-// restore restores the cluster's etcd, as the documentation describes it.
+// restore restores the cluster's etcd from a snapshot on a host, as the documentation describes it.
 func (w workload) restore(ctx context.Context, name, host, snapshot string, replaceHealthy bool) {
 	GinkgoHelper()
-	w.confirmRestore(ctx, w.planRestore(ctx, name, host, snapshot, replaceHealthy))
+	w.confirmRestore(ctx, w.planRestore(ctx, name, snapshotOn(host, snapshot), replaceHealthy))
+}
+
+// snapshotOn is a snapshot on a host as the source of a restore.
+func snapshotOn(host, id string) infrav1.EtcdRestoreSource {
+	return infrav1.EtcdRestoreSource{Snapshot: &infrav1.EtcdRestoreSnapshot{HostName: host, ID: id}}
 }
 
 // planRestore asks for a restore and waits for its plan.
-func (w workload) planRestore(ctx context.Context, name, host, snapshot string, replaceHealthy bool) *infrav1.ElementalEtcdRestore {
+func (w workload) planRestore(ctx context.Context, name string, source infrav1.EtcdRestoreSource, replaceHealthy bool) *infrav1.ElementalEtcdRestore {
 	GinkgoHelper()
 	object := &infrav1.ElementalEtcdRestore{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace(), Name: name},
-		Spec: infrav1.ElementalEtcdRestoreSpec{
-			ClusterName: w.Name, ReplaceHealthy: new(replaceHealthy),
-			Source: infrav1.EtcdRestoreSource{Snapshot: &infrav1.EtcdRestoreSnapshot{HostName: host, ID: snapshot}},
-		},
+		Spec:       infrav1.ElementalEtcdRestoreSpec{ClusterName: w.Name, ReplaceHealthy: new(replaceHealthy), Source: source},
 	}
 	Expect(management.Create(ctx, object)).To(Succeed())
 	Eventually(func(g Gomega) {

@@ -1,8 +1,9 @@
-// Package etcdrestore replaces the data of the host's member of etcd by a snapshot, so that the
-// host is a cluster of etcd with one member. kubeadm must have set up the control plane.
+// Package etcdrestore replaces the data of the host's member of etcd by a snapshot, or makes the
+// member the only one with the data that it has. Then the host is a cluster of etcd with one
+// member. kubeadm must have set up the control plane.
 //
-// The steps are fetch if the snapshot is at the destination, check, prepare, halt, swap, start, gate and finish. The operation's document has
-// the step that may have been begun; each step can be repeated, so an agent that starts again
+// The steps are fetch if the snapshot is at the destination, check, prepare, halt, copy if the
+// member keeps its data, swap, start, gate and finish. The operation's document has the step that may have been begun; each step can be repeated, so an agent that starts again
 // resumes. etcdutl makes the new data in a folder beside the data that is in use. The control
 // plane stands still while the two change places, and its manifests are not in the kubelet's
 // folder then: after a power cut nothing starts etcd without data, which would be a new, empty

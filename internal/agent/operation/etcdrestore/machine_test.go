@@ -34,6 +34,8 @@ const (
 	former   = "former"
 	restored = "restored"
 	uploaded = "uploaded"
+	// alone is added to the data of a member that goes on as the only one.
+	alone = " alone"
 )
 
 // clock is a clock on which nobody waits.
@@ -58,7 +60,9 @@ type machine struct {
 	facts       protocol.EtcdSnapshotFacts
 	// openErr is the error of reading the snapshot, and toolErr that of etcdutl.
 	openErr, toolErr error
-	free             int64
+	// copyErr is the error of etcdutl for the member's own database.
+	copyErr error
+	free    int64
 	// isRunning is true while a program of the control plane runs.
 	isRunning bool
 	// isBroken makes the control plane not well with some data.
@@ -140,7 +144,7 @@ func (m *machine) hasManifest(component string) bool {
 // kubelet starts what has a manifest. etcd must never start without complete data.
 func (m *machine) kubelet() {
 	m.isRunning = m.hasManifest("etcd") || m.hasManifest("kube-apiserver")
-	if is := m.served(); m.hasManifest("etcd") && is != former && is != restored {
+	if is := m.served(); m.hasManifest("etcd") && is != former && is != restored && is != former+alone {
 		m.t.Errorf("etcd starts with the data %q", is)
 	}
 }
@@ -208,6 +212,12 @@ func (m *machine) upload() {
 	m.store = m.newStore()
 }
 
+// survive has the member go on with its own data. It does not run without the others.
+func (m *machine) survive() {
+	m.op.EtcdRestore = &protocol.EtcdRestore{OwnData: true, Cluster: m.op.EtcdRestore.Cluster}
+	m.isBroken[former] = true
+}
+
 // newStore returns the Store of a new process.
 func (m *machine) newStore() *snapshot.Store {
 	return &snapshot.Store{
@@ -265,6 +275,13 @@ func (m *machine) Run(_ context.Context, _ string, args ...string) (string, erro
 	if args[1] == "version" {
 		return "etcdutl version: 3.6.8", nil
 	}
+	content := restored
+	if m.op.EtcdRestore.OwnData {
+		if m.copyErr != nil {
+			return "", m.copyErr
+		}
+		content = m.own(args)
+	}
 	i := slices.IndexFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--data-dir=") })
 	folder := strings.TrimPrefix(args[i], "--data-dir=")
 	for _, path := range []string{folder, filepath.Join(folder, "member"), filepath.Join(folder, "member/snap")} {
@@ -276,8 +293,21 @@ func (m *machine) Run(_ context.Context, _ string, args ...string) (string, erro
 	if err != nil {
 		return "", err
 	}
-	_, err = file.Write([]byte(restored))
+	_, err = file.Write([]byte(content))
 	return "", errors.Join(err, file.Close())
+}
+
+// own returns what etcdutl makes from the database that the member has. Nothing else may use that
+// meanwhile.
+func (m *machine) own(args []string) string {
+	if m.isRunning || !slices.Contains(args, "--skip-hash-check") {
+		m.t.Errorf("etcdutl runs with %q, and the control plane runs: %t", args, m.isRunning)
+	}
+	is, err := os.ReadFile(args[3])
+	if err != nil {
+		m.t.Error(err)
+	}
+	return string(is) + alone
 }
 
 // expect checks which data etcd uses, and that the control plane runs.

@@ -53,11 +53,24 @@ func (s *restore) check(ctx context.Context) error {
 	if _, err := s.Commands.Run(versionCtx, "", etcdutl, "version"); err != nil {
 		return fmt.Errorf("%s does not run on this host: install the one of etcd's release, for example in /usr/local/bin: %w", etcdutl, err)
 	}
-	_, size, err := s.snapshot(ctx)
+	size, err := s.size(ctx, found)
 	if err != nil {
 		return err
 	}
 	return s.checkSpace(2*size + reserve)
+}
+
+// size returns the size of the database that the new data is made from, in bytes.
+func (s *restore) size(ctx context.Context, found etcd.Member) (int64, error) {
+	switch {
+	case !s.want.OwnData:
+		_, size, err := s.snapshot(ctx)
+		return size, err
+	case !s.at.HadData:
+		return 0, fmt.Errorf("this host has no data of etcd in %s that could be used: choose another host, or a snapshot", s.folders().current())
+	default:
+		return found.DatabaseSize(s.Root)
+	}
 }
 
 // checkSpace returns an error if the disk of the data lacks space.
@@ -102,13 +115,25 @@ func (s *restore) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.checkpoints().Take(ctx, s.name(), nil, nil); err != nil {
+	if _, err := s.checkpoints().Take(ctx, s.name(), nil, nil); err != nil || s.want.OwnData {
 		return err
 	}
 	path, _, err := s.snapshot(ctx)
 	if err != nil {
 		return err
 	}
+	return s.makeData(ctx, path)
+}
+
+// copy makes the new data from the member's own. The member does not run, so its database has
+// all that it has applied.
+func (s *restore) copy(ctx context.Context) error {
+	// Only snapshots end with a digest.
+	return s.makeData(ctx, filepath.Join(s.folders().current(), "snap", "db"), "--skip-hash-check")
+}
+
+// makeData makes the new data from a database, durably.
+func (s *restore) makeData(ctx context.Context, database string, flags ...string) error {
 	if err := s.System.RemoveAll(s.folders().prepared()); err != nil {
 		return fmt.Errorf("removing what an interrupted restore has left: %w", err)
 	}
@@ -119,11 +144,14 @@ func (s *restore) prepare(ctx context.Context) error {
 	defer cancel()
 	// A compacted revision ends the watches of clients that have seen later ones than the
 	// snapshot has.
-	if _, err := s.Commands.Run(ctx, "", etcdutl, "snapshot", "restore", path, "--data-dir="+s.folders().prepared(),
-		"--name="+s.at.Member.Name, "--initial-cluster="+s.at.Member.Name+"="+s.at.Member.PeerURL,
-		"--initial-advertise-peer-urls="+s.at.Member.PeerURL, "--initial-cluster-token="+s.op.ID,
-		"--bump-revision="+bump, "--mark-compacted"); err != nil {
-		return fmt.Errorf("restoring the snapshot: %w", err)
+	command := append([]string{
+		etcdutl, "snapshot", "restore", database, "--data-dir=" + s.folders().prepared(),
+		"--name=" + s.at.Member.Name, "--initial-cluster=" + s.at.Member.Name + "=" + s.at.Member.PeerURL,
+		"--initial-advertise-peer-urls=" + s.at.Member.PeerURL, "--initial-cluster-token=" + s.op.ID,
+		"--bump-revision=" + bump, "--mark-compacted",
+	}, flags...)
+	if _, err := s.Commands.Run(ctx, "", command...); err != nil {
+		return fmt.Errorf("making the new data: %w", err)
 	}
 	return s.sync(s.folders().prepared())
 }
@@ -186,6 +214,9 @@ func (s *restore) finish(context.Context) error {
 // note is the message of a success.
 func (s *restore) note() string {
 	text := "etcd serves the snapshot " + s.want.SnapshotID
+	if s.want.OwnData {
+		text = "etcd serves the data that this host had, as the only member"
+	}
 	if s.System.Stat(s.folders().setAside()) == nil {
 		text += "; its former data is in " + filepath.Join(s.at.Member.Data, filepath.Base(s.folders().setAside())) + " until the next restore or a reset"
 	}

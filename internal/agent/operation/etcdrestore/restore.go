@@ -17,6 +17,7 @@ const (
 	stepCheck   = "check"
 	stepPrepare = "prepare"
 	stepHalt    = "halt"
+	stepCopy    = "copy"
 	stepSwap    = "swap"
 	stepStart   = "start"
 	stepGate    = "gate"
@@ -111,7 +112,12 @@ func (s *restore) steps(step string) (run func(context.Context) error, following
 	case stepPrepare:
 		return s.prepare, stepHalt
 	case stepHalt:
+		if s.want.OwnData {
+			return s.halt, stepCopy
+		}
 		return s.halt, stepSwap
+	case stepCopy:
+		return s.copy, stepSwap
 	case stepSwap:
 		return s.swap, stepStart
 	case stepStart:

@@ -42,15 +42,19 @@ func TestThreat71_Refusals(t *testing.T) {
 		change  func(m *machine)
 		message string
 	}{
-		"no request":        {func(m *machine) { m.op.EtcdRestore = nil }, "names no snapshot"},
+		"no request":        {func(m *machine) { m.op.EtcdRestore = nil }, "names no data"},
 		"damaged":           {func(m *machine) { m.openErr = errors.New("its SHA-256 is another") }, "its SHA-256 is another"},
 		"another snapshot":  {func(m *machine) { m.facts.SHA256 = "def" }, "was confirmed for abc"},
 		"another cluster":   {func(m *machine) { m.facts.Cluster.Name = "d" }, "belongs to the cluster ns/d"},
 		"another namespace": {func(m *machine) { m.facts.Cluster.Namespace = "other" }, "belongs to the cluster other/c"},
 		"a healthy member":  {func(m *machine) { m.op.EtcdRestore.ReplaceHealthy = false }, "replaceHealthy"},
-		"no etcdutl":        {func(m *machine) { m.toolErr = errors.New("not found") }, "etcdutl does not run on this host"},
-		"a full disk":       {func(m *machine) { m.free = 100 << 20 }, "make room"},
-		"no etcd":           {func(m *machine) { _ = os.Remove(filepath.Join(m.root, staticpods.Path("etcd"))) }, "no member of etcd"},
+		"a healthy member, its own data": {func(m *machine) {
+			m.survive()
+			m.isBroken[former] = false
+		}, "replaceHealthy"},
+		"no etcdutl":  {func(m *machine) { m.toolErr = errors.New("not found") }, "etcdutl does not run on this host"},
+		"a full disk": {func(m *machine) { m.free = 100 << 20 }, "make room"},
+		"no etcd":     {func(m *machine) { _ = os.Remove(filepath.Join(m.root, staticpods.Path("etcd"))) }, "no member of etcd"},
 		"no name": {func(m *machine) {
 			m.write(staticpods.Path("etcd"), "kind: Pod\nspec:\n  containers:\n  - image: etcd:3\n")
 		}, "no --name"},
@@ -88,6 +92,50 @@ func TestDamaged(t *testing.T) {
 			t.Fatalf("got %+v, %v", result, err)
 		}
 		m.expect(restored)
+	}
+}
+
+// A member that has lost the others goes on with its own data. The control plane is halted before
+// the data is read.
+func TestOwnData(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, 1)
+	m.survive()
+	result, _, err := m.live(0)
+	if err != nil || result.State != protocol.StateSucceeded || !strings.Contains(result.Message, "the data that this host had") {
+		t.Fatalf("got %+v, %v", result, err)
+	}
+	m.expect(former + alone)
+	if want := []string{"check", "prepare", "halt", "copy", "swap", "start", "gate", "finish"}; !slices.Equal(m.progress, want) {
+		t.Errorf("the steps were %q", m.progress)
+	}
+}
+
+// Without data, and with data that etcdutl can't read, the host stays as it is.
+func TestOwnDataIsUnusable(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change  func(m *machine)
+		outcome protocol.RestoreOutcome
+		served  string
+	}{
+		"none": {func(m *machine) {
+			m.isBroken[""] = true
+			_ = os.RemoveAll(filepath.Join(m.root, data, "member"))
+		}, protocol.RestoreChangedNothing, ""},
+		"damaged": {func(m *machine) { m.copyErr = errors.New("invalid database") }, protocol.RestoreRolledBack, former},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t, 1)
+			m.survive()
+			test.change(m)
+			result, _, err := m.live(0)
+			if err != nil || result.State != protocol.StateFailed || !strings.HasPrefix(result.Message, test.outcome.Message("")) {
+				t.Errorf("got %+v, %v", result, err)
+			}
+			m.expect(test.served)
+		})
 	}
 }
 
@@ -196,14 +244,20 @@ func TestDownloadFails(t *testing.T) {
 func TestPowerCuts(t *testing.T) {
 	t.Parallel()
 	credentials := newCredentials(t)
-	for _, test := range []struct{ works, isUploaded bool }{{true, false}, {false, false}, {true, true}} {
-		works := test.works
-		served := map[bool]string{true: restored, false: former}[works]
+	own := func(m *machine) { m.survive() }
+	uploaded := func(m *machine) { m.upload() }
+	for _, test := range []struct {
+		works  bool
+		served string
+		source func(*machine)
+	}{
+		{true, restored, func(*machine) {}}, {false, former, func(*machine) {}}, {true, restored, uploaded},
+		{true, former + alone, own}, {false, former, own},
+	} {
+		works, served := test.works, test.served
 		whole := newMachine(t, 1)
-		whole.isBroken[restored] = !works
-		if test.isUploaded {
-			whole.upload()
-		}
+		whole.isBroken[restored], whole.isBroken[former+alone] = !works, !works
+		test.source(whole)
 		_, operations, err := whole.live(0)
 		if err != nil {
 			t.Fatal(err)
@@ -211,10 +265,8 @@ func TestPowerCuts(t *testing.T) {
 		for dieAt := 1; dieAt <= operations; dieAt += stride() {
 			for _, isPower := range []bool{true, false} {
 				m := newMachineWith(t, uint64(dieAt), credentials)
-				m.isBroken[restored] = !works
-				if test.isUploaded {
-					m.upload()
-				}
+				m.isBroken[restored], m.isBroken[former+alone] = !works, !works
+				test.source(m)
 				for _, at := range []int{dieAt, m.disk.Random.IntN(operations), 0} {
 					result, _, err := m.live(at)
 					if m.life.Dead && isPower {

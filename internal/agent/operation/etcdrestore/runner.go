@@ -11,6 +11,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/checkpoint"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/standstill"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oscommand"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
@@ -30,13 +31,10 @@ type Fetcher interface {
 	Fetch(ctx context.Context, operation string, want protocol.EtcdRestore) error
 }
 
-// ControlPlane is the control plane of this host; see controlplane.Host. Its manifests decide
-// what Start starts.
+// ControlPlane is the control plane of this host; see controlplane.Host.
 type ControlPlane interface {
-	// Halt returns when neither the kubelet nor a program of the control plane runs.
-	Halt(ctx context.Context) error
-	// Start starts the kubelet.
-	Start(ctx context.Context) error
+	standstill.ControlPlane
+
 	// Ready returns an error unless etcd and the API server are well.
 	Ready(ctx context.Context) error
 }
@@ -65,7 +63,7 @@ type Runner struct {
 // Run restores etcd, from the recorded step.
 func (r *Runner) Run(ctx context.Context, op state.Operation, progress func(string)) (operation.Result, error) {
 	if op.EtcdRestore == nil {
-		return failed(stepCheck, protocol.RestoreChangedNothing, "the request names no snapshot"), nil
+		return failed(stepCheck, protocol.RestoreChangedNothing, "the request names no data"), nil
 	}
 	s := &restore{Runner: r, op: op, want: *op.EtcdRestore, progress: progress}
 	var err error

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/staticpods"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/standstill"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -57,36 +57,7 @@ func (s *restore) exists(path string) (bool, error) {
 }
 
 // halt ends the control plane. First the manifests go, so that no reboot starts it.
-func (s *restore) halt(ctx context.Context) error {
-	paths, err := s.manifests()
-	if err != nil {
-		return err
-	}
-	for _, path := range paths {
-		if err := s.System.Remove(filepath.Join(s.Root, path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("taking a manifest away from the kubelet: %w", err)
-		}
-	}
-	if err := s.System.SyncDir(filepath.Join(s.Root, staticpods.Folder)); err != nil {
-		return err
-	}
-	return s.ControlPlane.Halt(ctx)
-}
-
-// manifests returns the paths of the control plane's manifests, which the checkpoint has.
-func (s *restore) manifests() ([]string, error) {
-	kept, err := s.checkpoints().Open(s.name())
-	if err != nil {
-		return nil, err
-	}
-	var paths []string
-	for _, path := range kept.Paths() {
-		if staticpods.IsComponent(path) {
-			paths = append(paths, path)
-		}
-	}
-	return paths, nil
-}
+func (s *restore) halt(ctx context.Context) error { return s.standstill().Begin(ctx, s.name()) }
 
 // swap sets the former data aside and puts the new data in its place. Each rename is durable
 // before the next one, and what exists tells which one comes next.
@@ -130,21 +101,10 @@ func (s *restore) move(from, to string) error {
 }
 
 // start gives the manifests back to the kubelet and starts it.
-func (s *restore) start(ctx context.Context) error {
-	kept, err := s.checkpoints().Open(s.name())
-	if err != nil {
-		return err
-	}
-	paths, err := s.manifests()
-	if err != nil {
-		return err
-	}
-	for _, path := range paths {
-		if _, err := kept.Restore(path); err != nil {
-			return err
-		}
-	}
-	return s.ControlPlane.Start(ctx)
+func (s *restore) start(ctx context.Context) error { return s.standstill().End(ctx, s.name()) }
+
+func (s *restore) standstill() standstill.Standstill {
+	return standstill.Standstill{Checkpoints: s.checkpoints(), ControlPlane: s.ControlPlane}
 }
 
 // gate waits until the control plane is well with the new data.

@@ -31,9 +31,10 @@ const (
 	startTimeout = 6 * time.Minute
 )
 
-// programs are those of the static Pods of a control plane, each before those that need it.
+// programs are those of the static Pods of a control plane, each before those that need it. kube-vip
+// goes, too: clients must not be led to a control plane that stands still.
 func programs() []string {
-	return []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
+	return []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-vip"}
 }
 
 // Kill sends a signal to a process.

@@ -1,0 +1,195 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab"
+)
+
+const (
+	// servedAgain is within what time after the confirmation the API server serves again.
+	servedAgain = 5 * time.Minute
+	// replaced bounds the replacement of two control planes, each by a reset and a join.
+	replaced = 40 * time.Minute
+	counter  = "counter"
+)
+
+// loseKubernetes removes the data of Kubernetes and etcd. The agent and its key stay.
+const loseKubernetes = "systemctl stop kubelet; pkill -KILL -x etcd; pkill -KILL -x kube-apiserver; rm -rf /etc/kubernetes /var/lib/etcd/* /var/lib/kubelet/pki; sync"
+
+var _ = Describe("etcd of a cluster with three control-plane hosts", Ordered, Label("etcd-members"), func() {
+	w := workload{lab.Cluster{Name: "members", ControlPlanes: 3, Workers: 2}}
+
+	It("goes on with the data of the member that is left", func(ctx context.Context) {
+		step("members: 3+2 running", func() {
+			w.create(ctx)
+			w.expectRunning(ctx, 5)
+		})
+		w.expectProbed(ctx, 3)
+		last := w.count(ctx)
+		survivor, lost := w.survivor(ctx)
+		machines := w.controlPlaneMachines(ctx)
+		step("members: two control-plane hosts have lost everything", func() {
+			for _, host := range lost {
+				box := boxOf(&host)
+				shell(ctx, box, loseKubernetes)
+				Expect(box.Kill(ctx)).To(Succeed())
+			}
+			for _, host := range lost {
+				box := boxOf(&host)
+				Expect(box.Start(ctx)).To(Succeed())
+				Expect(box.WaitBooted(ctx)).To(Succeed())
+			}
+			for _, host := range lost {
+				expectConnected(ctx, boxOf(&host))
+			}
+		})
+		source := infrav1.EtcdRestoreSource{Survivor: &infrav1.EtcdRestoreSurvivor{HostName: survivor.Name}}
+		planned := w.planRestore(ctx, "survivor", source, false)
+		began := time.Now()
+		step("members: etcd restored", func() { w.confirmRestore(ctx, planned) })
+		w.expectServed(ctx, began)
+		step("members: control plane replaced", func() { w.expectReplaced(ctx, machines[survivor.Spec.Claim.MachineName]) })
+		Expect(w.counted(ctx)).To(BeNumerically(">=", last), "the counter was lost")
+		Expect(w.endpoint(ctx).host).To(Equal(survivor.Name))
+	}, SpecTimeout(100*time.Minute))
+
+	It("goes back to before a mistake", func(ctx context.Context) {
+		var host infrav1.ElementalHost
+		var snapshot infrav1.HostEtcdSnapshot
+		step("members: first snapshot taken", func() { host, snapshot = w.takeAnySnapshot(ctx) })
+		w.remember(ctx, "mistake")
+		machines := w.controlPlaneMachines(ctx)
+		planned := w.planRestore(ctx, "mistake", snapshotOn(host.Name, snapshot.ID), true)
+		began := time.Now()
+		step("members: back to before a mistake", func() { w.confirmRestore(ctx, planned) })
+		w.expectServed(ctx, began)
+		step("members: control plane replaced once more", func() { w.expectReplaced(ctx, machines[host.Spec.Claim.MachineName]) })
+		err := w.client(ctx).Get(ctx, client.ObjectKey{Namespace: namespace, Name: "mistake"}, &corev1.ConfigMap{})
+		Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
+	}, SpecTimeout(80*time.Minute))
+
+	It("is deleted afterwards", func(ctx context.Context) {
+		step("members: cluster deleted, hosts available", func() {
+			w.delete(ctx)
+			expectAllAvailable(ctx)
+		})
+	}, SpecTimeout(20*time.Minute))
+})
+
+// count writes a counter into the cluster for ten seconds, and returns the last value that was acknowledged a second
+// before it returns: a follower knows by then that it was committed.
+func (w workload) count(ctx context.Context) (last int) {
+	GinkgoHelper()
+	w.remember(ctx, counter)
+	c := w.client(ctx)
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: counter}}
+	Expect(c.Get(ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+		object.Data = map[string]string{counter: strconv.Itoa(last + 1)}
+		Expect(c.Update(ctx, object)).To(Succeed())
+		last++
+	}
+	Consistently(func() error { return c.Get(ctx, client.ObjectKeyFromObject(object), object) }).WithTimeout(time.Second).Should(Succeed())
+	fmt.Printf("  counted to %d\n", last)
+	return last
+}
+
+// counted returns the counter.
+func (w workload) counted(ctx context.Context) int {
+	GinkgoHelper()
+	object := &corev1.ConfigMap{}
+	Expect(w.client(ctx).Get(ctx, client.ObjectKey{Namespace: namespace, Name: counter}, object)).To(Succeed())
+	value, err := strconv.Atoi(object.Data[counter])
+	Expect(err).NotTo(HaveOccurred())
+	return value
+}
+
+// survivor returns a control-plane host that does not have the endpoint, and the others.
+func (w workload) survivor(ctx context.Context) (survivor infrav1.ElementalHost, lost []infrav1.ElementalHost) {
+	GinkgoHelper()
+	endpoint := w.endpoint(ctx).host
+	for _, host := range w.claimed(ctx) {
+		switch {
+		case !host.Spec.Claim.Role.IsControlPlane():
+		case survivor.Name == "" && host.Name != endpoint:
+			survivor = host
+		default:
+			lost = append(lost, host)
+		}
+	}
+	Expect(lost).To(HaveLen(2))
+	return survivor, lost
+}
+
+// controlPlaneMachines returns the UIDs of the control-plane Machines by their names.
+func (w workload) controlPlaneMachines(ctx context.Context) map[string]string {
+	GinkgoHelper()
+	list := &clusterv1.MachineList{}
+	Expect(management.List(ctx, list, append(w.inCluster(), client.HasLabels{clusterv1.MachineControlPlaneLabel})...)).To(Succeed())
+	uids := map[string]string{}
+	for _, machine := range list.Items {
+		uids[machine.Name] = string(machine.UID)
+	}
+	return uids
+}
+
+// expectServed waits until the API server serves at the cluster's endpoint, and prints how long after the confirmation.
+func (w workload) expectServed(ctx context.Context, confirmed time.Time) {
+	GinkgoHelper()
+	Eventually(func() error {
+		_, err := w.ask(ctx, readyPath, requestTimeout)
+		return err
+	}).WithTimeout(time.Until(confirmed.Add(servedAgain))).Should(Succeed())
+	fmt.Printf("  the API server served %.1f s after the confirmation\n", time.Since(confirmed).Seconds())
+}
+
+// expectReplaced waits until the cluster runs with one control-plane Machine of before, and two new ones.
+func (w workload) expectReplaced(ctx context.Context, kept string) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		list := &clusterv1.MachineList{}
+		g.Expect(management.List(ctx, list, append(w.inCluster(), client.HasLabels{clusterv1.MachineControlPlaneLabel})...)).To(Succeed())
+		g.Expect(list.Items).To(HaveLen(3))
+		for _, machine := range list.Items {
+			g.Expect(machine.DeletionTimestamp.IsZero()).To(BeTrue(), "Machine %s", machine.Name)
+			g.Expect(machine.Status.Phase).To(Equal("Running"), "Machine %s", machine.Name)
+		}
+		g.Expect(list.Items).To(ContainElement(HaveField("UID", BeEquivalentTo(kept))))
+	}).WithTimeout(replaced).Should(Succeed())
+	w.expectRunning(ctx, 5)
+}
+
+// takeAnySnapshot switches snapshots on, and returns the first one and its host.
+func (w workload) takeAnySnapshot(ctx context.Context) (on infrav1.ElementalHost, first infrav1.HostEtcdSnapshot) {
+	GinkgoHelper()
+	infra := w.infra(ctx)
+	before := infra.DeepCopy()
+	infra.Spec.EtcdSnapshots = &infrav1.EtcdSnapshots{}
+	Expect(management.Patch(ctx, infra, client.MergeFrom(before))).To(Succeed())
+	Eventually(func(g Gomega) {
+		g.Expect(w.claimed(ctx)).To(ContainElement(Satisfy(func(host infrav1.ElementalHost) bool {
+			list := host.Status.EtcdSnapshots
+			if list == nil || len(list.Items) == 0 {
+				return false
+			}
+			on, first = host, list.Items[0]
+			return true
+		})))
+	}).WithTimeout(5 * time.Minute).Should(Succeed())
+	return on, first
+}
