@@ -57,6 +57,8 @@ func classOfHost(field string) (Verb, bool) {
 		return Install, true
 	case "EtcdRestore":
 		return Restore, true
+	case "LogRequest":
+		return Logs, true
 	case "Cordon", "Maintenance", "MaintenanceEndedAt", "Quarantine", "Reboot", "Hostname":
 		return free, true
 	default:

@@ -1,15 +1,15 @@
-package bootstrapdata_test
+package redact_test
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/redact"
 )
 
-func TestRedact(t *testing.T) {
+func TestThreat27_Output(t *testing.T) {
 	t.Parallel()
-	hash := strings.Repeat("0123456789abcdef", 4)
+	output, hash := redact.ForOutput(), strings.Repeat("0123456789abcdef", 4)
 	for name, c := range map[string]struct{ in, want string }{
 		"nothing":           {"[preflight] Running pre-flight checks\n", "[preflight] Running pre-flight checks\n"},
 		"bootstrap token":   {"using abcdef.0123456789abcdef now", "using [redacted] now"},
@@ -33,56 +33,54 @@ func TestRedact(t *testing.T) {
 		"web token":         {"got eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2ln", "got [redacted]"},
 		"bearer":            {"Authorization: Bearer abc.def", "Authorization: Bearer [redacted]"},
 		"password hash":     {"hash $6$salt$abcdefghijkl", "hash [redacted]"},
+		"basic":             {"authorization: Basic bWU6cHc=", "authorization: Basic [redacted]"},
+		"header in JSON":    {`{\"Authorization\": \"Bearer abc\"}`, `{\"Authorization\": \"Bearer [redacted]\"}`},
+		"uploaded key":      {"[upload-certs] Using certificate key:\n" + hash + "\n", "[upload-certs] Using certificate key:\n[redacted]\n"},
+		"key of age":        {"AGE-SECRET-KEY-1QQPZRY9", "[redacted]"},
+		"key, cut before":   {"a\n[... 12 bytes left out ...]\nMIIE\n-----END PRIVATE KEY-----\nb", "a\n[... 12 bytes [redacted]\nb"},
+		"encoded file":      {"client-certificate " + strings.Repeat("QUJD", 60), "client-certificate [redacted]"},
 		"url":               {"https://me:pw@host/x", "https://[redacted]@host/x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := bootstrapdata.Redact(c.in)
+			got, _ := output.Text(c.in)
 			if got != c.want {
 				t.Errorf("got  %q\nwant %q", got, c.want)
 			}
-			if twice := bootstrapdata.Redact(got); twice != got {
+			if twice, _ := output.Text(got); twice != got {
 				t.Errorf("redacting twice changed %q to %q", got, twice)
 			}
 		})
 	}
 }
 
-func TestTail(t *testing.T) {
-	t.Parallel()
-	long := strings.Repeat("a line of output\n", 200) + "the end"
-	got := bootstrapdata.Tail(long, bootstrapdata.MaxTail)
-	if len(got) > bootstrapdata.MaxTail || !strings.HasSuffix(got, "the end") || !strings.HasPrefix(got, "a line") {
-		t.Errorf("got %d bytes: %q", len(got), got)
-	}
-	// If the limit cuts a token, its second half must not remain.
-	text := "abcdef.0123456789abcdef " + strings.Repeat("x ", 506)
-	if got := bootstrapdata.Tail(text, bootstrapdata.MaxTail); strings.Contains(got, "89abcdef") {
-		t.Errorf("a part of the token remains: %q", got[:30])
-	}
-	if got := bootstrapdata.Tail(strings.Repeat("ä", 600), 1001); len(got) > 1001 || strings.ContainsRune(got, '\ufffd') {
-		t.Errorf("the limit cut a character: %q", got[:4])
-	}
-}
-
-// Redacting twice gives the same result as redacting once, no secret remains, and Tail
-// respects its limit.
-func FuzzRedact(f *testing.F) {
-	f.Add("kubeadm join --token abcdef.0123456789abcdef", 1024)
-	f.Add("-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----", 10)
-	f.Add("K3S_TOKEN=K10abc::server:x https://user:secret@host", 0)
-	f.Add("password: \"a b\" $6$abcdefgh$ijklmnop", 64)
-	f.Fuzz(func(t *testing.T, text string, limit int) {
-		once := bootstrapdata.Redact(text)
-		if twice := bootstrapdata.Redact(once); twice != once {
-			t.Errorf("once  %q\ntwice %q", once, twice)
-		}
-		limit = min(max(limit, 0), bootstrapdata.MaxTail)
-		if tail := bootstrapdata.Tail(text, limit); len(tail) > limit {
-			t.Errorf("got %d bytes, limit %d", len(tail), limit)
-		}
-		if strings.HasSuffix(bootstrapdata.Redact(text+"\nabcdef.0123456789abcdef"), "\nabcdef.0123456789abcdef") {
-			t.Error("a token remains")
+// Redacting twice gives the same result as redacting once, and no secret remains.
+func FuzzText(f *testing.F) {
+	f.Add("kubeadm join --token abcdef.0123456789abcdef")
+	f.Add("-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----")
+	f.Add("K3S_TOKEN=K10abc::server:x https://user:secret@host")
+	f.Add("password: \"a b\" $6$abcdefgh$ijklmnop")
+	f.Fuzz(func(t *testing.T, text string) {
+		for name, redactor := range map[string]*redact.Redactor{"output": redact.ForOutput(), "objects": redact.ForObjects()} {
+			once, _ := redactor.Text(text)
+			if twice, _ := redactor.Text(once); twice != once {
+				t.Errorf("%s: once  %q\ntwice %q", name, once, twice)
+			}
+			if more, _ := redactor.Text(text + "\nabcdef.0123456789abcdef"); strings.HasSuffix(more, "\nabcdef.0123456789abcdef") {
+				t.Errorf("%s: a token remains", name)
+			}
 		}
 	})
+}
+
+// A reader learns how much is missing, and texts of objects keep fingerprints.
+func TestCounts(t *testing.T) {
+	t.Parallel()
+	text := "its key is sha256:" + strings.Repeat("0a", 32)
+	if got, count := redact.ForObjects().Text(text); got != text || count != 0 {
+		t.Errorf("got %q with %d", got, count)
+	}
+	if got, count := redact.ForOutput().Text(text + " token=a password=b"); strings.Contains(got, "0a0a") || count != 3 {
+		t.Errorf("got %q with %d", got, count)
+	}
 }
