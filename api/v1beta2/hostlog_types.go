@@ -1,14 +1,21 @@
 package v1beta2
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// HostLogSecretType is the type of the Secrets with the logs of hosts. Their key HostLogKey has
-// the log.
+// What Secrets with logs of hosts have.
 const (
+	// HostLogSecretType is their type, and HostLogLabel a label with the value "true".
 	HostLogSecretType = "infrastructure.cluster.x-k8s.io/elemental-host-log"
-	HostLogKey        = "log"
+	HostLogLabel      = "infrastructure.cluster.x-k8s.io/elemental-host-log"
+	// HostLogKey is the key of their data that has the log.
+	HostLogKey = "log"
+	// LogRequestAnnotation has the ID of the request, and LogExpiresAnnotation the time when the
+	// provider removes the Secret.
+	LogRequestAnnotation = "infrastructure.cluster.x-k8s.io/log-request"
+	LogExpiresAnnotation = "infrastructure.cluster.x-k8s.io/log-expires"
 )
 
 // HostLogRequest requests the log of the last operation of a type.
@@ -41,6 +48,9 @@ type HostLog struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	OperationID string `json:"operationID,omitempty"`
+	// state of the operation when the host answered. The log of one that was running has no end.
+	// +optional
+	State OperationState `json:"state,omitempty"`
 	// secretName is the name of the Secret with the log. It is absent if the host has none.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
@@ -56,4 +66,20 @@ type HostLog struct {
 	// expiresAt is when the provider removes the Secret and this answer.
 	// +required
 	ExpiresAt metav1.Time `json:"expiresAt,omitempty,omitzero"`
+}
+
+// LogSecretName returns the name of the Secret with the log of a host. A host has one log at a
+// time.
+func LogSecretName(host *ElementalHost) string {
+	const suffix, longest = "-log", 253
+	if len(host.Name)+len(suffix) > longest {
+		return string(host.UID) + suffix
+	}
+	return host.Name + suffix
+}
+
+// IsLogOf reports whether a Secret is the one with the log of the host, and not somebody else's
+// with the same name.
+func IsLogOf(secret *corev1.Secret, host *ElementalHost) bool {
+	return secret.Type == HostLogSecretType && metav1.IsControlledBy(secret, host)
 }

@@ -39,4 +39,6 @@ const (
 	CapabilityEtcdSnapshotUpload Capability = "EtcdSnapshotUpload"
 	// CapabilityEtcdSnapshotFetch: an EtcdRestore can begin with an uploaded snapshot.
 	CapabilityEtcdSnapshotFetch Capability = "EtcdSnapshotFetch"
+	// CapabilityLogs: the agent keeps logs of operations, and sends the one of Desired.Log.
+	CapabilityLogs Capability = "Logs"
 )
