@@ -13,7 +13,12 @@ const Mark = "[redacted]"
 const maxPasses = 8
 
 // Redactor removes secrets. It is safe for concurrent use.
-type Redactor struct{ rules []rule }
+type Redactor struct {
+	// keys find private keys, which have several lines; rules find everything else.
+	keys, rules []rule
+	// hints are what is in lines with secrets.
+	hints []string
+}
 
 // rule is what a secret looks like, and what stands for it.
 type rule struct {
@@ -25,26 +30,34 @@ type rule struct {
 
 // ForObjects returns a Redactor for texts in which digests and fingerprints of keys stay, such
 // as messages of objects.
-func ForObjects() *Redactor { return &Redactor{rules: common()} }
+func ForObjects() *Redactor { return &Redactor{keys: privateKeys(), rules: common(), hints: hints()} }
 
 // ForOutput returns a Redactor for what programs print. It also removes what looks like a digest:
 // kubeadm's certificate keys have the same form.
 func ForOutput() *Redactor {
 	digest := rule{form: regexp.MustCompile(`\b(?:sha256:)?[0-9a-fA-F]{64}\b`), with: Mark}
-	return &Redactor{rules: append([]rule{digest}, common()...)}
+	return &Redactor{keys: privateKeys(), rules: append([]rule{digest}, common()...), hints: hints()}
 }
 
-// common returns the rules for all texts. What they leave matches no rule again.
-func common() []rule {
+// keyMark is in the first and in the last line of each private key.
+const keyMark = "PRIVATE KEY"
+
+// privateKeys returns the rules for private keys, also for incomplete ones in output that was cut.
+func privateKeys() []rule {
 	return []rule{
-		// Private keys, also incomplete ones in output that was cut.
 		{form: regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\z)`), with: Mark},
 		{form: regexp.MustCompile(`(?s)(?:\A|left out \.\.\.\])[A-Za-z0-9+/=\s]*-{5}END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-{5}`), with: Mark},
+	}
+}
+
+// common returns the rules for secrets of one or two lines.
+func common() []rule {
+	return []rule{
 		{form: regexp.MustCompile(`\bAGE-SECRET-KEY-[0-9A-Z]+`), with: Mark},
 		// Values of options that have secrets, of kubeadm, k3s and RKE2.
-		{form: regexp.MustCompile(`(?i)(--(?:[a-z-]*token|discovery-token-ca-cert-hash|[a-z-]*key|[a-z-]*password|[a-z-]*secret)["']?(?:\s*,\s*|[= ]+))((?:"[^"]*"|'[^']*'|[^\s"',;])+)`), with: "${1}" + Mark},
+		{form: regexp.MustCompile(`(?i)(--(?:[a-z-]*token|discovery-token-ca-cert-hash|[a-z-]*key|[a-z-]*password|[a-z-]*secret)["']?(?:\s*,\s*|[= ]+))((?:"[^"\n]*"?|'[^'\n]*'?|[^\s"',;])+)`), with: "${1}" + Mark},
 		// The same as settings: K3S_TOKEN=x, token: x, "password": "x", also in a quoted text.
-		{form: regexp.MustCompile(`(?i)((?:token|passw(?:or)?d|secret|certificate-?key|[a-z]key|[_-]key|credentials?|key-data|tls-?bootstrap-?token)\\?["']?\s*[:=]\s*)((?:\\?"[^"\n]*"|'[^'\n]*'|[^\s"',;\\])+)`), with: "${1}" + Mark},
+		{form: regexp.MustCompile(`(?i)((?:token|passw(?:or)?d|secret|certificate-?key|[a-z]key|[_-]key|credentials?|key-data|tls-?bootstrap-?token)\\?["']?\s*[:=]\s*)((?:\\?"[^"\n]*"?|'[^'\n]*'?|[^\s"',;\\])+)`), with: "${1}" + Mark},
 		{form: regexp.MustCompile(`(?i)(certificate[ _-]?key\W{1,8})[0-9a-f]{64}\b`), with: "${1}" + Mark},
 		{form: regexp.MustCompile(`(?i)(authorization\\?["']?\s*[:=]\s*\\?["']?(?:[a-z]+ +)?)[^\s"',;\\]+`), with: "${1}" + Mark},
 		{form: regexp.MustCompile(`(?i)(\bbearer\s+)[^\s"',;\\]+`), with: "${1}" + Mark},
@@ -73,14 +86,22 @@ func isRegistrationToken(word string) bool {
 func (r *Redactor) Text(text string) (string, int) {
 	for range maxPasses {
 		before := text
-		for _, rule := range r.rules {
-			text = rule.apply(text)
+		if strings.Contains(text, keyMark) {
+			text = apply(r.keys, text)
 		}
+		text = r.lines(text)
 		if text == before {
 			break
 		}
 	}
 	return text, strings.Count(text, Mark)
+}
+
+func apply(rules []rule, text string) string {
+	for _, rule := range rules {
+		text = rule.apply(text)
+	}
+	return text
 }
 
 func (r rule) apply(text string) string {

@@ -84,3 +84,31 @@ func TestCounts(t *testing.T) {
 		t.Errorf("got %q with %d", got, count)
 	}
 }
+
+// A value may be in the next line, and a quote may not be closed.
+func TestLines(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("[etcd] Creating static Pod manifest for local etcd in \"/etc/kubernetes/manifests\"\n", 3)
+	for in, want := range map[string]string{
+		long + "token:\n\n  abc\n" + long:               long + "token:\n\n  [redacted]\n" + long,
+		long + "abcdef.0123456789abcdef\n" + long:       long + "[redacted]\n" + long,
+		long + "password: \"abc def\n" + long + "\"":    long + "password: [redacted]\n" + long + "\"",
+		"--token 'abc\n" + long:                         "--token [redacted]\n" + long,
+		long + "https://me:pw@host/x":                   long + "https://[redacted]@host/x",
+		"a\n-----BEGIN PRIVATE KEY-----\nMIIE\n" + long: "a\n[redacted]",
+	} {
+		if got, _ := redact.ForOutput().Text(in); got != want {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+	}
+}
+
+// A log of the largest size does not take long.
+func BenchmarkText(b *testing.B) {
+	text := strings.Repeat("[etcd] Creating static Pod manifest for local etcd in \"/etc/kubernetes/manifests\"\n", 12_000)
+	r := redact.ForOutput()
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		r.Text(text)
+	}
+}
