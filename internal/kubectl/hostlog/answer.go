@@ -22,7 +22,7 @@ const interval = time.Second
 var errWithdrawn = errors.New("somebody has withdrawn the request, or the host did not answer in time")
 
 // Wait waits until the host has answered a request.
-func Wait(ctx context.Context, c client.Reader, clock clock.WithTicker, host client.ObjectKey, id string) (*infrav1.HostLog, error) {
+func Wait(ctx context.Context, c client.Reader, times clock.WithTicker, host client.ObjectKey, id string) (*infrav1.HostLog, error) {
 	for {
 		is, err := change.Host(ctx, c, host.Namespace, host.Name)
 		if err != nil {
@@ -39,7 +39,7 @@ func Wait(ctx context.Context, c client.Reader, clock clock.WithTicker, host cli
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
-		case <-clock.After(interval):
+		case <-times.After(interval):
 		}
 	}
 }

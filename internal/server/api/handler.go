@@ -76,14 +76,6 @@ type Destinations interface {
 	GrantFetch(ctx context.Context, host *infrav1.ElementalHost, infra *infrav1.ElementalCluster) (protocol.EtcdSnapshotFetchGrant, error)
 }
 
-// Logs keeps logs of hosts.
-type Logs interface {
-	// Check returns a problem unless the host, with that key, is asked for a log by the request.
-	Check(host *infrav1.ElementalHost, fingerprint, request string) error
-	// Accept keeps the log. It is durable when Accept returns nil.
-	Accept(ctx context.Context, host types.NamespacedName, fingerprint, request string, log protocol.HostLog) error
-}
-
 // Connections knows which connections have used the key of a known host.
 type Connections interface {
 	// Authenticated reports it for the connection of an HTTP request.

@@ -1,11 +1,14 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/problem"
 )
@@ -16,6 +19,14 @@ const (
 	// logDelay is when a host tries again that finds as many of them.
 	logDelay = 10 * time.Second
 )
+
+// Logs keeps logs of hosts.
+type Logs interface {
+	// Check returns a problem unless the host, with that key, is asked for a log by the request.
+	Check(host *infrav1.ElementalHost, fingerprint, request string) error
+	// Accept keeps the log. It is durable when Accept returns nil.
+	Accept(ctx context.Context, host types.NamespacedName, fingerprint, request string, log protocol.HostLog) error
+}
 
 // log takes the log that the host is asked for. Nothing is read of a log that nobody asked for.
 func (h *Handler) log(w http.ResponseWriter, r *http.Request, from caller) error {
