@@ -193,8 +193,11 @@ const (
 	TunnelOpenedReason      = "TunnelOpened"
 	TunnelLostReason        = "TunnelLost"
 	// BundleStagedReason and BundleFailedReason are reasons of Events only.
-	BundleStagedReason      = "BundleStaged"
-	BundleFailedReason      = "BundleFailed"
+	BundleStagedReason = "BundleStaged"
+	BundleFailedReason = "BundleFailed"
+	// LogReceivedReason and LogRequestEndedReason are reasons of Events only.
+	LogReceivedReason       = "LogReceived"
+	LogRequestEndedReason   = "LogRequestEnded"
 	QuarantinedReason       = "Quarantined"
 	QuarantineEndedReason   = "QuarantineEnded"
 	ResetHeldReason         = "ResetHeld"

@@ -118,6 +118,12 @@ type ElementalHostSpec struct {
 	// +optional
 	ControlPlaneHalt *HostControlPlaneHalt `json:"controlPlaneHalt,omitempty"`
 
+	// logRequest requests the log of the last operation of a type, such as Bootstrap. It needs
+	// the verb logs. Administrators set it; the provider removes it when the host has answered,
+	// or when nobody waits any more.
+	// +optional
+	LogRequest *HostLogRequest `json:"logRequest,omitempty"`
+
 	// hostname that the agent sets before a bootstrap; it becomes the name of the Node.
 	// It can't change while the host is claimed. Defaults to the name of the
 	// ElementalHost.
@@ -195,6 +201,11 @@ type ElementalHostStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
 	Certificates []HostCertificate `json:"certificates,omitempty"`
+
+	// log says where the log is that the host has sent for the last spec.logRequest. It is
+	// absent when that has expired.
+	// +optional
+	Log *HostLog `json:"log,omitempty"`
 
 	// endpoint is what the host reported about the control plane endpoint of its
 	// cluster. It is absent while no machine has claimed the host.

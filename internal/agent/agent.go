@@ -10,6 +10,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/node"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oplog"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/signal"
@@ -93,6 +94,7 @@ type Agent struct {
 	bundles    *bundleUpkeep
 	snapshots  *snapshotUpkeep
 	uploads    *upload.Loop
+	logs       *logSender
 }
 
 // New returns an Agent, which does nothing until one of its methods is called.
@@ -127,8 +129,14 @@ func New(o Options) *Agent {
 		Upload: o.Upload, Desired: func() *protocol.EtcdSnapshotUpload { return o.Store.Plan().Desired.EtcdSnapshotUpload },
 		Report: a.uploadReported, Backoff: newBackoff(o.Rand), Clock: o.Clock, Log: o.Log, Wake: signal.New(),
 	}
+	keeper := oplog.New(oplog.Options{
+		Files: o.Store.Documents(), HostID: func() string { return o.Store.Identity().HostID }, Now: o.Clock.Now, Log: o.Log,
+	})
+	a.logs = &logSender{
+		store: o.Store, manager: o.Manager, keeper: keeper, runners: o.Runners, backoff: newBackoff(o.Rand), clock: o.Clock, log: o.Log, wake: signal.New(),
+	}
 	a.operations = &operationLoop{
-		store: o.Store, manager: o.Manager, runners: o.Runners, running: running, reporter: a.reporter,
+		keeper: keeper, store: o.Store, manager: o.Manager, runners: o.Runners, running: running, reporter: a.reporter,
 		node: node.NewUpkeep(o.Node, o.Log), endpoint: a.endpoint, bundles: a.bundles, snapshots: a.snapshots, updater: o.Updater, afterOperation: a.afterOperation,
 		version: o.Version, clock: o.Clock, random: o.Rand, log: o.Log, work: work,
 	}
@@ -171,6 +179,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		"staging bundles":            a.bundles.run,
 		"taking snapshots of etcd":   a.snapshots.run,
 		"uploading snapshots":        a.uploads.Run,
+		"sending logs":               a.logs.run,
 		"keeping the local endpoint": a.keepLocal,
 	} {
 		activities.Go(func() {
@@ -234,6 +243,7 @@ func (a *Agent) hello() protocol.Hello {
 		{a.o.Upload != nil, protocol.CapabilityEtcdSnapshotUpload},
 		{a.o.Runners[protocol.OperationEtcdRestore] != nil, protocol.CapabilityEtcdSnapshotFetch},
 		{a.o.Runners[protocol.OperationCertificateRenewal] != nil, protocol.CapabilityCertificateRenewal},
+		{true, protocol.CapabilityLogs},
 	} {
 		if c.supported {
 			hello.Capabilities = append(hello.Capabilities, c.capability)

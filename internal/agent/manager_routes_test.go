@@ -29,6 +29,8 @@ func (m *manager) handle(w http.ResponseWriter, r *http.Request, key string, kno
 		m.report(w, r)
 	case r.URL.Path == protocol.PathTunnel:
 		m.tunnel(w, r)
+	case r.URL.Path == protocol.PathLog:
+		m.hostLog(w, r)
 	case r.URL.Path == protocol.PathRotate:
 		m.rotate(w, r, key)
 	default:
@@ -171,6 +173,22 @@ func (m *manager) report(w http.ResponseWriter, r *http.Request) {
 	if hold != nil {
 		hold()
 	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (m *manager) hostLog(w http.ResponseWriter, r *http.Request) {
+	var log protocol.HostLog
+	if err := json.NewDecoder(r.Body).Decode(&log); err != nil {
+		problem(w, protocol.Problem{Status: http.StatusBadRequest})
+		return
+	}
+	m.set(func(m *manager) {
+		if m.hostLogs == nil {
+			m.hostLogs = map[string][]protocol.HostLog{}
+		}
+		id := r.URL.Query().Get("request")
+		m.hostLogs[id] = append(m.hostLogs[id], log)
+	})
 	w.WriteHeader(http.StatusNoContent)
 }
 

@@ -64,7 +64,9 @@ type manager struct {
 	operations  map[string]protocol.OperationReport
 	cleanliness *protocol.Cleanliness
 	enrolled    []protocol.EnrolRequest
-	tokens      []string
+	// hostLogs are the answers to requests for logs, by their IDs.
+	hostLogs map[string][]protocol.HostLog
+	tokens   []string
 	// pending hosts are enrolled without being approved.
 	pending bool
 	// forgot are operations that the host's claim no longer names; unwanted counts the

@@ -11,6 +11,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/node"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oplog"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/signal"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
@@ -24,6 +25,7 @@ const progressInterval = 10 * time.Second
 // operationLoop runs one operation at a time: first those that were begun, then the one
 // that the plan wants.
 type operationLoop struct {
+	keeper  *oplog.Keeper
 	store   *state.Store
 	manager *connection.Manager
 	runners map[protocol.OperationType]operation.Runner
@@ -159,6 +161,7 @@ func (l *operationLoop) execute(ctx context.Context, op state.Operation) (retryO
 		return false, l.store.Forget(op)
 	case err != nil:
 		l.log.Warn("An operation must be retried", "id", op.ID, "error", err)
+		l.keeper.Add(op, "to be retried: "+err.Error())
 		return true, nil
 	}
 	// One report has the result and the state of the host after the operation: the
@@ -179,6 +182,7 @@ func (l *operationLoop) runWithProgress(ctx context.Context, runner operation.Ru
 	ticking, stop := context.WithCancel(ctx)
 	stopped := make(chan struct{})
 	l.running.begin(op)
+	l.keeper.Begin(op)
 	go func() {
 		defer close(stopped)
 		for l.clock.Wait(ticking, progressInterval) == nil {
@@ -193,12 +197,15 @@ func (l *operationLoop) runWithProgress(ctx context.Context, runner operation.Ru
 	}()
 	return runner.Run(ctx, op, func(step string) {
 		l.running.setStep(step)
+		l.keeper.Add(op, step)
 		l.log.Info("Operation proceeds", "id", op.ID, "step", step)
 	})
 }
 
 // recordResult stores a result. The caller has it reported.
 func (l *operationLoop) recordResult(op state.Operation, result operation.Result) error {
+	// The log is complete before the result is recorded: after that, the operation is not run again.
+	l.keeper.End(op, result, printed(l.runners[op.Type], op, l.log))
 	op.State, op.Step, op.Erased = result.State, result.Step, result.Erased
 	op.Message = truncate(result.Message, protocol.MaxMessageBytes)
 	op.FinishedAt, op.Acknowledged = withoutMonotonic(l.manager.Client().Now()), false

@@ -42,6 +42,7 @@ func For(host *infrav1.ElementalHost, site Site, cluster Cluster) protocol.Plan 
 		if host.Spec.Fence == nil && (!paused || isUpdating(host, site)) {
 			p.Desired.Agent = desiredAgent(host, site)
 		}
+		p.Desired.Log = desiredLog(host)
 		if host.Spec.Fence == nil && host.IsBoundOrHeld() {
 			p.Desired.Hostname = Hostname(host)
 			p.Desired.ProviderID = ProviderID(host)

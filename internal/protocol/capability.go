@@ -45,4 +45,6 @@ const (
 	CapabilityEtcdSnapshotFetch Capability = "EtcdSnapshotFetch"
 	// CapabilityCertificateRenewal: the agent does CertificateRenewals.
 	CapabilityCertificateRenewal Capability = "CertificateRenewal"
+	// CapabilityLogs: the agent keeps logs of operations, and sends the one of Desired.Log.
+	CapabilityLogs Capability = "Logs"
 )

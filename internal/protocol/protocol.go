@@ -54,6 +54,9 @@ const (
 	// PathEtcdSnapshotFetch (POST EtcdSnapshotFetchRequest -> EtcdSnapshotFetchGrant) permits
 	// the download of the snapshot that the plan's EtcdRestore begins with.
 	PathEtcdSnapshotFetch = "/v1/etcd-snapshot-fetch"
+	// PathLog (POST ?request=ID HostLog -> 204) answers the request of the plan's Desired.Log.
+	// The answer is durable then. Another ID is answered with 404.
+	PathLog = "/v1/log"
 )
 
 // TunnelProtocol is what PathTunnel upgrades to (header Upgrade): HTTP/2 in the reverse
@@ -83,7 +86,7 @@ const (
 	// PollTimeout bounds a long poll. Whether the connection is alive is detected far
 	// sooner, by TCP keep-alive and, through proxies, by HTTP/2 pings.
 	PollTimeout = 10 * time.Minute
-	// MaxRequestBytes bounds the body of any request.
+	// MaxRequestBytes bounds the body of any request but that of PathLog.
 	MaxRequestBytes = 256 << 10
 	// MaxBootstrapBytes bounds bootstrap data; a Secret holds at most 1 MiB.
 	MaxBootstrapBytes = 1 << 20
@@ -112,6 +115,12 @@ const (
 	MaxRecipients = 8
 	// MaxObjectName bounds the name of an uploaded snapshot, as S3 does.
 	MaxObjectName = 1024
+	// MaxLogBytes bounds HostLog.Text: a Secret holds at most 1 MiB.
+	MaxLogBytes = 1000 << 10
+	// MaxLogRequestBytes bounds the body of PathLog, in which the text is in base64.
+	MaxLogRequestBytes = MaxLogBytes/3*4 + 16<<10
+	// LogTimeout bounds an attempt to send a log.
+	LogTimeout = 2 * time.Minute
 	// MaxUploadBytes bounds an uploaded snapshot: S3 takes no larger object in one request.
 	MaxUploadBytes = 5 << 30
 )
@@ -231,6 +240,8 @@ type Desired struct {
 	// EtcdSnapshotUpload is the snapshot that the agent uploads. Nil: none. An upload that has
 	// begun is completed.
 	EtcdSnapshotUpload *EtcdSnapshotUpload `json:"etcdSnapshotUpload,omitempty"`
+	// Log asks for the log of an operation. Nil: none is asked for.
+	Log *LogRequest `json:"log,omitempty"`
 }
 
 // File is a file that the agent maintains. It creates the directory if needed.

@@ -57,6 +57,8 @@ func classOfHost(field string) (Verb, bool) {
 		return Install, true
 	case "EtcdRestore", "ControlPlaneHalt":
 		return Restore, true
+	case "LogRequest":
+		return Logs, true
 	case "Cordon", "Maintenance", "MaintenanceEndedAt", "Quarantine", "Reboot", "CertificateRenewal", "Hostname":
 		return free, true
 	default:

@@ -36,6 +36,7 @@ func fieldsOfHost() map[string]field {
 		"NodeUpgrade":      {infrav1.ElementalHostSpec{NodeUpgrade: &infrav1.HostNodeUpgrade{ID: "1"}}, []rights.Verb{rights.Install}},
 		"EtcdRestore":      {infrav1.ElementalHostSpec{EtcdRestore: &infrav1.HostEtcdRestore{ID: "1"}}, []rights.Verb{rights.Restore}},
 		"ControlPlaneHalt": {infrav1.ElementalHostSpec{ControlPlaneHalt: &infrav1.HostControlPlaneHalt{ID: "1"}}, []rights.Verb{rights.Restore}},
+		"LogRequest":       {infrav1.ElementalHostSpec{LogRequest: &infrav1.HostLogRequest{ID: "1"}}, []rights.Verb{rights.Logs}},
 
 		"Cordon":             {infrav1.ElementalHostSpec{Cordon: &infrav1.HostCordon{Reason: "full"}}, nil},
 		"Maintenance":        {infrav1.ElementalHostSpec{Maintenance: &infrav1.HostMaintenance{Reason: "fan"}}, nil},

@@ -17,10 +17,12 @@ const (
 	Install Verb = "install"
 	// Restore replaces the data of etcd.
 	Restore Verb = "restore"
+	// Logs asks a host for the log of an operation, which may have secrets.
+	Logs Verb = "logs"
 )
 
 // All returns all verbs.
-func All() []Verb { return []Verb{Approve, Fence, Release, Erase, Install, Restore} }
+func All() []Verb { return []Verb{Approve, Fence, Release, Erase, Install, Restore, Logs} }
 
 // Roles of the release that have verbs, as ClusterRoles.
 const (
@@ -32,7 +34,7 @@ const (
 // ends with their own claim of a host; only operators decide what is left when that is over.
 func (v Verb) Roles() []string {
 	switch v {
-	case Fence, Release, Erase, Restore:
+	case Fence, Release, Erase, Restore, Logs:
 		return []string{adminRole, operatorRole}
 	case Approve, Install, free:
 	}

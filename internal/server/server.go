@@ -23,6 +23,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/audit"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/bootstrapsecret"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/enrol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/hostlog"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/hoststore"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/listener"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/planinput"
@@ -142,7 +143,11 @@ func New(o Options) (*Server, error) {
 	s.handler, err = api.New(api.Options{
 		Clock: o.Clock, Timers: s.timers, Hosts: s.hosts, Sessions: s.sessions, Budget: budget, Enroller: s.enroller, Trust: s.trust, Reports: s.status,
 		PlanInputs: inputs, Bootstrap: bootstrapsecret.NewFinder(o.Client, o.APIReader),
-		Destinations: snapshotgrant.New(o.APIReader, o.Clock), Tunnels: s.reviewer, Audit: decisions,
+		Destinations: snapshotgrant.New(o.APIReader, o.Clock),
+		Logs: &hostlog.Receiver{
+			Client: o.Client, APIReader: o.APIReader, Hosts: s.hosts, Audit: decisions, Recorder: o.Recorder, Clock: o.Clock,
+		},
+		Tunnels: s.reviewer, Audit: decisions,
 		Limiter: ratelimit.New(o.Clock, o.EnrolRate, o.EnrolBurst), Connections: s.connections,
 		Agents:    api.Downloads{Files: o.Agents, Limit: o.AgentDownloads, Stall: o.DownloadStall},
 		Bundles:   api.Downloads{Files: o.Bundles, Limit: o.BundleDownloads, Stall: o.DownloadStall},

@@ -19,7 +19,7 @@ import (
 // namespace.
 //
 // +kubebuilder:webhook:verbs=create;update,path=/validate-infrastructure-cluster-x-k8s-io-v1beta2-elementalhost,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=elementalhosts,versions=v1beta2,name=audit.elementalhost.infrastructure.cluster.x-k8s.io,sideEffects=NoneOnDryRun,admissionReviewVersions=v1
-// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalhosts,verbs=approve;release;erase;install;restore
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalhosts,verbs=approve;release;erase;install;restore;logs
 
 // RequestLog records which user requests a change of a host, or confirms a restore. source is the
 // address of the webhook's caller, which should be the API server's. before is an empty object if

@@ -150,6 +150,7 @@ func decisions(t *testing.T, env *envtest.Environment, namespace string) map[str
 		"image":       ofMachine(rights.Install, image, operator, cloner),
 		"erasing":     ofTemplate(rights.Erase, zero, admin, operator, cloner),
 		"with image":  ofTemplate(rights.Install, image, operator, cloner),
+		"log":         ofHost(rights.Logs, func(s *infrav1.ElementalHostSpec) { s.LogRequest = logRequest() }, admin, operator, manager),
 		"restoration": ofHost(rights.Restore, restoring, admin, operator, manager),
 		"confirmation": {rights.Restore, "elementaletcdrestores", func(ctx context.Context, c client.Client) error {
 			changed := restore.DeepCopy()
@@ -157,6 +158,10 @@ func decisions(t *testing.T, env *envtest.Environment, namespace string) map[str
 			return c.Patch(ctx, changed, client.MergeFrom(restore), client.DryRunAll)
 		}, []string{admin, operator, manager}},
 	}
+}
+
+func logRequest() *infrav1.HostLogRequest {
+	return &infrav1.HostLogRequest{ID: "1", Operation: infrav1.OperationBootstrap, Until: metav1.Unix(4e9, 0)}
 }
 
 func restoring(s *infrav1.ElementalHostSpec) {
@@ -248,4 +253,39 @@ func TestThreat82_NothingIsDecidedUnreviewed(t *testing.T) {
 	g.Expect(err).To(MatchError(ContainSubstring("no route to host; nothing was changed, try again")))
 	host.Labels = map[string]string{"rack": "7"}
 	g.Expect(c.Update(t.Context(), host)).To(Succeed(), "a label needs no verb")
+}
+
+// Whoever may edit hosts neither asks for a log, nor makes a request of somebody else one of its
+// own, nor withdraws it.
+func TestThreat88_LogsNeedTheirVerb(t *testing.T) {
+	g := NewWithT(t)
+	env := start(t, io.Discard)
+	users := newTeam(t, env)
+	host := &infrav1.ElementalHost{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Namespace: users.namespace}}
+	asked := host.DeepCopy()
+	asked.Spec.LogRequest = logRequest()
+	g.Expect(apierrors.IsForbidden(users.clients[editor].Create(t.Context(), asked.DeepCopy()))).To(BeTrue(), "at the creation")
+	g.Expect(env.Client(t).Create(t.Context(), host)).To(Succeed())
+	change := func(user string, change func(*infrav1.ElementalHostSpec)) error {
+		before := host.DeepCopy()
+		changed := host.DeepCopy()
+		change(&changed.Spec)
+		err := users.clients[user].Patch(t.Context(), changed, client.MergeFrom(before))
+		if err == nil {
+			host = changed
+		}
+		return err
+	}
+	ask := func(s *infrav1.ElementalHostSpec) { s.LogRequest = logRequest() }
+	g.Expect(change(editor, ask)).To(MatchError(ContainSubstring("needs the verb logs on elementalhosts")))
+	g.Expect(change(admin, ask)).To(Succeed())
+	for name, changed := range map[string]func(*infrav1.ElementalHostSpec){
+		"another operation": func(s *infrav1.ElementalHostSpec) { s.LogRequest.Operation = infrav1.OperationReset },
+		"a longer time":     func(s *infrav1.ElementalHostSpec) { s.LogRequest.Until = metav1.Unix(5e9, 0) },
+		"withdrawal":        func(s *infrav1.ElementalHostSpec) { s.LogRequest = nil },
+	} {
+		g.Expect(change(editor, changed)).To(MatchError(ContainSubstring("needs the verb logs")), name)
+	}
+	g.Expect(change(editor, func(s *infrav1.ElementalHostSpec) { s.Cordon = &infrav1.HostCordon{Reason: "fan"} })).To(Succeed(), "beside a request")
+	g.Expect(change(operator, func(s *infrav1.ElementalHostSpec) { s.LogRequest = nil })).To(Succeed())
 }

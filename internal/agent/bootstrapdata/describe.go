@@ -75,7 +75,7 @@ func (d describer) commands(title string, commands []Command) {
 	}
 	d.line("%s", title)
 	for _, c := range commands {
-		text := Redact(strings.TrimRight(c.String(), "\n"))
+		text := redacted(strings.TrimRight(c.String(), "\n"))
 		d.line("  %s", strings.ReplaceAll(text, "\n", "\n  "))
 	}
 }
@@ -84,7 +84,7 @@ func (d describer) scripts(c *Config) {
 	names := make([]string, 0, len(c.Scripts)+1)
 	for _, s := range c.Scripts {
 		d.line("Run the script %s:", s.Name)
-		text := strings.TrimRight(Redact(s.Body), "\n")
+		text := strings.TrimRight(redacted(s.Body), "\n")
 		d.line("  %s", strings.ReplaceAll(text, "\n", "\n  "))
 		names = append(names, s.Name)
 	}
@@ -168,13 +168,13 @@ func (d describer) storage(c *Config) {
 	}
 	for _, f := range c.Filesystems {
 		if f.Command != "" {
-			d.line("Make a file system on %s with: %s", f.Device, Redact(f.Command))
+			d.line("Make a file system on %s with: %s", f.Device, redacted(f.Command))
 			continue
 		}
 		d.line("Make a file system %s labelled %q on %s, partition %s%s", f.Type, f.Label, f.Device, f.Partition, overwriting(f.Overwrite))
 	}
 	for _, m := range c.Mounts {
-		d.line("Mount %s at %s (%s, %s)", m.Device, m.Point, m.Type, Redact(m.Options))
+		d.line("Mount %s at %s (%s, %s)", m.Device, m.Point, m.Type, redacted(m.Options))
 	}
 }
 

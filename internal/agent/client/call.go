@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,7 +23,9 @@ type call struct {
 	header                    http.Header
 	body                      any
 	timeout                   time.Duration
-	accept                    []int
+	// limit bounds the body in bytes; 0 means protocol.MaxRequestBytes.
+	limit  int
+	accept []int
 	// isPoll ties the call to its connection; see pollTie.
 	isPoll bool
 	// upgraded, if set, takes over the connection; see upgrade.
@@ -53,9 +56,8 @@ func (c *Client) try(ctx context.Context, request call, read func(*http.Response
 		if body, err = json.Marshal(request.body); err != nil {
 			return fmt.Errorf("%s: encoding the request: %w", request.name, err)
 		}
-		if len(body) > protocol.MaxRequestBytes {
-			return fmt.Errorf("%s: the request has %d bytes, more than the %d that a server takes",
-				request.name, len(body), protocol.MaxRequestBytes)
+		if limit := cmp.Or(request.limit, protocol.MaxRequestBytes); len(body) > limit {
+			return fmt.Errorf("%s: the request has %d bytes, more than the %d that a server takes", request.name, len(body), limit)
 		}
 	}
 	c.mu.Lock()

@@ -14,7 +14,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tcp"
 )
 
-// CallTimeout bounds every call but Plan and AgentBinary.
+// CallTimeout bounds every call but Plan, AgentBinary and SendLog.
 const CallTimeout = 30 * time.Second
 
 // Limits of a call.
@@ -233,6 +233,14 @@ func (c *Client) EtcdSnapshotFetch(ctx context.Context, request protocol.EtcdSna
 		timeout: CallTimeout, accept: []int{http.StatusOK},
 	}, func(r *http.Response) error { return decode(r, &grant) })
 	return grant, err
+}
+
+// SendLog answers a request for a log. It is durable at the manager if SendLog returns nil.
+func (c *Client) SendLog(ctx context.Context, request string, log protocol.HostLog) error {
+	return c.call(ctx, call{
+		name: "sending a log", method: http.MethodPost, path: protocol.PathLog, query: url.Values{"request": {request}}, body: log,
+		limit: protocol.MaxLogRequestBytes, timeout: protocol.LogTimeout, accept: []int{http.StatusNoContent},
+	}, nil)
 }
 
 // Rotate replaces the host's key.

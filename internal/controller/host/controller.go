@@ -1,5 +1,6 @@
 // Package host reconciles ElementalHosts: it updates their conditions after a change of
-// spec, ends maintenance and quarantine, and frees hosts whose release is complete.
+// spec, ends maintenance, quarantine and requests for logs, removes expired logs, and frees hosts
+// whose release is complete.
 //
 // The agent API writes what agents report, together with the conditions. Both derive
 // conditions with package hoststatus, so this controller has nothing to write after a
@@ -39,6 +40,7 @@ import (
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalhosts/status,verbs=patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalmachines,verbs=get;list;watch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machines,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;delete
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // enrolmentTime is much longer than an enrolment takes.
@@ -100,6 +102,9 @@ func (r *Reconciler) reconcile(ctx context.Context, host *infrav1.ElementalHost)
 	}
 	before := host.DeepCopy()
 	now := metav1.NewTime(r.Clock.Now())
+	if err := r.removeExpiredLog(ctx, host); err != nil {
+		return err
+	}
 	if err := r.setMachineExists(ctx, host, now); err != nil {
 		return err
 	}

@@ -35,13 +35,13 @@ func quarantineTime(failures int32) time.Duration {
 	}
 }
 
-// updateExpiring ends maintenance and quarantine that have expired, and begins a
-// quarantine, in one write.
+// updateExpiring ends what has expired of maintenance, quarantine and requests for logs, and begins
+// a quarantine, in one write.
 func (r *Reconciler) updateExpiring(ctx context.Context, host *infrav1.ElementalHost) error {
 	before := host.DeepCopy()
 	now := r.Clock.Now()
 	var events []hoststatus.Event
-	for _, step := range []func(*infrav1.ElementalHost, time.Time) (hoststatus.Event, bool){endMaintenance, endQuarantine, beginQuarantine} {
+	for _, step := range []func(*infrav1.ElementalHost, time.Time) (hoststatus.Event, bool){endMaintenance, endQuarantine, beginQuarantine, endLogRequest} {
 		if e, ok := step(host, now); ok {
 			events = append(events, e)
 		}
@@ -49,10 +49,10 @@ func (r *Reconciler) updateExpiring(ctx context.Context, host *infrav1.Elemental
 	if len(events) == 0 {
 		return nil
 	}
-	ctrl.LoggerFrom(ctx).Info("Ending or beginning maintenance or quarantine",
-		"maintenance", host.InMaintenance(), "quarantine", host.Spec.Quarantine != nil)
+	ctrl.LoggerFrom(ctx).Info("Ending or beginning maintenance, quarantine or a request for a log",
+		"maintenance", host.InMaintenance(), "quarantine", host.Spec.Quarantine != nil, "logRequest", host.Spec.LogRequest != nil)
 	if err := r.Client.Patch(ctx, host, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("ending or beginning maintenance or quarantine: %w", err)
+		return fmt.Errorf("ending or beginning maintenance, quarantine or a request for a log: %w", err)
 	}
 	for _, e := range events {
 		r.Recorder.Eventf(host, nil, e.Type, e.Reason, "KeepTime", "%s", e.Message)
@@ -115,8 +115,8 @@ func beginQuarantine(host *infrav1.ElementalHost, now time.Time) (hoststatus.Eve
 	}, true
 }
 
-// untilNextExpiry returns the time until maintenance or the quarantine of the host
-// expires, or its certificates are about to; 0 if none does.
+// untilNextExpiry returns the time until maintenance, the quarantine, the log or the request for
+// one expires, or certificates are about to; 0 if none does.
 func untilNextExpiry(host *infrav1.ElementalHost, now time.Time) time.Duration {
 	var next time.Duration
 	consider := func(end metav1.Time) {
@@ -131,6 +131,12 @@ func untilNextExpiry(host *infrav1.ElementalHost, now time.Time) time.Duration {
 		consider(q.Until)
 	}
 	consider(metav1.NewTime(hoststatus.CertificatesChange(host, now)))
+	if request := host.Spec.LogRequest; request != nil {
+		consider(request.Until)
+	}
+	if log := host.Status.Log; log != nil {
+		consider(log.ExpiresAt)
+	}
 	return next
 }
 

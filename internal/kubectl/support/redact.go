@@ -3,52 +3,33 @@ package support
 import (
 	"regexp"
 	"strings"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/redact"
 )
 
 // leftOut stands for what is not given away.
-const leftOut = "(left out)"
+const leftOut = redact.Mark
 
 // redactor removes secrets from objects and texts.
 type redactor struct {
 	// whole are names of fields that are left out with all that is in them, and leaves are
 	// names of fields whose texts are.
 	whole, leaves *regexp.Regexp
-	// texts are what secrets look like. The first group, if any, is kept.
-	texts []*regexp.Regexp
-	// token is what may be a registration token.
-	token *regexp.Regexp
+	texts         *redact.Redactor
 }
 
 func newRedactor() *redactor {
 	return &redactor{
 		whole:  regexp.MustCompile(`(?i)^(env|envfrom|variables|files|users|data|stringdata|binarydata|kubeadmconfigspec|userdata)$`),
 		leaves: regexp.MustCompile(`(?i)^(content|.*passw(or)?d|.*token|.*secret|.*private_?key|.*access_?key|.*certificate_?key|.*credentials?|.*kubeconfig)$`),
-		texts: []*regexp.Regexp{
-			regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)`),
-			regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?`),
-			regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`),
-			regexp.MustCompile(`(://)[^/\s:@]+:[^/\s@]+@`),
-			regexp.MustCompile(`(?i)(\bbearer\s+)[^\s"',;]+`),
-			regexp.MustCompile(`(?i)((?:token|passw(?:or)?d|secret|[a-z]key|_key|-key|credentials?)\\?["']?\s*[:=]\s*\\?["']?)[^\s"',;\\]+`),
-			regexp.MustCompile(`(?i)(--[a-z-]*(?:token|password|key)[ =])[^\s"',;]+`),
-			regexp.MustCompile(`[A-Za-z0-9+/=_-]{200,}`),
-		},
-		token: regexp.MustCompile(`[A-Za-z0-9_-]{43,}`),
+		texts:  redact.ForObjects(),
 	}
 }
 
 // text returns a text without what looks like a secret.
 func (r *redactor) text(text string) string {
-	for _, secret := range r.texts {
-		text = secret.ReplaceAllString(text, "${1}"+leftOut)
-	}
-	return r.token.ReplaceAllStringFunc(text, func(found string) string {
-		// Names have no capital letters.
-		if len(found) == 43 && strings.ToLower(found) != found {
-			return leftOut
-		}
-		return found
-	})
+	text, _ = r.texts.Text(text)
+	return text
 }
 
 // object removes secrets, and what people wrote, from an object as the API server sent it.

@@ -86,28 +86,28 @@ kind: ElementalHost
 metadata:
   annotations:
     cluster.x-k8s.io/paused: ""
-    kubectl.kubernetes.io/last-applied-configuration: (left out)
+    kubectl.kubernetes.io/last-applied-configuration: '[redacted]'
   name: h1
 spec:
   approval: Approved
   cordon:
-    reason: (left out)
+    reason: '[redacted]'
   template:
     metadata:
       annotations:
-        a: (left out)
+        a: '[redacted]'
     spec:
       containers:
-      - env: (left out)
+      - env: '[redacted]'
         image: registry.example.com/x:1
         name: x
       discovery:
         bootstrapToken:
           apiServerEndpoint: 10.1.1.1:6443
-          token: (left out)
+          token: '[redacted]'
 status:
   conditions:
-  - message: 'spec.cordon: (left out)'
+  - message: 'spec.cordon: [redacted]'
     reason: Cordoned
     type: Available
   tokenExpiresAt: "2026-05-04T12:00:00Z"

@@ -20,16 +20,21 @@ const (
 	maxParameter = 128
 )
 
-// decode reads a JSON body. Unknown fields are ignored, as an agent may be newer than the
-// manager.
+// decode reads a JSON body of the usual size.
 func decode[T any](w http.ResponseWriter, r *http.Request) (T, error) {
+	return decodeUpTo[T](w, r, protocol.MaxRequestBytes, bodyTimeout)
+}
+
+// decodeUpTo reads a JSON body of at most limit bytes within a time. Unknown fields are ignored, as an agent may be newer than the
+// manager.
+func decodeUpTo[T any](w http.ResponseWriter, r *http.Request, limit int64, within time.Duration) (T, error) {
 	var value T
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return value, problem.New(http.StatusUnsupportedMediaType, problem.Blank, "The body must be application/json")
 	}
 	// A connection without deadlines returns an error; the size is bounded in any case.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
-	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, protocol.MaxRequestBytes))
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(within))
+	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, limit))
 	if err := body.Decode(&value); err != nil {
 		return value, badBody(err)
 	}

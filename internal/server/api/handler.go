@@ -98,8 +98,10 @@ type Options struct {
 	Bootstrap  BootstrapData
 	// Destinations permit uploads and downloads of snapshots of etcd.
 	Destinations Destinations
-	Tunnels      *tunnels.Reviewer
-	Audit        *audit.Log
+	// Logs keeps the logs that hosts send.
+	Logs    Logs
+	Tunnels *tunnels.Reviewer
+	Audit   *audit.Log
 	// Limiter limits HTTP requests of one source on unauthenticated connections, those that
 	// need no known key, and those that are refused.
 	Limiter     *ratelimit.Limiter
@@ -115,17 +117,20 @@ type Options struct {
 
 // Handler serves the agent API.
 type Handler struct {
-	clock       clock.PassiveClock
-	timers      *timer.Queue
-	hosts       *hoststore.Store
-	sessions    *session.Tracker
-	budget      *session.WriteBudget
-	enroller    Enroller
-	trust       Trust
-	reports     Reports
-	planInputs  PlanInputs
-	bootstraps  BootstrapData
-	uploads     Destinations
+	clock      clock.PassiveClock
+	timers     *timer.Queue
+	hosts      *hoststore.Store
+	sessions   *session.Tracker
+	budget     *session.WriteBudget
+	enroller   Enroller
+	trust      Trust
+	reports    Reports
+	planInputs PlanInputs
+	bootstraps BootstrapData
+	uploads    Destinations
+	logs       Logs
+	// receiving has an element for each log that is being received.
+	receiving   chan struct{}
 	tunnels     *tunnels.Reviewer
 	audit       *audit.Log
 	limiter     *ratelimit.Limiter
@@ -142,8 +147,9 @@ type Handler struct {
 func New(o Options) (*Handler, error) {
 	h := &Handler{
 		clock: o.Clock, timers: o.Timers, hosts: o.Hosts, sessions: o.Sessions, budget: o.Budget, enroller: o.Enroller, trust: o.Trust, reports: o.Reports,
-		planInputs: o.PlanInputs, bootstraps: o.Bootstrap, uploads: o.Destinations, tunnels: o.Tunnels, audit: o.Audit, limiter: o.Limiter,
+		planInputs: o.PlanInputs, bootstraps: o.Bootstrap, uploads: o.Destinations, logs: o.Logs, tunnels: o.Tunnels, audit: o.Audit, limiter: o.Limiter,
 		connections: o.Connections, draining: o.Draining, routes: map[string]map[string]route{},
+		receiving: make(chan struct{}, concurrentLogs),
 	}
 	var err error
 	if h.metrics, err = newMetrics(o.Metrics); err != nil {
@@ -201,6 +207,7 @@ func (h *Handler) routeTable() []route {
 		{http.MethodGet, protocol.PathTunnel, accessHost, h.tunnel},
 		{http.MethodPost, protocol.PathEtcdSnapshotUpload, accessHost, h.etcdSnapshotUpload},
 		{http.MethodPost, protocol.PathEtcdSnapshotFetch, accessHost, h.etcdSnapshotFetch},
+		{http.MethodPost, protocol.PathLog, accessHost, h.log},
 		{http.MethodGet, PathOpenAPI, accessKey, h.openAPI},
 		{http.MethodGet, protocol.PathInstall, accessPublic, h.install},
 		{http.MethodGet, protocol.PathInstallAgent, accessPublic, h.installAgent},

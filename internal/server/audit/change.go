@@ -19,6 +19,8 @@ const (
 	identityChanged Decision = "IdentityChanged"
 	installChanged  Decision = "InstallChanged"
 	restoreChanged  Decision = "RestoreChanged"
+	// logRequested: somebody asks the host for a log, or no longer does.
+	logRequested Decision = "LogRequestChanged"
 	// confirmed: somebody has a restore of etcd begin.
 	confirmed Decision = "RestoreConfirmed"
 )
@@ -113,6 +115,9 @@ func otherChanges(before, after *infrav1.ElementalHost) []change {
 	}
 	if !reflect.DeepEqual(before.Spec.EtcdRestore, after.Spec.EtcdRestore) {
 		changes = append(changes, change{decision: restoreChanged})
+	}
+	if !reflect.DeepEqual(before.Spec.LogRequest, after.Spec.LogRequest) {
+		changes = append(changes, change{decision: logRequested})
 	}
 	return changes
 }

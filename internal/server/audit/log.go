@@ -38,11 +38,13 @@ const (
 	SnapshotUploadGranted Decision = "SnapshotUploadGranted"
 	// SnapshotFetchGranted: a host may download a snapshot of etcd, and has its key.
 	SnapshotFetchGranted Decision = "SnapshotFetchGranted"
-	Approved             Decision = "Approved"
-	Rejected             Decision = "Rejected"
-	Pending              Decision = "Pending"
-	TunnelOpened         Decision = "TunnelOpened"
-	TunnelEnded          Decision = "TunnelEnded"
+	// LogReceived: a host has sent the log that a person asked for.
+	LogReceived  Decision = "LogReceived"
+	Approved     Decision = "Approved"
+	Rejected     Decision = "Rejected"
+	Pending      Decision = "Pending"
+	TunnelOpened Decision = "TunnelOpened"
+	TunnelEnded  Decision = "TunnelEnded"
 	// Requested is a change that a user asks for. The API server may still refuse it.
 	Requested Decision = "Requested"
 )

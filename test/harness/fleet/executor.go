@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/bootstrap"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
@@ -163,6 +164,9 @@ func (e *executor) Abort(string) error {
 	e.boot.endJob()
 	return nil
 }
+
+// Output is bootstrap.Executor's. The Software prints nothing.
+func (e *executor) Output(string) ([]operation.Output, error) { return nil, nil }
 
 // RemoveSecrets is bootstrap.Executor's: the data is the agent's to drop, and no copy was made.
 func (e *executor) RemoveSecrets(string) error { return nil }

@@ -1,6 +1,10 @@
 package bootstrap
 
-import "context"
+import (
+	"context"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
+)
 
 // Job is bootstrap data to execute, and where its progress is recorded.
 type Job struct {
@@ -24,6 +28,8 @@ type Executor interface {
 	Execute(ctx context.Context, job Job, progress func(step string)) (warnings []string, err error)
 	// Abort kills the parts of the job that still run.
 	Abort(folder string) error
+	// Output returns what the parts of the job have printed so far.
+	Output(folder string) ([]operation.Output, error)
 	// RemoveSecrets removes the secrets that Execute stored.
 	RemoveSecrets(folder string) error
 }

@@ -95,6 +95,11 @@ func (r *Runner) Run(ctx context.Context, op state.Operation, progress func(stri
 // Abort kills the scripts that run.
 func (r *Runner) Abort(op state.Operation) error { return r.Executor.Abort(op.Folder()) }
 
+// Output returns what the scripts have printed.
+func (r *Runner) Output(op state.Operation) ([]operation.Output, error) {
+	return r.Executor.Output(op.Folder())
+}
+
 // Cleanup removes the data, which contains secrets. The data is never needed again.
 func (r *Runner) Cleanup(op state.Operation) error {
 	return errors.Join(

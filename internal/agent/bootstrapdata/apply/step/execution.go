@@ -3,9 +3,9 @@ package step
 import (
 	"fmt"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/apply/host"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/apply/journal"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/redact"
 )
 
 // Execution is one run of the steps: the host that they change, and the progress
@@ -44,6 +44,6 @@ func (e *Execution) Manifest() *journal.Manifest { return &e.Progress.Manifest }
 
 // Warn records a warning, and only once if its step is repeated.
 func (e *Execution) Warn(format string, args ...any) {
-	text := bootstrapdata.Redact(fmt.Sprintf(format, args...))
+	text, _ := redact.ForOutput().Text(fmt.Sprintf(format, args...))
 	e.Progress.Warnings = journal.AddOnce(e.Progress.Warnings, text)
 }
