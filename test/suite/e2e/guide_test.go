@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
@@ -22,7 +23,6 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab/image"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab/podnetwork"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab/survey"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/shell"
 )
 
 const (
@@ -87,10 +87,10 @@ func startWalk(ctx context.Context) *walk {
 	bare, folder := lab.NewBare(hosts), filepath.Join(GinkgoT().TempDir(), guideVersion)
 	DeferCleanup(func(ctx context.Context) { g.remove(ctx) })
 	step("guide: release made", func() {
-		_, err := shell.Command{
-			Args: []string{"make", "--no-print-directory", "release", "VERSION=" + guideVersion, "RELEASE_DIR=" + folder}, Dir: checkout,
-		}.Run(ctx)
-		Expect(err).NotTo(HaveOccurred())
+		cmd := exec.CommandContext(ctx, "make", "--no-print-directory", "release", "VERSION="+guideVersion, "RELEASE_DIR="+folder)
+		cmd.Dir = checkout
+		out, err := cmd.CombinedOutput()
+		Expect(err).NotTo(HaveOccurred(), string(out))
 	})
 	step("guide: empty management cluster", func() {
 		Expect(g.lab.Up(ctx, filepath.Join(folder, "manager-image_"+guideVersion+".oci.tar"))).To(Succeed())
