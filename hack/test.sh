@@ -6,7 +6,8 @@
 # Tests that erase disks use loop devices, which needs root and losetup. Otherwise they use files, and what a kernel
 # does is not tested; with REQUIRE_LOOP_DEVICES=true they fail. Four tests need namespaces of networks or
 # mounts, which containers may forbid; with REQUIRE_NETWORK_NAMESPACES=true they fail without. One of them needs nft
-# and ip too; with REQUIRE_NFTABLES=true it fails without.
+# and ip too; with REQUIRE_NFTABLES=true it fails without. The test of the documented configuration of HAProxy
+# needs haproxy; with REQUIRE_HAPROXY=true it fails without.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -20,6 +21,9 @@ fi
 not_run() {
 	if ! command -v swtpm >/dev/null; then
 		echo "==> NOT RUN: tests of keys in a TPM. There is no swtpm: install Debian's package swtpm to run them" >&2
+	fi
+	if ! command -v haproxy >/dev/null; then
+		echo "==> NOT RUN: the test of the documented configuration of HAProxy. Install Debian's package haproxy to run it" >&2
 	fi
 	if ((EUID != 0)); then
 		echo "==> NOT RUN on disks: tests that erase disks. They use files instead: run as root to use loop devices" >&2

@@ -46,6 +46,7 @@ func labels() []turn {
 		label("etcd", 10),
 		label("failover", 12),
 		label("full", 18),
+		label("guide", 18),
 		label("move", 8),
 		label("reset", 12),
 		label("resilience", 18),

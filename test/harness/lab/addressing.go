@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab/engine"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab/podnetwork"
 )
 
 // PodSubnet holds the pods of all hosts. A cluster in the lab uses it as its pod network.
@@ -24,7 +25,7 @@ func address(subnet string, n int) string {
 }
 
 // hostAddress returns the address of a host: 0 is the management cluster, 1 the first host,
-// maxHosts + 1 the second management cluster.
+// maxHosts + 1 and + 2 the second management cluster and the empty one.
 func hostAddress(subnet string, number int) string { return address(subnet, 10+number) }
 
 // FreeAddress returns an address of the lab's network that no host has, by its number from 0 on.
@@ -37,7 +38,7 @@ func podSubnet(number int) string { return fmt.Sprintf("10.244.%d.0/24", number)
 // the pods of all other hosts. They belong to the host image, so a reset does not remove them.
 func networkFiles(subnet string, number int) []engine.File {
 	peers := map[int]string{}
-	for other := range maxHosts + 2 {
+	for other := range maxHosts + 3 {
 		if other != number {
 			peers[other] = hostAddress(subnet, other)
 		}
@@ -48,33 +49,20 @@ func networkFiles(subnet string, number int) []engine.File {
 // podNetworkFiles is networkFiles for a host with another default gateway and name server. peers
 // has the addresses of the other hosts by their numbers.
 func podNetworkFiles(number int, gateway, nameserver string, peers map[int]string) []engine.File {
-	const conflist = `{
-  "cniVersion": "1.0.0",
-  "name": "pods",
-  "plugins": [
-    {
-      "type": "bridge",
-      "bridge": "cni0",
-      "isGateway": true,
-      "ipMasq": true,
-      "hairpinMode": true,
-      "ipam": {
-        "type": "host-local",
-        "ranges": [[{"subnet": "%s"}]],
-        "routes": [{"dst": "0.0.0.0/0"}]
-      }
-    },
-    {"type": "portmap", "capabilities": {"portMappings": true}}
-  ]
+	return append(uplinkFiles(gateway, nameserver, peers), engine.File{
+		Path: podnetwork.ConfigFolder + "/10-lab.conflist", Mode: 0o644, Content: podnetwork.Config(podSubnet(number)),
+	})
 }
-`
+
+// uplinkFiles are the files of a host that tell its default gateway, its name server, and how the
+// pods of peers are reached.
+func uplinkFiles(gateway, nameserver string, peers map[int]string) []engine.File {
 	var routes strings.Builder
 	fmt.Fprintf(&routes, "route replace default via %s\n", gateway)
 	for _, peer := range slices.Sorted(maps.Keys(peers)) {
 		fmt.Fprintf(&routes, "route replace %s via %s\n", podSubnet(peer), peers[peer])
 	}
 	return []engine.File{
-		{Path: "/etc/cni/net.d/10-lab.conflist", Mode: 0o644, Content: fmt.Appendf(nil, conflist, podSubnet(number))},
 		{Path: "/etc/lab/routes", Mode: 0o644, Content: []byte(routes.String())},
 		{Path: "/etc/lab/resolv.conf", Mode: 0o644, Content: fmt.Appendf(nil, "nameserver %s\n", nameserver)},
 	}

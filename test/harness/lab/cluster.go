@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab/repository"
 )
 
 // Cluster is a workload cluster made from one of this provider's templates.
@@ -37,7 +39,7 @@ func (l *Lab) GenerateCluster(ctx context.Context, c Cluster) (string, error) {
 		}
 	}
 	args := []string{
-		"generate", "cluster", c.Name, "--infrastructure", elemental().name, "--target-namespace", c.namespace(),
+		"generate", "cluster", c.Name, "--infrastructure", repository.Elemental().Name, "--target-namespace", c.namespace(),
 		"--kubernetes-version", version,
 		"--control-plane-machine-count", strconv.Itoa(c.ControlPlanes),
 		"--worker-machine-count", strconv.Itoa(c.Workers),

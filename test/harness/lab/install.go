@@ -3,11 +3,10 @@ package lab
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab/certs"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab/repository"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/shell"
 )
 
@@ -41,12 +40,12 @@ func (p providerInstaller) install(ctx context.Context) error {
 	switch {
 	case p.release.folder == "":
 		p.progress.Say("There is no release of this provider in out/manifests (make manifests): it is not installed")
-	case strings.Contains(installed, elemental().label):
+	case strings.Contains(installed, repository.Elemental().Label):
 		if err := p.reinstall(ctx); err != nil {
 			return err
 		}
 	default:
-		args = append(args, "--infrastructure", elemental().name+":"+p.release.version)
+		args = append(args, "--infrastructure", repository.Elemental().Name+":"+p.release.version)
 	}
 	if len(args) == 2 {
 		return nil
@@ -77,7 +76,7 @@ func (p providerInstaller) installed(ctx context.Context) (string, error) {
 // reinstall replaces this provider by another build of the same version. clusterctl upgrades to
 // other versions only.
 func (p providerInstaller) reinstall(ctx context.Context) error {
-	manifests, err := p.commands.Clusterctl(ctx, "generate", "provider", "--infrastructure", elemental().name+":"+p.release.version)
+	manifests, err := p.commands.Clusterctl(ctx, "generate", "provider", "--infrastructure", repository.Elemental().Name+":"+p.release.version)
 	if err != nil {
 		return fmt.Errorf("rendering this provider: %w", err)
 	}
@@ -86,7 +85,7 @@ func (p providerInstaller) reinstall(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("updating this provider: %w", err)
 	}
-	selector := "cluster.x-k8s.io/provider=" + elemental().label
+	selector := "cluster.x-k8s.io/provider=" + repository.Elemental().Label
 	namespace, err := p.commands.Kubectl(ctx, "get", "deployments", "--all-namespaces", "--selector", selector,
 		"--output", "jsonpath={.items[0].metadata.namespace}")
 	if err != nil {
@@ -99,46 +98,4 @@ func (p providerInstaller) reinstall(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// writeRepositories writes clusterctl's local repositories and configuration.
-func (p providerInstaller) writeRepositories(ctx context.Context, module capiModule, variables map[string]string) error {
-	root := filepath.Join(p.commands.state, "repository")
-	providers := upstream()
-	for _, provider := range providers {
-		manifests, err := p.commands.Kubectl(ctx, "kustomize", filepath.Join(module.folder, provider.config))
-		if err != nil {
-			return fmt.Errorf("rendering %s: %w", provider.label, err)
-		}
-		manifests = strings.NewReplacer(
-			stagingRegistry+"/"+provider.image+":main", registry+"/"+provider.image+":"+module.version,
-			"imagePullPolicy: Always", "imagePullPolicy: IfNotPresent",
-		).Replace(manifests)
-		metadata, err := os.ReadFile(filepath.Join(module.folder, "metadata.yaml"))
-		if err != nil {
-			return fmt.Errorf("reading the metadata of %s: %w", provider.label, err)
-		}
-		folder := filepath.Join(root, provider.label, module.version)
-		for name, content := range map[string][]byte{provider.components: []byte(manifests), "metadata.yaml": metadata} {
-			if err := writeFile(filepath.Join(folder, name), content); err != nil {
-				return err
-			}
-		}
-	}
-	versions := map[string]string{}
-	for _, provider := range providers {
-		versions[provider.label] = module.version
-	}
-	if p.release.folder != "" {
-		own := elemental()
-		folder := filepath.Join(root, own.label, p.release.version)
-		if err := os.RemoveAll(folder); err != nil {
-			return fmt.Errorf("emptying the repository: %w", err)
-		}
-		if err := os.CopyFS(folder, os.DirFS(p.release.folder)); err != nil {
-			return fmt.Errorf("copying the release: %w", err)
-		}
-		providers, versions[own.label] = append(providers, own), p.release.version
-	}
-	return writeFile(p.commands.clusterctlConfig(), []byte(clusterctlConfig(root, providers, versions, variables)))
 }

@@ -66,17 +66,21 @@ func New(options Options) (*Lab, error) {
 
 // Second returns a lab with the same hosts and another management cluster, for moves from one to the
 // other. The first lab's Down removes it too.
-func (l *Lab) Second() *Lab {
+func (l *Lab) Second() *Lab { return other(l, "second", "management-2", maxHosts+1) }
+
+// other returns a lab with the same hosts and another management cluster. Its files are in a folder
+// of the lab's state.
+func other(l *Lab, folder, name string, number int) *Lab {
 	options := l.options
-	options.State = filepath.Join(options.State, "second")
+	options.State = filepath.Join(options.State, folder)
 	return &Lab{
 		options:          options,
 		engine:           l.engine,
 		progress:         l.progress,
 		sources:          l.sources,
 		commands:         &commands{state: options.State, builder: l.builder},
-		managementName:   "management-2",
-		managementNumber: maxHosts + 1,
+		managementName:   name,
+		managementNumber: number,
 	}
 }
 

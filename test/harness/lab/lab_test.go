@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab/engine"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab/repository"
 )
 
 func TestOptions(t *testing.T) {
@@ -89,6 +90,7 @@ func TestNetworkFiles(t *testing.T) {
 		"route replace 10.244.1.0/24 via 172.30.0.11\n":  true,
 		"route replace 10.244.50.0/24 via 172.30.0.60\n": true,
 		"route replace 10.244.51.0/24 via 172.30.0.61\n": true,
+		"route replace 10.244.52.0/24 via 172.30.0.62\n": true,
 		"route replace 10.244.2.0/24":                    false,
 	} {
 		if strings.Contains(routes, line) != want {
@@ -112,15 +114,18 @@ func TestSecond(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	second := first.Second()
+	second, empty := first.Second(), NewEmpty(first)
 	if got := second.Management(); got.Name != "management-2" || got.Address != "172.30.0.61" {
 		t.Errorf("the second management cluster is %s, %s", got.Name, got.Address)
+	}
+	if got := empty.Management(); got.Name != "management-empty" || got.Address != "172.30.0.62" {
+		t.Errorf("the empty management cluster is %s, %s", got.Name, got.Address)
 	}
 	if got := first.Management(); got.Name != "management" || got.Address != "172.30.0.10" {
 		t.Errorf("the first management cluster is %s, %s", got.Name, got.Address)
 	}
-	if first.Kubeconfig() == second.Kubeconfig() {
-		t.Error("both have the same kubeconfig")
+	if first.Kubeconfig() == second.Kubeconfig() || empty.Kubeconfig() == second.Kubeconfig() {
+		t.Error("two have the same kubeconfig")
 	}
 	for i, host := range second.Hosts() {
 		if want := first.Hosts()[i]; host.Container() != want.Container() || host.Address != want.Address {
@@ -130,8 +135,8 @@ func TestSecond(t *testing.T) {
 }
 
 func TestClusterctlConfig(t *testing.T) {
-	versions := map[string]string{"infrastructure-elemental": "v0.1.0"}
-	text := clusterctlConfig("/repo", []provider{elemental()}, versions, variables("172.30.0.10"))
+	r := repository.Repository{Root: "/repo", Version: "v1.14.2"}
+	text := clusterctlConfig(r, release{version: "v0.1.0", folder: "/release"}, variables("172.30.0.10"))
 	var config struct {
 		Providers   []struct{ Name, Type, URL string }
 		CertManager map[string]string `json:"cert-manager"`
@@ -143,7 +148,7 @@ func TestClusterctlConfig(t *testing.T) {
 	}
 	// clusterctl demands <label>/<version>/<file> at the end.
 	want := "file:///repo/infrastructure-elemental/v0.1.0/infrastructure-components.yaml"
-	if p := config.Providers[0]; p.Name != "elemental" || p.Type != "InfrastructureProvider" || p.URL != want {
+	if p := config.Providers[len(config.Providers)-1]; p.Name != "elemental" || p.Type != "InfrastructureProvider" || p.URL != want {
 		t.Errorf("got %+v", p)
 	}
 	if config.CertManager["externallyProvisioned"] != "true" || config.URL != "https://172.30.0.10:30443" || config.Port != "30443" {

@@ -1,74 +1,59 @@
 package lab
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab/repository"
 )
 
-// provider is a Cluster API provider as clusterctl sees it.
-type provider struct {
-	// name and kind are clusterctl's, such as kubeadm and BootstrapProvider.
-	name, kind string
-	// label is the folder clusterctl expects, such as bootstrap-kubeadm.
-	label string
-	// components is the file name of its manifests.
-	components string
-	// config is the folder of its kustomization inside the cluster-api module.
-	config string
-	// tool is the program; image is the name of its image, which the manifests have with another registry and tag.
-	tool, image string
-}
-
-// upstream returns the providers that come from the cluster-api module.
-func upstream() []provider {
-	return []provider{
-		{
-			name: "cluster-api", kind: "CoreProvider", label: "cluster-api", components: "core-components.yaml",
-			config: "core/config/default", tool: "capi-core", image: "cluster-api-controller",
-		},
-		{
-			name: "kubeadm", kind: "BootstrapProvider", label: "bootstrap-kubeadm", components: "bootstrap-components.yaml",
-			config: "bootstrap/kubeadm/config/default", tool: "capi-kubeadm-bootstrap", image: "kubeadm-bootstrap-controller",
-		},
-		{
-			name: "kubeadm", kind: "ControlPlaneProvider", label: "control-plane-kubeadm",
-			components: "control-plane-components.yaml", config: "controlplane/kubeadm/config/default",
-			tool: "capi-kubeadm-control-plane", image: "kubeadm-control-plane-controller",
-		},
+// repository returns clusterctl's repository of the lab, which need not be written.
+func (c *commands) repository(ctx context.Context, module capiModule) (repository.Repository, error) {
+	tools, err := c.Tools(ctx)
+	if err != nil {
+		return repository.Repository{}, err
 	}
+	return repository.Repository{
+		Root: filepath.Join(c.state, "repository"), Version: module.version, Module: module.folder, Kubectl: filepath.Join(tools, "kubectl"),
+	}, nil
 }
 
-// elemental returns this provider.
-func elemental() provider {
-	return provider{
-		name: "elemental", kind: "InfrastructureProvider", label: "infrastructure-elemental",
-		components: "infrastructure-components.yaml",
+// writeRepository writes clusterctl's repository with a release of this provider, unless that is
+// the zero value, and clusterctl's configuration.
+func (c *commands) writeRepository(ctx context.Context, module capiModule, own release, variables map[string]string) error {
+	r, err := c.repository(ctx, module)
+	if err != nil {
+		return err
 	}
+	if err := r.Write(ctx); err != nil {
+		return err
+	}
+	if own.folder != "" {
+		folder := filepath.Join(r.Root, repository.Elemental().Label, own.version)
+		if err := os.RemoveAll(folder); err != nil {
+			return fmt.Errorf("emptying the repository: %w", err)
+		}
+		if err := os.CopyFS(folder, os.DirFS(own.folder)); err != nil {
+			return fmt.Errorf("copying the release: %w", err)
+		}
+	}
+	return writeFile(c.clusterctlConfig(), []byte(clusterctlConfig(r, own, variables)))
 }
-
-const (
-	stagingRegistry = "gcr.io/k8s-staging-cluster-api"
-	registry        = "registry.k8s.io/cluster-api"
-)
 
 // clusterctlConfig returns clusterctl's configuration.
-func clusterctlConfig(root string, providers []provider, versions, variables map[string]string) string {
+func clusterctlConfig(r repository.Repository, own release, variables map[string]string) string {
 	var text strings.Builder
-	text.WriteString("providers:\n")
-	for _, p := range providers {
-		fmt.Fprintf(&text, "  - name: %s\n    type: %s\n    url: file://%s\n", p.name, p.kind,
-			filepath.Join(root, p.label, versions[p.label], p.components))
+	text.WriteString("providers:\n" + r.Providers())
+	if own.folder != "" {
+		text.WriteString(r.Entry(repository.Elemental(), own.version))
 	}
 	text.WriteString("cert-manager:\n  externallyProvisioned: \"true\"\n")
-	names := make([]string, 0, len(variables))
-	for name := range variables {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(variables)) {
 		fmt.Fprintf(&text, "%s: %q\n", name, variables[name])
 	}
 	return text.String()

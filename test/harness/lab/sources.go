@@ -15,6 +15,7 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab/certs"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab/image"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab/repository"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/shell"
 )
 
@@ -41,12 +42,12 @@ func (s sources) findRelease() (release, error) {
 		if err != nil {
 			return release{}, fmt.Errorf("finding the release: %w", err)
 		}
-		if _, err := os.Stat(filepath.Join(folder, elemental().components)); err != nil {
+		if _, err := os.Stat(filepath.Join(folder, repository.Elemental().Components)); err != nil {
 			return release{}, fmt.Errorf("looking at the release: %w", err)
 		}
 		return release{version: filepath.Base(folder), folder: folder}, nil
 	}
-	files, err := filepath.Glob(filepath.Join(s.checkout, "out", "manifests", "v*", elemental().components))
+	files, err := filepath.Glob(filepath.Join(s.checkout, "out", "manifests", "v*", repository.Elemental().Components))
 	if err != nil {
 		return release{}, fmt.Errorf("looking for releases: %w", err)
 	}
@@ -67,8 +68,8 @@ func (s sources) findRelease() (release, error) {
 // sources of this repository.
 func (s sources) providerImages(ctx context.Context, tools string, module capiModule, release release) ([]string, error) {
 	var upstreamImages, ownImages []image.Workload
-	for _, p := range upstream() {
-		upstreamImages = append(upstreamImages, managerWorkload(registry+"/"+p.image+":"+module.version, filepath.Join(tools, p.tool)))
+	for _, p := range repository.Upstream(module.version) {
+		upstreamImages = append(upstreamImages, managerWorkload(p.Image, filepath.Join(tools, p.Tool)))
 	}
 	file, err := s.images.Build(ctx, image.Program{Package: "./test/harness/lab/cmd/certs"})
 	if err != nil {
@@ -92,7 +93,7 @@ func (s sources) providerImages(ctx context.Context, tools string, module capiMo
 
 // elementalWorkload returns this provider's image, with the agent that its manager serves.
 func (s sources) elementalWorkload(ctx context.Context, release release) (image.Workload, error) {
-	name, err := managerImage(filepath.Join(release.folder, elemental().components))
+	name, err := managerImage(filepath.Join(release.folder, repository.Elemental().Components))
 	if err != nil {
 		return image.Workload{}, err
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/shell"
 )
 
 // AgentAPIPort is the management cluster's node port of the agent API.
@@ -47,7 +49,23 @@ func (l *Lab) Up(ctx context.Context, manifests ...string) error {
 	if err != nil {
 		return fmt.Errorf("making the images of providers: %w", err)
 	}
-	err = l.progress.Step("Loading the images of providers", func() error {
+	if err := loadImages(ctx, l.progress, cluster, archives); err != nil {
+		return err
+	}
+	address, err := cluster.address(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.writeRepository(ctx, module, release, variables(address)); err != nil {
+		return fmt.Errorf("making clusterctl's repository: %w", err)
+	}
+	installer := providerInstaller{commands: l.commands, progress: l.progress, release: release}
+	return l.progress.Step("Installing Cluster API", func() error { return installer.install(ctx) })
+}
+
+// loadImages loads archives into a management cluster.
+func loadImages(ctx context.Context, progress *shell.Progress, cluster management, archives []string) error {
+	return progress.Step("Loading the images of providers", func() error {
 		for _, archive := range archives {
 			if err := cluster.load(ctx, archive); err != nil {
 				return err
@@ -55,18 +73,6 @@ func (l *Lab) Up(ctx context.Context, manifests ...string) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	address, err := cluster.address(ctx)
-	if err != nil {
-		return err
-	}
-	installer := providerInstaller{commands: l.commands, progress: l.progress, release: release}
-	if err := installer.writeRepositories(ctx, module, variables(address)); err != nil {
-		return fmt.Errorf("making clusterctl's repositories: %w", err)
-	}
-	return l.progress.Step("Installing Cluster API", func() error { return installer.install(ctx) })
 }
 
 // variables returns the values of clusterctl's variables.

@@ -26,6 +26,8 @@ type Command struct {
 	Stdin io.Reader
 	// Stdout, if not nil, gets the output, which Run then doesn't return.
 	Stdout io.Writer
+	// Stderr, if not nil, gets the program's standard error too.
+	Stderr io.Writer
 }
 
 // Run runs a program and returns its output without the last line break. The error has its standard error. When the
@@ -51,6 +53,9 @@ func (c Command) Run(ctx context.Context) (string, error) {
 	cmd.Env = append(os.Environ(), c.Env...)
 	if c.Stdout != nil {
 		cmd.Stdout = c.Stdout
+	}
+	if c.Stderr != nil {
+		cmd.Stderr = io.MultiWriter(&stderr, c.Stderr)
 	}
 	err := cmd.Run()
 	out := strings.TrimRight(stdout.String(), "\n")

@@ -10,66 +10,25 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/command"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/guide"
 )
 
 // maxCommands are those of the guide from boxes to a cluster.
 const maxCommands = 12
 
-// step is a step of the guide: its text, and the commands in it.
-type step struct {
-	title, text string
-	commands    []string
-}
-
-// steps returns the steps of the guide.
-func steps(t *testing.T) []step {
-	t.Helper()
-	_, text, found := strings.Cut(read(t, "docs/guide.md"), "\n## Steps\n")
-	if !found {
-		t.Fatal("docs/guide.md has no section Steps")
-	}
-	var out []step
-	for _, part := range strings.Split(text, "\n### ")[1:] {
-		title, body, _ := strings.Cut(part, "\n")
-		s := step{title: title, text: body}
-		for _, block := range regexp.MustCompile("(?s)\n```sh\n(.*?)\n```").FindAllStringSubmatch(body, -1) {
-			s.commands = append(s.commands, commandsOf(block[1])...)
-		}
-		out = append(out, s)
-	}
-	return out
-}
-
-// commandsOf returns the commands of a script, without here-documents and comments.
-func commandsOf(script string) []string {
-	script = strings.ReplaceAll(script, "\\\n", " ")
-	var out []string
-	inDocument := false
-	for line := range strings.Lines(script) {
-		line = strings.TrimSpace(line)
-		switch {
-		case inDocument:
-			inDocument = line != "EOF"
-		case line != "" && !strings.HasPrefix(line, "#"):
-			out = append(out, line)
-			inDocument = strings.Contains(line, "<<EOF")
-		}
-	}
-	return out
-}
-
 // The guide is as short as it says: few commands, one of them on each host, and after each
 // step it says what one sees.
 func TestGuideIsShort(t *testing.T) {
 	g := NewWithT(t)
-	all := steps(t)
+	all, err := guide.Steps(read(t, "docs/guide.md"))
+	g.Expect(err).NotTo(HaveOccurred())
 	var commands, onHosts []string
 	for _, s := range all {
-		g.Expect(s.commands).NotTo(BeEmpty(), s.title)
-		g.Expect(s.text).To(ContainSubstring("\n**You see** "), s.title)
-		commands = append(commands, s.commands...)
-		if strings.Contains(s.title, "each host") {
-			onHosts = append(onHosts, s.commands...)
+		g.Expect(s.Commands()).NotTo(BeEmpty(), s.Title)
+		g.Expect(s.Text).To(ContainSubstring("\n**You see** "), s.Title)
+		commands = append(commands, s.Commands()...)
+		if s.OnEachHost() {
+			onHosts = append(onHosts, s.Commands()...)
 		}
 	}
 	t.Logf("%d commands, %d of them on each host", len(commands), len(onHosts))

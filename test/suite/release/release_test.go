@@ -3,21 +3,22 @@
 package release_test
 
 import (
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/envtest"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab/repository"
 )
 
 const (
@@ -67,7 +68,7 @@ func checkFiles(g *WithT, sums string) {
 		"cluster-template.yaml", "cluster-template-no-spare.yaml", "cluster-template-single-node.yaml", "cluster-template-tunnel.yaml", "cluster-template-vip.yaml",
 		"cluster-template-topology.yaml", "clusterclass-elemental-kubeadm.yaml",
 		"images.txt", "infrastructure-components.yaml", "infrastructure-components-namespaced.yaml",
-		"machine-health-check.yaml", "manager-image_v0.1.99.oci.tar", "metadata.yaml", "network-policy.yaml",
+		"cluster-resource-set.yaml", "machine-health-check.yaml", "manager-image_v0.1.99.oci.tar", "metadata.yaml", "network-policy.yaml",
 		"registration-agent.yaml", "watched-namespace.yaml",
 		"monitoring.yaml", "prometheus-rule.yaml", "alert-rules.yaml", "grafana-dashboard.json",
 		"elemental-agent-0.1.99-1.x86_64.rpm", "elemental-agent-0.1.99-1.aarch64.rpm",
@@ -86,37 +87,57 @@ func checkFiles(g *WithT, sums string) {
 	}
 }
 
-// install has clusterctl render the published provider, applies it as users do, and returns the
-// image of the Deployment.
+// install has clusterctl install the published provider with Cluster API and the stand-in for
+// cert-manager into a cluster that has nothing, and returns the image of the provider's Deployment.
 func install(t *testing.T, s sources, published string) string {
 	t.Helper()
 	g := NewWithT(t)
-	// clusterctl demands PROVIDER/VERSION/FILE at the end.
-	repository := filepath.Join(t.TempDir(), "infrastructure-elemental")
-	g.Expect(os.CopyFS(filepath.Join(repository, version), os.DirFS(published))).To(Succeed())
-	config := filepath.Join(t.TempDir(), "clusterctl.yaml")
-	text := "providers:\n  - name: elemental\n    type: InfrastructureProvider\n    url: file://" +
-		filepath.Join(repository, version, "infrastructure-components.yaml") + "\n"
-	g.Expect(os.WriteFile(config, []byte(text), 0o600)).To(Succeed())
-	components := s.run(t, s.tool(t, "clusterctl"), "--config", config, "generate", "provider", "--infrastructure", "elemental:"+version)
-
 	env := envtest.Start(t, envtest.Bare())
-	c := client.WithFieldValidation(env.Client(t), metav1.FieldValidationStrict)
-	for decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(components), 4096); ; {
-		obj := &unstructured.Unstructured{}
-		err := decoder.Decode(&obj.Object)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		g.Expect(err).NotTo(HaveOccurred())
-		// The test's API server has no cert-manager.
-		if len(obj.Object) == 0 || obj.GroupVersionKind().Group == "cert-manager.io" {
-			continue
-		}
-		err = c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(obj), client.FieldOwner("test"))
-		g.Expect(err).NotTo(HaveOccurred(), "%s %s", obj.GetKind(), obj.GetName())
+	module := strings.Fields(s.run(t, "go", "-C", "test/tools/cluster-api", "list", "-m", "-f", "{{.Version}} {{.Dir}}", "sigs.k8s.io/cluster-api"))
+	r := repository.Repository{Root: t.TempDir(), Version: module[0], Module: module[1], Kubectl: s.tool(t, "kubectl")}
+	g.Expect(r.Write(t.Context())).To(Succeed())
+	own := repository.Elemental()
+	g.Expect(os.CopyFS(filepath.Join(r.Root, own.Label, version), os.DirFS(published))).To(Succeed())
+	config := filepath.Join(t.TempDir(), "clusterctl.yaml")
+	text := "providers:\n" + r.Providers() + r.Entry(own, version) + r.CertManager()
+	g.Expect(os.WriteFile(config, []byte(text), 0o600)).To(Succeed())
+
+	s.environment = append(slices.Clone(s.environment), "CLUSTERCTL_DISABLE_VERSIONCHECK=true", "GOPROXY=off", "ELEMENTAL_AGENT_API_URL=https://elemental.example.com")
+	s.run(t, s.tool(t, "clusterctl"), "--config", config, "init", "--kubeconfig", kubeconfig(t, env), "--infrastructure", own.Name)
+
+	c := env.Client(t)
+	installed := &unstructured.UnstructuredList{}
+	installed.SetAPIVersion("clusterctl.cluster.x-k8s.io/v1alpha3")
+	installed.SetKind("ProviderList")
+	g.Expect(c.List(t.Context(), installed)).To(Succeed())
+	versions := map[string]any{}
+	for _, provider := range installed.Items {
+		versions[provider.GetName()] = provider.Object["version"]
 	}
+	g.Expect(versions).To(Equal(map[string]any{
+		"cluster-api": r.Version, "bootstrap-kubeadm": r.Version, "control-plane-kubeadm": r.Version, own.Label: version,
+	}))
 	deployment := &appsv1.Deployment{}
 	g.Expect(c.Get(t.Context(), client.ObjectKey{Namespace: "elemental-system", Name: "elemental-controller-manager"}, deployment)).To(Succeed())
-	return deployment.Spec.Template.Spec.Containers[0].Image
+	container := deployment.Spec.Template.Spec.Containers[0]
+	g.Expect(container.Env).To(ContainElement(corev1.EnvVar{Name: "AGENT_API_URL", Value: "https://elemental.example.com"}))
+	return container.Image
+}
+
+// kubeconfig writes an administrator's kubeconfig file of a test's API server.
+func kubeconfig(t *testing.T, env *envtest.Environment) string {
+	t.Helper()
+	g := NewWithT(t)
+	config := env.AddUser(t, "administrator", "system:masters")
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	const name = "test"
+	g.Expect(clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters: map[string]*clientcmdapi.Cluster{name: {Server: config.Host, CertificateAuthorityData: config.CAData}},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{name: {
+			ClientCertificateData: config.CertData, ClientKeyData: config.KeyData, Token: config.BearerToken,
+		}},
+		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}},
+		CurrentContext: name,
+	}, file)).To(Succeed())
+	return file
 }

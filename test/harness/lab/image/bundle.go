@@ -48,12 +48,8 @@ func (b Builder) Bundle(ctx context.Context, release Release, defect Defect) (Bu
 	if err != nil {
 		return Bundle{}, err
 	}
-	wrapper, err := content.ReadFile("files/kubernetes/usr/local/bin/kubeadm")
+	sources, err := k.bundleSources(defect)
 	if err != nil {
-		return Bundle{}, fmt.Errorf("reading the wrapper of kubeadm: %w", err)
-	}
-	sources := map[string]string{}
-	if err := embedded("kubernetes", k.names["pause"], sources); err != nil {
 		return Bundle{}, err
 	}
 	if defect == ServerExits {
@@ -68,12 +64,12 @@ func (b Builder) Bundle(ctx context.Context, release Release, defect Defect) (Bu
 	if err != nil {
 		return Bundle{}, fmt.Errorf("reading the code that writes bundles: %w", err)
 	}
-	folder := filepath.Join(b.Cache, "bundle-"+key(k.version, k.tools, k.images, sources, defect, format))
+	folder := filepath.Join(b.Cache, "bundle-"+key(k.version, k.tools, k.images, sources.files, defect, format))
 	name := bundleName(k.version, defect)
 	if _, err := os.Stat(folder); err != nil {
 		err = b.Progress.Step("Building "+name, func() error {
 			return b.place(folder, func(temp string) error {
-				return k.bundle(ctx, temp, bundleSources{wrapper: string(wrapper), files: sources, defect: defect})
+				return k.bundle(ctx, temp, sources)
 			})
 		})
 		if err != nil {
@@ -81,6 +77,40 @@ func (b Builder) Bundle(ctx context.Context, release Release, defect Defect) (Bu
 		}
 	}
 	return openBundle(k.version, filepath.Join(folder, name))
+}
+
+// BundleFolder collects everything that the bundle of a release holds in a folder, for `bundle
+// build`, and the images of workloads beside those of Kubernetes. The folder must be in the file
+// system of the cache.
+func (b Builder) BundleFolder(ctx context.Context, release Release, folder string, workloads ...Workload) error {
+	k, err := b.kubernetes(ctx, release)
+	if err != nil {
+		return err
+	}
+	sources, err := k.bundleSources(None)
+	if err != nil {
+		return err
+	}
+	if k.extraImages, err = b.Archive("extra", workloads...); err != nil {
+		return fmt.Errorf("packing further images: %w", err)
+	}
+	if err := k.collect(folder, sources); err != nil {
+		return fmt.Errorf("collecting the files of a bundle: %w", err)
+	}
+	return nil
+}
+
+// bundleSources returns what the lab adds to the programs of a bundle.
+func (k kubernetes) bundleSources(defect Defect) (bundleSources, error) {
+	wrapper, err := content.ReadFile("files/kubernetes/usr/local/bin/kubeadm")
+	if err != nil {
+		return bundleSources{}, fmt.Errorf("reading the wrapper of kubeadm: %w", err)
+	}
+	files := map[string]string{}
+	if err := embedded("kubernetes", k.names["pause"], files); err != nil {
+		return bundleSources{}, err
+	}
+	return bundleSources{wrapper: string(wrapper), files: files, defect: defect}, nil
 }
 
 // bundleCode returns the digests of the code that writes bundles: hosts refuse those that a former
@@ -164,8 +194,8 @@ func (k kubernetes) bundle(ctx context.Context, folder string, sources bundleSou
 func (k kubernetes) collect(folder string, sources bundleSources) error {
 	links := map[string]string{"images/kubernetes.tar": k.images}
 	if k.extraImages != "" {
-		// It is imported after the other one, so its image gets the name.
-		links["images/server.tar"] = k.extraImages
+		// It is imported after the other one, so its images get the names.
+		links["images/later.tar"] = k.extraImages
 	}
 	for _, name := range nodePrograms() {
 		links["bin/"+name] = filepath.Join(k.tools, name)

@@ -30,7 +30,8 @@ type kubernetes struct {
 	names map[string]string
 	// images is the archive of these images.
 	images string
-	// extraImages is an archive with images of the same names, for a bundle with a Defect.
+	// extraImages is an archive with further images of a bundle, also of the same names for one
+	// with a Defect; empty for none.
 	extraImages string
 	// system is the tar file of the Debian that hosts have.
 	system string
