@@ -22,12 +22,17 @@ export E2E_LABELS E2E_FOCUS
 # TESTFLAGS are further flags for go test.
 TESTFLAGS ?=
 
+# Everything that go compiles here has these settings, the race detector's tests excepted: Kubernetes' libraries, for
+# example, are then compiled once for programs, tests, generators and linters.
+export CGO_ENABLED := 0
+export GOFLAGS := $(strip $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath)
+
 # The version and the time that programs report. Go's own version stamp is not
 # used: some machines disable it, and it is missing without a git repository.
 BUILD_VERSION := $(shell git describe --tags --dirty 2>/dev/null || echo $(VERSION)-dev+$$(git describe --always --dirty 2>/dev/null))
 BUILD_TIME := $(shell TZ=UTC0 git log -1 --format=%cd --date=format-local:%Y-%m-%dT%H:%M:%SZ 2>/dev/null)
 LDFLAGS := -s -w -X main.version=$(BUILD_VERSION) -X main.buildTime=$(BUILD_TIME)
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
+GO_BUILD := go build -ldflags '$(LDFLAGS)'
 
 CONTROLLER_GEN := go tool -modfile=hack/tools/go.mod controller-gen
 KUSTOMIZE := go tool -modfile=hack/tools/go.mod kustomize
@@ -40,7 +45,7 @@ PUBLISHED_DIR := out/published/$(VERSION)
 
 # REGISTRY is where make publish pushes to, as host[:port]/path: for the default IMAGE, ghcr.io/capi-elemental.
 REGISTRY ?=
-RELEASE := CGO_ENABLED=0 go -C hack/release run -trimpath .
+RELEASE := go -C hack/release run .
 RELEASE_FLAGS = -root '$(CURDIR)' -version '$(VERSION)' -image '$(IMAGE)' -kustomize '$(KUSTOMIZE)'
 
 .PHONY: help
@@ -89,25 +94,35 @@ lint: ## Run golangci-lint.
 	cd hack/release && $(GOLANGCI_LINT) run --timeout 30m ./...
 
 .PHONY: test
-test: ## Run unit tests and tests against a real kube-apiserver. Needs no root.
+test: ## Run unit tests and tests against a real kube-apiserver, between two edits. Needs no root.
 	@hack/test.sh $(TESTFLAGS)
 
 .PHONY: test-long
-test-long: ## Run long searches (seeds, orders, crashes, races) with all their cases. Needs no root.
+test-long: ## Run the same tests with the race detector, and long searches (seeds, orders, crashes, races) with all their cases. Needs no root.
 	@hack/test.sh long $(TESTFLAGS)
 
+# RUN is a regular expression for test-bench and test-simulator, as -run of go test has it: only tests whose name
+# matches run; empty runs all.
+RUN ?=
+# go vet is part of golangci-lint, and debug information is for debuggers.
+TEST := go test -vet=off -ldflags=-w -count 1 -timeout 1h
+
 .PHONY: test-embedded
-test-embedded: ## Test the embedded management cluster, documented scripts, the dashboard, moves, releases, ClusterClasses, a hostile host and the benchmarks. Needs no root.
-	@echo "==> Testing the embedded management cluster, documented scripts, the dashboard, moves, releases, ClusterClasses, a hostile host and the benchmarks"
-	go test -tags embedded -count 1 -timeout 1h ./test/harness/embedded ./test/suite/docs ./test/suite/bench/... ./test/suite/monitoring ./test/suite/move ./test/suite/release ./test/suite/topology ./test/suite/threats/rogue
+test-embedded: ## Test the embedded management cluster, documented scripts, the dashboard, moves, releases, ClusterClasses and a hostile host. Needs no root.
+	@echo "==> Testing the embedded management cluster, documented scripts, the dashboard, moves, releases, ClusterClasses and a hostile host"
+	$(TEST) -tags embedded -skip '^TestScenarios$$' ./test/harness/embedded ./test/suite/bench ./test/suite/docs ./test/suite/monitoring ./test/suite/move ./test/suite/release ./test/suite/topology ./test/suite/threats/rogue
+
+.PHONY: test-bench
+test-bench: ## Run all benchmarks with few hosts and check what does not depend on the machine; RUN selects. Needs no root.
+	@echo "==> Testing the benchmarks $(RUN)"
+	$(TEST) -tags embedded -run '$(or $(RUN),TestScenarios)' ./test/suite/bench
 
 .PHONY: test-simulator
-test-simulator: ## Test workload clusters on virtual hosts. Needs no root.
-	@echo "==> Testing workload clusters on virtual hosts"
-	cd test/harness/simulator && go test -tags simulator -count 1 -timeout 1h ./...
+test-simulator: ## Test workload clusters on virtual hosts; RUN selects. Needs no root.
+	@echo "==> Testing workload clusters on virtual hosts $(RUN)"
+	cd test/harness/simulator && $(TEST) -tags simulator -run '$(RUN)' ./cmd/quickstart ./simulation
 
-# The build flags are those of the programs in test/tools: shared packages are then compiled once.
-QUICKSTART := cd test/harness/simulator && CGO_ENABLED=0 go build -trimpath -o ../../../$(BIN)/quickstart ./cmd/quickstart
+QUICKSTART := cd test/harness/simulator && go build -o ../../../$(BIN)/quickstart ./cmd/quickstart
 
 # TUNNEL=true makes the quickstart's cluster one that nothing but its hosts can connect to.
 TUNNEL ?= false
@@ -115,7 +130,7 @@ TUNNEL ?= false
 .PHONY: quickstart
 quickstart: ## Show a cluster on virtual hosts and a failover of its endpoint. Needs no root.
 	@echo "==> Building the quickstart"
-	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -tags simulation -o $(BIN)/simulation/manager ./cmd/manager
+	@$(GO_BUILD) -tags simulation -o $(BIN)/simulation/manager ./cmd/manager
 	@$(QUICKSTART)
 	@$(BIN)/quickstart up --manager $(BIN)/simulation/manager --tunnel=$(TUNNEL)
 
@@ -213,10 +228,10 @@ publish: ## Push the release's image below REGISTRY=host/path, and write files f
 ci: ## Run all checks and tests that a change must pass.
 	@$(MAKE) --no-print-directory verify
 	@$(MAKE) --no-print-directory lint
-	@REQUIRE_SWTPM=true REQUIRE_NETWORK_NAMESPACES=true REQUIRE_NFTABLES=true $(MAKE) --no-print-directory test
-	@$(MAKE) --no-print-directory test-long
+	@REQUIRE_RACE_DETECTOR=true REQUIRE_SWTPM=true REQUIRE_NETWORK_NAMESPACES=true REQUIRE_NFTABLES=true \
+		$(MAKE) --no-print-directory test-long
 	@$(MAKE) --no-print-directory test-embedded
-	@$(MAKE) --no-print-directory test-simulator
+	@$(MAKE) --no-print-directory test-simulator RUN=TestClusterLifecycle
 	@$(MAKE) --no-print-directory test-oracle
 	@$(MAKE) --no-print-directory test-e2e E2E_LABELS=smoke
 	@echo "==> Everything passed"
