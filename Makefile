@@ -104,23 +104,24 @@ test-long: ## Run the same tests with the race detector, and long searches (seed
 # RUN is a regular expression for test-bench and test-simulator, as -run of go test has it: only tests whose name
 # matches run; empty runs all.
 RUN ?=
-# go vet is part of golangci-lint, and debug information is for debuggers.
-TEST := go test -vet=off -ldflags=-w -count 1 -timeout 1h
+# go vet is part of golangci-lint: here it would look at all of Kubernetes' libraries again. Debug information is for
+# debuggers.
+TEST := go test -vet=off -ldflags=-w -count 1
 
 .PHONY: test-embedded
 test-embedded: ## Test the embedded management cluster, documented scripts, the dashboard, moves, releases, ClusterClasses and a hostile host. Needs no root.
 	@echo "==> Testing the embedded management cluster, documented scripts, the dashboard, moves, releases, ClusterClasses and a hostile host"
-	$(TEST) -tags embedded -skip '^TestScenarios$$' ./test/harness/embedded ./test/suite/bench ./test/suite/docs ./test/suite/monitoring ./test/suite/move ./test/suite/release ./test/suite/topology ./test/suite/threats/rogue
+	$(TEST) -timeout 1h -tags embedded -skip '^TestScenarios$$' ./test/harness/embedded ./test/suite/bench ./test/suite/docs ./test/suite/monitoring ./test/suite/move ./test/suite/release ./test/suite/topology ./test/suite/threats/rogue
 
 .PHONY: test-bench
 test-bench: ## Run all benchmarks with few hosts and check what does not depend on the machine; RUN selects. Needs no root.
 	@echo "==> Testing the benchmarks $(RUN)"
-	$(TEST) -tags embedded -run '$(or $(RUN),TestScenarios)' ./test/suite/bench
+	$(TEST) -timeout 1h -tags embedded -run '$(or $(RUN),TestScenarios)' ./test/suite/bench
 
 .PHONY: test-simulator
 test-simulator: ## Test workload clusters on virtual hosts; RUN selects. Needs no root.
 	@echo "==> Testing workload clusters on virtual hosts $(RUN)"
-	cd test/harness/simulator && $(TEST) -tags simulator -run '$(RUN)' ./cmd/quickstart ./simulation
+	cd test/harness/simulator && $(TEST) -timeout 1h -tags simulator -run '$(RUN)' ./cmd/quickstart ./simulation
 
 QUICKSTART := cd test/harness/simulator && go build -o ../../../$(BIN)/quickstart ./cmd/quickstart
 
@@ -194,13 +195,13 @@ test-e2e: ## Run end-to-end tests on a lab (needs root); E2E_LABELS and E2E_FOCU
 	@hack/e2e-labels.sh check "$$E2E_LABELS"
 	@$(MAKE) --no-print-directory manifests
 	@echo "==> Running end-to-end tests, labels \"$$E2E_LABELS\", focus \"$$E2E_FOCUS\""
-	go test -tags e2e -count 1 -timeout 4h ./test/suite/e2e/... -v -ginkgo.v -ginkgo.timeout 4h \
+	$(TEST) -tags e2e -timeout 4h ./test/suite/e2e/... -v -ginkgo.v -ginkgo.timeout 4h \
 		-ginkgo.label-filter="$$E2E_LABELS" -ginkgo.focus="$$E2E_FOCUS"
 
 .PHONY: test-oracle
 test-oracle: ## Compare what the agent does with bootstrap data with cloud-init (needs root).
 	@echo "==> Comparing with cloud-init"
-	go test -tags e2e -count 1 -timeout 30m ./test/suite/cloudinit
+	$(TEST) -tags e2e -timeout 30m ./test/suite/cloudinit
 
 .PHONY: test-e2e-labels
 test-e2e-labels: ## List the end-to-end scenarios with their labels.
