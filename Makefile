@@ -22,12 +22,17 @@ export E2E_LABELS E2E_FOCUS
 # TESTFLAGS are further flags for go test.
 TESTFLAGS ?=
 
+# Everything that go compiles here has these settings, the race detector's tests excepted: Kubernetes' libraries, for
+# example, are then compiled once for programs, tests, generators and linters.
+export CGO_ENABLED := 0
+export GOFLAGS := $(strip $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath)
+
 # The version and the time that programs report. Go's own version stamp is not
 # used: some machines disable it, and it is missing without a git repository.
 BUILD_VERSION := $(shell git describe --tags --dirty 2>/dev/null || echo $(VERSION)-dev+$$(git describe --always --dirty 2>/dev/null))
 BUILD_TIME := $(shell TZ=UTC0 git log -1 --format=%cd --date=format-local:%Y-%m-%dT%H:%M:%SZ 2>/dev/null)
 LDFLAGS := -s -w -X main.version=$(BUILD_VERSION) -X main.buildTime=$(BUILD_TIME)
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
+GO_BUILD := go build -ldflags '$(LDFLAGS)'
 
 CONTROLLER_GEN := go tool -modfile=hack/tools/go.mod controller-gen
 KUSTOMIZE := go tool -modfile=hack/tools/go.mod kustomize
@@ -40,7 +45,7 @@ PUBLISHED_DIR := out/published/$(VERSION)
 
 # REGISTRY is where make publish pushes to, as host[:port]/path: for the default IMAGE, ghcr.io/capi-elemental.
 REGISTRY ?=
-RELEASE := CGO_ENABLED=0 go -C hack/release run -trimpath .
+RELEASE := go -C hack/release run .
 RELEASE_FLAGS = -root '$(CURDIR)' -version '$(VERSION)' -image '$(IMAGE)' -kustomize '$(KUSTOMIZE)'
 
 .PHONY: help
@@ -88,26 +93,40 @@ lint: ## Run golangci-lint.
 	cd test/harness/carriers && $(GOLANGCI_LINT) run --timeout 30m ./...
 	cd hack/release && $(GOLANGCI_LINT) run --timeout 30m ./...
 
+# LONG=true makes make test what make test-long is.
+LONG ?=
+
 .PHONY: test
-test: ## Run unit tests and tests against a real kube-apiserver. Needs no root.
-	@hack/test.sh $(TESTFLAGS)
+test: ## Run unit tests and tests against a real kube-apiserver, between two edits. Needs no root.
+	@hack/test.sh $(if $(filter true,$(LONG)),long) $(TESTFLAGS)
 
 .PHONY: test-long
-test-long: ## Run long searches (seeds, orders, crashes, races) with all their cases. Needs no root.
-	@hack/test.sh long $(TESTFLAGS)
+test-long: ## Run the same tests with the race detector, and long searches (seeds, orders, crashes, races) with all their cases. Needs no root.
+	@$(MAKE) --no-print-directory test LONG=true
+
+# RUN is a regular expression for test-bench and test-simulator, as -run of go test has it: only tests whose name
+# matches run; empty runs all.
+RUN ?=
+# go vet is part of golangci-lint: here it would look at all of Kubernetes' libraries again. Debug information is for
+# debuggers.
+TEST := go test -vet=off -ldflags=-w -count 1
 
 .PHONY: test-embedded
-test-embedded: ## Test the embedded management cluster, documented scripts, the dashboard, moves, releases, ClusterClasses, a hostile host and the benchmarks. Needs no root.
-	@echo "==> Testing the embedded management cluster, documented scripts, the dashboard, moves, releases, ClusterClasses, a hostile host and the benchmarks"
-	go test -tags embedded -count 1 -timeout 1h ./test/harness/embedded ./test/suite/docs ./test/suite/bench/... ./test/suite/monitoring ./test/suite/move ./test/suite/release ./test/suite/topology ./test/suite/threats/rogue
+test-embedded: ## Test the embedded management cluster, documented scripts, the dashboard, moves, releases, ClusterClasses and a hostile host. Needs no root.
+	@echo "==> Testing the embedded management cluster, documented scripts, the dashboard, moves, releases, ClusterClasses and a hostile host"
+	$(TEST) -timeout 1h -tags embedded -skip '^TestScenarios$$' ./test/harness/embedded ./test/suite/bench ./test/suite/docs ./test/suite/monitoring ./test/suite/move ./test/suite/release ./test/suite/topology ./test/suite/threats/rogue
+
+.PHONY: test-bench
+test-bench: ## Run all benchmarks with few hosts and check what does not depend on the machine; RUN selects. Needs no root.
+	@echo "==> Testing the benchmarks $(RUN)"
+	$(TEST) -timeout 1h -tags embedded -run '$(or $(RUN),TestScenarios)' ./test/suite/bench
 
 .PHONY: test-simulator
-test-simulator: ## Test workload clusters on virtual hosts. Needs no root.
-	@echo "==> Testing workload clusters on virtual hosts"
-	cd test/harness/simulator && go test -tags simulator -count 1 -timeout 1h ./...
+test-simulator: ## Test workload clusters on virtual hosts; RUN selects. Needs no root.
+	@echo "==> Testing workload clusters on virtual hosts $(RUN)"
+	cd test/harness/simulator && $(TEST) -timeout 1h -tags simulator -run '$(RUN)' ./cmd/quickstart ./simulation
 
-# The build flags are those of the programs in test/tools: shared packages are then compiled once.
-QUICKSTART := cd test/harness/simulator && CGO_ENABLED=0 go build -trimpath -o ../../../$(BIN)/quickstart ./cmd/quickstart
+QUICKSTART := cd test/harness/simulator && go build -o ../../../$(BIN)/quickstart ./cmd/quickstart
 
 # TUNNEL=true makes the quickstart's cluster one that nothing but its hosts can connect to.
 TUNNEL ?= false
@@ -115,7 +134,7 @@ TUNNEL ?= false
 .PHONY: quickstart
 quickstart: ## Show a cluster on virtual hosts and a failover of its endpoint. Needs no root.
 	@echo "==> Building the quickstart"
-	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -tags simulation -o $(BIN)/simulation/manager ./cmd/manager
+	@$(GO_BUILD) -tags simulation -o $(BIN)/simulation/manager ./cmd/manager
 	@$(QUICKSTART)
 	@$(BIN)/quickstart up --manager $(BIN)/simulation/manager --tunnel=$(TUNNEL)
 
@@ -179,13 +198,13 @@ test-e2e: ## Run end-to-end tests on a lab (needs root); E2E_LABELS and E2E_FOCU
 	@hack/e2e-labels.sh check "$$E2E_LABELS"
 	@$(MAKE) --no-print-directory manifests
 	@echo "==> Running end-to-end tests, labels \"$$E2E_LABELS\", focus \"$$E2E_FOCUS\""
-	go test -tags e2e -count 1 -timeout 4h ./test/suite/e2e/... -v -ginkgo.v -ginkgo.timeout 4h \
+	$(TEST) -tags e2e -timeout 4h ./test/suite/e2e/... -v -ginkgo.v -ginkgo.timeout 4h \
 		-ginkgo.label-filter="$$E2E_LABELS" -ginkgo.focus="$$E2E_FOCUS"
 
 .PHONY: test-oracle
 test-oracle: ## Compare what the agent does with bootstrap data with cloud-init (needs root).
 	@echo "==> Comparing with cloud-init"
-	go test -tags e2e -count 1 -timeout 30m ./test/suite/cloudinit
+	$(TEST) -tags e2e -timeout 30m ./test/suite/cloudinit
 
 .PHONY: test-e2e-labels
 test-e2e-labels: ## List the end-to-end scenarios with their labels.
@@ -213,10 +232,10 @@ publish: ## Push the release's image below REGISTRY=host/path, and write files f
 ci: ## Run all checks and tests that a change must pass.
 	@$(MAKE) --no-print-directory verify
 	@$(MAKE) --no-print-directory lint
-	@REQUIRE_SWTPM=true REQUIRE_NETWORK_NAMESPACES=true REQUIRE_NFTABLES=true REQUIRE_HAPROXY=true $(MAKE) --no-print-directory test
-	@$(MAKE) --no-print-directory test-long
+	@REQUIRE_RACE_DETECTOR=true REQUIRE_SWTPM=true REQUIRE_NETWORK_NAMESPACES=true REQUIRE_NFTABLES=true REQUIRE_HAPROXY=true \
+		$(MAKE) --no-print-directory test LONG=true
 	@$(MAKE) --no-print-directory test-embedded
-	@$(MAKE) --no-print-directory test-simulator
+	@$(MAKE) --no-print-directory test-simulator RUN=TestClusterLifecycle
 	@$(MAKE) --no-print-directory test-oracle
 	@$(MAKE) --no-print-directory test-e2e E2E_LABELS=smoke
 	@echo "==> Everything passed"

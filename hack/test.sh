@@ -1,13 +1,15 @@
 #!/bin/bash
-# test.sh [FLAGS]       runs all tests of the main module and of those in test/harness and hack/release; long searches try few cases.
-# test.sh long [FLAGS]  runs the packages that have long searches, with all cases.
+# test.sh [FLAGS]       runs all tests of the main module and of those in test/harness and hack/release, without the race
+#                       detector; long searches try few cases. People run it between two edits.
+# test.sh long [FLAGS]  runs the same tests with the race detector, and long searches with all cases. CI runs it.
 #
 # Flags go to go test. Tests of the TPM need swtpm. Without it they do not run; with REQUIRE_SWTPM=true they fail.
 # Tests that erase disks use loop devices, which needs root and losetup. Otherwise they use files, and what a kernel
 # does is not tested; with REQUIRE_LOOP_DEVICES=true they fail. Four tests need namespaces of networks or
 # mounts, which containers may forbid; with REQUIRE_NETWORK_NAMESPACES=true they fail without. One of them needs nft
 # and ip too; with REQUIRE_NFTABLES=true it fails without. The test of the documented configuration of HAProxy
-# needs haproxy; with REQUIRE_HAPROXY=true it fails without.
+# needs haproxy; with REQUIRE_HAPROXY=true it fails without. The race detector needs a C compiler; with
+# REQUIRE_RACE_DETECTOR=true long tests fail without.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -46,49 +48,58 @@ if [[ ${REQUIRE_SWTPM-} == true ]] && ! command -v swtpm >/dev/null; then
 	exit 1
 fi
 
-mode=(-race)
-if ! command -v "$(go env CC)" >/dev/null; then
-	echo "==> There is no C compiler: testing without the race detector"
-	# With the flags of the programs that are built for tests and by tests: what they share is compiled once.
-	mode=(-trimpath)
-	export CGO_ENABLED=0
-else
-	export CGO_ENABLED=1
-fi
+# Programs for tests and tests without the race detector have these flags: what they share is compiled once.
+flags=(-trimpath)
+export CGO_ENABLED=0
 
-echo "==> Building etcd, etcdutl and kube-apiserver for tests, if they are not cached"
-# Without cgo, as the lab builds them: so they are built once.
-KUBEBUILDER_ASSETS=$(CGO_ENABLED=0 go run -trimpath ./test/tools etcd etcdutl kube-apiserver)
+echo "==> Building etcd, etcdutl, kube-apiserver and versitygw for tests, if they are not cached"
+KUBEBUILDER_ASSETS=$(go run -trimpath ./test/tools etcd etcdutl kube-apiserver versitygw)
 export KUBEBUILDER_ASSETS
 
-if [[ $long == true ]]; then
-	mapfile -t packages < <(grep --recursive --files-with-matches --include='*_test.go' -E 'testing\.Short\(\)|\.Crashes\(' cmd internal test/suite |
-		xargs -n 1 dirname | sort -u | sed 's|^|./|')
-	echo "==> Testing ${packages[*]} with all cases"
-	go test "${mode[@]}" -timeout 30m "$@" "${packages[@]}"
-	exit
+if [[ $long == false ]]; then
+	cases=(-short)
+elif command -v "$(go env CC)" >/dev/null; then
+	cases=()
+	# The race detector needs cgo. Programs that tests build are those that the other settings make.
+	flags+=(-race -exec "env CGO_ENABLED=0")
+	export CGO_ENABLED=1
+elif [[ ${REQUIRE_RACE_DETECTOR-} == true ]]; then
+	echo "==> There is no C compiler, which the race detector needs: install Debian's packages gcc and libc6-dev" >&2
+	exit 1
+else
+	echo "==> NOT RUN: the race detector. There is no C compiler: install Debian's packages gcc and libc6-dev" >&2
+	cases=()
 fi
 
 # go vet is part of golangci-lint (make lint), and debug information is for debuggers: both
 # only cost time here.
-flags=("${mode[@]}" -vet=off -ldflags=-w)
+flags+=(-vet=off -ldflags=-w)
 # Tests wait for programs much of the time: one package more than there are cores keeps these busy.
 flags+=(-p "$(($(nproc) + 1))")
 # Tests and their kube-apiservers are small, and collecting their garbage half as often saves a tenth of the time.
 export GOGC=${GOGC-200}
 
+# The slowest packages begin first: in alphabetical order one of them would run last, alone.
+packages=(./internal/controller/cluster ./internal/server ./...)
+if [[ $long == true ]]; then
+	mapfile -t searches < <(grep --recursive --files-with-matches --include='*_test.go' -E 'testing\.Short\(\)|\.Crashes\(' cmd internal test/suite |
+		xargs -n 1 dirname | sort -u | sed 's|^|./|')
+	echo "==> Testing ${searches[*]} with all cases"
+	go test "${flags[@]}" -timeout 30m "$@" "${searches[@]}"
+	mapfile -t packages < <(comm -23 <(go list ./... | sort) <(go list "${searches[@]}" | sort))
+	# A program with the race detector waits a second before it exits, for races of what still
+	# runs: minutes for a hundred packages and the programs that they start. Those with long
+	# searches did wait.
+	export GORACE="atexit_sleep_ms=0 ${GORACE-}"
+fi
+
 echo "==> Testing"
-# A program with the race detector waits a second before it exits, for races of what still
-# runs: minutes for a hundred packages and the programs that they start. With all cases it
-# does wait.
-export GORACE="atexit_sleep_ms=0 ${GORACE-}"
-# The two slowest packages begin first: in alphabetical order one of them would run last, alone.
-go test -short "${flags[@]}" -timeout 20m "$@" ./internal/controller/cluster ./internal/server ./...
+go test "${cases[@]}" "${flags[@]}" -timeout 20m "$@" "${packages[@]}"
 # What only the manager of virtual hosts does.
-go test -short "${flags[@]}" -tags simulation -run '^TestVirtualHosts' "$@" ./internal/address
-(cd test/harness/simulator && go test -short "${flags[@]}" -timeout 20m "$@" ./...)
+go test "${cases[@]}" "${flags[@]}" -tags simulation -run '^TestVirtualHosts' "$@" ./internal/address
+(cd test/harness/simulator && go test "${cases[@]}" "${flags[@]}" -timeout 20m "$@" ./...)
 # It is a tool: without the race detector, so that its libraries are compiled once.
-(cd hack/release && CGO_ENABLED=0 go test -short -trimpath -vet=off -timeout 20m "$@" ./...)
-# Not with the race detector: remotedialer has data races. So it needs no cgo, and has the flags of programs.
-(cd test/harness/carriers && CGO_ENABLED=0 go test -short -trimpath -vet=off -ldflags=-w -timeout 20m "$@" ./...)
+(cd hack/release && CGO_ENABLED=0 go test "${cases[@]}" -trimpath -vet=off -timeout 20m "$@" ./...)
+# Not with the race detector: remotedialer has data races.
+(cd test/harness/carriers && CGO_ENABLED=0 go test "${cases[@]}" -trimpath -vet=off -ldflags=-w -timeout 20m "$@" ./...)
 not_run

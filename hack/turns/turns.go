@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -29,6 +30,8 @@ func groups() [][]turn {
 	return [][]turn{
 		labels(),
 		removals(),
+		benchmarks(),
+		virtualHosts(),
 		{{name: "make quickstart as an ordinary user", takes: 10 * time.Minute, command: asUser("make quickstart && make quickstart-down")}},
 		{{name: "make test as an ordinary user", takes: 12 * time.Minute, command: asUser("make test")}},
 	}
@@ -71,6 +74,40 @@ func removals() []turn {
 		})
 	}
 	return turns
+}
+
+// benchmarks returns turns that run all benchmarks with few hosts.
+func benchmarks() []turn {
+	benchmark := func(first, second string) turn {
+		return turn{
+			name: "benchmarks " + first + " and " + second, takes: 4 * time.Minute,
+			command: []string{"make", "test-bench", "RUN=TestScenarios/^(" + first + "|" + second + ")"},
+		}
+	}
+	return []turn{
+		benchmark("memory", "sites"),
+		benchmark("enrol", "failover"),
+		benchmark("storm", "tunnel"),
+		benchmark("claims", "rogue"),
+		benchmark("plan", "gateway"),
+	}
+}
+
+// virtualHosts returns a turn for each test of clusters on virtual hosts, but not for TestClusterLifecycle, which make ci
+// runs.
+func virtualHosts() []turn {
+	test := func(minutes int, names ...string) turn {
+		return turn{
+			name: "virtual hosts " + strings.Join(names, ", "), takes: time.Duration(minutes) * time.Minute,
+			command: []string{"make", "test-simulator", "RUN=^(" + strings.Join(names, "|") + ")\\b"},
+		}
+	}
+	return []turn{
+		test(4, "TestTunnelLifecycle"),
+		test(4, "TestInPlaceUpgrade"),
+		test(5, "TestInPlaceUpgradeOfAClass", "TestInPlaceUpgradeOfOneHost"),
+		test(5, "TestQuickstart", "TestInterrupt", "TestFirstBuildIsGivenUp"),
+	}
 }
 
 func asUser(script string) []string { return []string{".ci/user", "sh", "-c", script} }

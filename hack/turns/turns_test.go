@@ -241,6 +241,58 @@ func TestLabels(t *testing.T) {
 	}
 }
 
+// namesIn returns what the first group of a regular expression matches in files.
+func namesIn(t *testing.T, expression string, patterns ...string) []string {
+	t.Helper()
+	var found []string
+	for _, pattern := range patterns {
+		files, err := filepath.Glob(filepath.Join("..", "..", pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no file is named %s: %v", pattern, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, match := range regexp.MustCompile(expression).FindAllStringSubmatch(string(text), -1) {
+				found = append(found, match[1])
+			}
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// selected returns the names in the selections of turns, and in one of those that make ci has.
+func selected(turns []turn, others ...string) []string {
+	names := others
+	for _, turn := range turns {
+		selection := turn.command[2]
+		selection = selection[strings.Index(selection, "(")+1 : strings.Index(selection, ")")]
+		names = append(names, strings.Split(selection, "|")...)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// TestBenchmarks expects every benchmark that has a test in exactly one turn.
+func TestBenchmarks(t *testing.T) {
+	want := namesIn(t, `(?m)^\t\t"([a-z]+)": +\{`, "test/suite/bench/scenario_test.go")
+	if got := selected(benchmarks()); !slices.Equal(got, want) {
+		t.Errorf("turns have the benchmarks %q, want %q", got, want)
+	}
+}
+
+// TestVirtualHosts expects every test of clusters on virtual hosts in exactly one turn or in make ci.
+func TestVirtualHosts(t *testing.T) {
+	inCI := namesIn(t, `(?m)^\t@\$\(MAKE\) .* test-simulator RUN=(\w+)$`, "Makefile")
+	want := namesIn(t, `(?m)^func (Test\w+)\(t `, "test/harness/simulator/simulation/*_test.go", "test/harness/simulator/cmd/quickstart/*_test.go")
+	if got := selected(virtualHosts(), inCI...); !slices.Equal(got, want) {
+		t.Errorf("make ci and turns have the tests %q, want %q", got, want)
+	}
+}
+
 func TestReadBrokenRecord(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "turns.json")
 	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {

@@ -7,11 +7,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/envtest"
 )
 
 // A mistyped recipient has the right form, and nobody could read what is encrypted for it.
-func testRecipients(t *testing.T, env *envtest.Environment) {
+func testRecipients(t *testing.T) {
 	const (
 		right    = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"
 		mistyped = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8q"

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/envtest"
 )
 
 // deletions refuses those of Machines with the label replaced.
@@ -31,7 +30,7 @@ func (deletions) RefuseDeletion(_ context.Context, m *clusterv1.Machine) (string
 	}
 }
 
-func testRefusedDeletion(t *testing.T, env *envtest.Environment) {
+func testRefusedDeletion(t *testing.T) {
 	g := NewWithT(t)
 	c := env.Client(t)
 	machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: env.Namespace(t), Labels: map[string]string{"replaced": "refused"}}}

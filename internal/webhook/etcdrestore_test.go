@@ -11,9 +11,9 @@ import (
 // Whoever has a restore begin is named, once.
 func TestThreat56_WhoConfirmsARestoreIsRecorded(t *testing.T) {
 	out := &logOutput{}
-	env := start(t, out)
+	serve(t, out)
 	g := NewWithT(t)
-	alice, bob := clientOf(t, env, "alice"), clientOf(t, env, "bob")
+	alice, bob := clientOf(t, "alice"), clientOf(t, "bob")
 	restore := newRestore(env.Namespace(t))
 	g.Expect(alice.Create(t.Context(), restore)).To(Succeed())
 	confirmed := restore.DeepCopy()

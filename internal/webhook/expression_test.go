@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/envtest"
 )
 
 const (
@@ -32,7 +31,7 @@ func newMachine(namespace, expression string) *infrav1.ElementalMachine {
 	}
 }
 
-func testMachineExpression(t *testing.T, env *envtest.Environment) {
+func testMachineExpression(t *testing.T) {
 	g := NewWithT(t)
 	c, namespace := env.Client(t), env.Namespace(t)
 	for text, message := range map[string]string{
@@ -69,7 +68,7 @@ func (surges) RefuseSurge(_ context.Context, m *infrav1.ElementalMachine) (strin
 	}
 }
 
-func testRefusedMachine(t *testing.T, env *envtest.Environment) {
+func testRefusedMachine(t *testing.T) {
 	g := NewWithT(t)
 	c := env.Client(t)
 	machine := newMachine(env.Namespace(t), good)
@@ -85,7 +84,7 @@ func testRefusedMachine(t *testing.T, env *envtest.Environment) {
 	g.Expect(c.Update(t.Context(), machine)).To(Succeed(), "a machine that exists is left alone")
 }
 
-func testDeletedMachine(t *testing.T, env *envtest.Environment) {
+func testDeletedMachine(t *testing.T) {
 	g := NewWithT(t)
 	c := env.Client(t)
 	machine := newMachine(env.Namespace(t), good)
@@ -97,7 +96,7 @@ func testDeletedMachine(t *testing.T, env *envtest.Environment) {
 	g.Expect(c.Update(t.Context(), machine)).To(Succeed())
 }
 
-func testTemplateExpression(t *testing.T, env *envtest.Environment) {
+func testTemplateExpression(t *testing.T) {
 	g := NewWithT(t)
 	c, namespace := env.Client(t), env.Namespace(t)
 	template := newTemplate(namespace)
@@ -115,7 +114,7 @@ func testTemplateExpression(t *testing.T, env *envtest.Environment) {
 }
 
 // The status is the manager's to change, whatever is forbidden of the spec.
-func testTemplateStatus(t *testing.T, env *envtest.Environment) {
+func testTemplateStatus(t *testing.T) {
 	g := NewWithT(t)
 	c := env.Client(t)
 	template := newTemplate(env.Namespace(t))

@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/envtest"
 )
 
 // logOutput collects the manager's log.
@@ -44,7 +43,7 @@ func (o *logOutput) lines(kind string, obj client.Object) []string {
 }
 
 // clientOf returns a client of a user who may do everything.
-func clientOf(t *testing.T, env *envtest.Environment, user string) client.Client {
+func clientOf(t *testing.T, user string) client.Client {
 	t.Helper()
 	c, err := client.New(env.AddUser(t, user, "system:masters"), client.Options{Scheme: env.Scheme})
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
@@ -54,9 +53,9 @@ func clientOf(t *testing.T, env *envtest.Environment, user string) client.Client
 // A user is authenticated by the API server, and only an admission request says who it is.
 func TestThreat56_WhoDecidesIsRecorded(t *testing.T) {
 	out := &logOutput{}
-	env := start(t, out)
+	serve(t, out)
 	const eve = "eve\nI1122 forged"
-	alice, bob := clientOf(t, env, "alice"), clientOf(t, env, "bob")
+	alice, bob := clientOf(t, "alice"), clientOf(t, "bob")
 	newHost := func(t *testing.T) *infrav1.ElementalHost {
 		t.Helper()
 		host := &infrav1.ElementalHost{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Namespace: env.Namespace(t)}}
@@ -83,7 +82,7 @@ func TestThreat56_WhoDecidesIsRecorded(t *testing.T) {
 	t.Run("with a name of several lines", func(t *testing.T) {
 		g, host := NewWithT(t), newHost(t)
 		host.Spec.Approval = infrav1.ApprovalRejected
-		g.Expect(clientOf(t, env, eve).Update(t.Context(), host)).To(Succeed())
+		g.Expect(clientOf(t, eve).Update(t.Context(), host)).To(Succeed())
 		g.Expect(out.audited(host)).To(HaveExactElements(line("Rejected", "eve�I1122 forged", host.Generation)))
 	})
 	t.Run("not of a dry run", func(t *testing.T) {

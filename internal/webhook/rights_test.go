@@ -20,7 +20,6 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/rights"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/webhook"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/envtest"
 )
 
 // Users, and the roles of the release that they have in their namespace. Nothing aggregates roles
@@ -49,7 +48,7 @@ type team struct {
 	clients   map[string]client.Client
 }
 
-func newTeam(t *testing.T, env *envtest.Environment) team {
+func newTeam(t *testing.T) team {
 	t.Helper()
 	g, c := NewWithT(t), env.Client(t)
 	made := team{namespace: env.Namespace(t), clients: map[string]client.Client{}}
@@ -102,7 +101,7 @@ type decision struct {
 	may []string
 }
 
-func decisions(t *testing.T, env *envtest.Environment, namespace string) map[string]decision {
+func decisions(t *testing.T, namespace string) map[string]decision {
 	t.Helper()
 	g, c := NewWithT(t), env.Client(t)
 	meta := metav1.ObjectMeta{GenerateName: "test-", Namespace: namespace}
@@ -179,9 +178,9 @@ func newRestore(namespace string) *infrav1.ElementalEtcdRestore {
 
 // The role edit changes hosts, and decides nothing; the roles that have a verb do.
 func TestThreat82_DecisionsNeedAVerb(t *testing.T) {
-	env := start(t, io.Discard)
-	users := newTeam(t, env)
-	for name, d := range decisions(t, env, users.namespace) {
+	serve(t, io.Discard)
+	users := newTeam(t)
+	for name, d := range decisions(t, users.namespace) {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			err := d.try(t.Context(), users.clients[editor])
@@ -198,8 +197,8 @@ func TestThreat82_DecisionsNeedAVerb(t *testing.T) {
 	}
 	t.Run("elsewhere", func(t *testing.T) {
 		g := NewWithT(t)
-		other := newTeam(t, env)
-		for name, d := range decisions(t, env, other.namespace) {
+		other := newTeam(t)
+		for name, d := range decisions(t, other.namespace) {
 			g.Expect(apierrors.IsForbidden(d.try(t.Context(), users.clients[operator]))).To(BeTrue(), name)
 		}
 	})
@@ -241,7 +240,7 @@ func (r brokenReviews) Create(ctx context.Context, review client.Object, opts ..
 func TestThreat82_NothingIsDecidedUnreviewed(t *testing.T) {
 	g := NewWithT(t)
 	var broken atomic.Bool
-	env := startWith(t, io.Discard, func(c client.Client) webhook.Reviewer { return brokenReviews{c, &broken} })
+	serveWith(t, io.Discard, func(c client.Client) webhook.Reviewer { return brokenReviews{c, &broken} })
 	c := env.Client(t)
 	host := &infrav1.ElementalHost{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Namespace: env.Namespace(t)}}
 	g.Expect(c.Create(t.Context(), host)).To(Succeed())

@@ -3,6 +3,7 @@ package webhook_test
 import (
 	"context"
 	"io"
+	"os"
 	"testing"
 	"time"
 
@@ -22,18 +23,23 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/envtest"
 )
 
-// start serves the webhooks the way the manager does, to a real API server. The manager
-// logs to out.
-func start(t *testing.T, out io.Writer) *envtest.Environment {
-	t.Helper()
-	return startWith(t, out, func(c client.Client) webhook.Reviewer { return c })
+// env is the API server of all tests. Each test serves its webhooks.
+var env *envtest.Environment
+
+func TestMain(m *testing.M) {
+	os.Exit(envtest.Main(m, func(e *envtest.Environment) { env = e }, envtest.WithWebhooks()))
 }
 
-// startWith is start with what asks the API server for rights, made of the manager's client.
-func startWith(t *testing.T, out io.Writer, reviews func(client.Client) webhook.Reviewer) *envtest.Environment {
+// serve serves the webhooks the way the manager does, until the test ends. The manager logs to out.
+func serve(t *testing.T, out io.Writer) {
+	t.Helper()
+	serveWith(t, out, func(c client.Client) webhook.Reviewer { return c })
+}
+
+// serveWith is serve with what asks the API server for rights, made of the manager's client.
+func serveWith(t *testing.T, out io.Writer, reviews func(client.Client) webhook.Reviewer) {
 	t.Helper()
 	g := NewWithT(t)
-	env := envtest.Start(t, envtest.WithWebhooks())
 	options := env.ManagerOptions()
 	options.WebhookServer = env.WebhookServer()
 	options.Logger = textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(out)))
@@ -62,24 +68,23 @@ func startWith(t *testing.T, out io.Writer, reviews func(client.Client) webhook.
 	c, wrong := env.Client(t), newMachine(env.Namespace(t), bad)
 	g.Eventually(func() error { return c.Create(t.Context(), wrong.DeepCopy(), client.DryRunAll) }).WithTimeout(time.Minute).
 		Should(MatchError(ContainSubstring(misspelt)))
-	return env
 }
 
 func TestWebhooks(t *testing.T) {
-	env := start(t, io.Discard)
-	t.Run("template is immutable", func(t *testing.T) { testTemplateIsImmutable(t, env) })
-	t.Run("remediation template is immutable", func(t *testing.T) { testRemediationTemplateIsImmutable(t, env) })
-	t.Run("template in a dry run of the topology", func(t *testing.T) { testTopologyDryRun(t, env) })
-	t.Run("deleted template", func(t *testing.T) { testDeletedTemplate(t, env) })
-	t.Run("name pattern", func(t *testing.T) { testNamePattern(t, env) })
-	t.Run("expression of a machine", func(t *testing.T) { testMachineExpression(t, env) })
-	t.Run("expression of a deleted machine", func(t *testing.T) { testDeletedMachine(t, env) })
-	t.Run("machine that is refused", func(t *testing.T) { testRefusedMachine(t, env) })
-	t.Run("deletion that is refused", func(t *testing.T) { testRefusedDeletion(t, env) })
-	t.Run("expression of a template", func(t *testing.T) { testTemplateExpression(t, env) })
-	t.Run("status of a template", func(t *testing.T) { testTemplateStatus(t, env) })
-	t.Run("recipients of snapshots", func(t *testing.T) { testRecipients(t, env) })
-	t.Run("deleted registration", func(t *testing.T) { testDeletedRegistration(t, env) })
+	serve(t, io.Discard)
+	t.Run("template is immutable", testTemplateIsImmutable)
+	t.Run("remediation template is immutable", testRemediationTemplateIsImmutable)
+	t.Run("template in a dry run of the topology", testTopologyDryRun)
+	t.Run("deleted template", testDeletedTemplate)
+	t.Run("name pattern", testNamePattern)
+	t.Run("expression of a machine", testMachineExpression)
+	t.Run("expression of a deleted machine", testDeletedMachine)
+	t.Run("machine that is refused", testRefusedMachine)
+	t.Run("deletion that is refused", testRefusedDeletion)
+	t.Run("expression of a template", testTemplateExpression)
+	t.Run("status of a template", testTemplateStatus)
+	t.Run("recipients of snapshots", testRecipients)
+	t.Run("deleted registration", testDeletedRegistration)
 }
 
 func newTemplate(namespace string) *infrav1.ElementalMachineTemplate {
@@ -91,7 +96,7 @@ func newTemplate(namespace string) *infrav1.ElementalMachineTemplate {
 	}
 }
 
-func testTemplateIsImmutable(t *testing.T, env *envtest.Environment) {
+func testTemplateIsImmutable(t *testing.T) {
 	g := NewWithT(t)
 	c := env.Client(t)
 	template := newTemplate(env.Namespace(t))
@@ -104,7 +109,7 @@ func testTemplateIsImmutable(t *testing.T, env *envtest.Environment) {
 	g.Expect(c.Update(t.Context(), template)).To(MatchError(ContainSubstring("a template is immutable; create another")))
 }
 
-func testRemediationTemplateIsImmutable(t *testing.T, env *envtest.Environment) {
+func testRemediationTemplateIsImmutable(t *testing.T) {
 	g := NewWithT(t)
 	c := env.Client(t)
 	template := &infrav1.ElementalRemediationTemplate{
@@ -126,7 +131,7 @@ func testRemediationTemplateIsImmutable(t *testing.T, env *envtest.Environment) 
 	g.Expect(c.Update(t.Context(), template)).To(Succeed(), "what is being deleted")
 }
 
-func testTopologyDryRun(t *testing.T, env *envtest.Environment) {
+func testTopologyDryRun(t *testing.T) {
 	g := NewWithT(t)
 	c := env.Client(t)
 	template := newTemplate(env.Namespace(t))
@@ -139,7 +144,7 @@ func testTopologyDryRun(t *testing.T, env *envtest.Environment) {
 	g.Expect(c.Update(t.Context(), template)).NotTo(Succeed(), "with the annotation alone")
 }
 
-func testDeletedTemplate(t *testing.T, env *envtest.Environment) {
+func testDeletedTemplate(t *testing.T) {
 	g := NewWithT(t)
 	c := env.Client(t)
 	template := newTemplate(env.Namespace(t))
@@ -160,7 +165,7 @@ func newRegistration(namespace, pattern string) *infrav1.ElementalRegistration {
 	}
 }
 
-func testNamePattern(t *testing.T, env *envtest.Environment) {
+func testNamePattern(t *testing.T) {
 	g := NewWithT(t)
 	c, namespace := env.Client(t), env.Namespace(t)
 	for pattern, message := range map[string]string{
@@ -178,7 +183,7 @@ func testNamePattern(t *testing.T, env *envtest.Environment) {
 	g.Expect(c.Update(t.Context(), registration)).To(MatchError(ContainSubstring("parsing the pattern")))
 }
 
-func testDeletedRegistration(t *testing.T, env *envtest.Environment) {
+func testDeletedRegistration(t *testing.T) {
 	g := NewWithT(t)
 	c := env.Client(t)
 	registration := newRegistration(env.Namespace(t), "edge")

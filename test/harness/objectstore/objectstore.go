@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +18,9 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/embedded/ports"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/tools/toolset"
 )
+
+// module is this repository, in which test/tools pins the server.
+const module = "github.com/capi-elemental/cluster-api-provider-elemental"
 
 // Credentials of the server, and its bucket.
 const (
@@ -152,9 +154,9 @@ func (s Store) Put(t *testing.T, url string, header map[string]string, content s
 // program returns the path of the server.
 func program(t *testing.T) string {
 	t.Helper()
-	_, here, _, ok := runtime.Caller(0)
-	if !ok {
-		t.Fatal("the checkout is unknown")
+	checkout, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		t.Fatalf("finding the checkout: %v", err)
 	}
 	tools, err := toolset.Select("versitygw")
 	if err != nil {
@@ -164,7 +166,7 @@ func program(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	builder := toolset.Builder{Modules: filepath.Join(filepath.Dir(here), "..", "..", "tools"), Cache: cache, Progress: os.Stderr}
+	builder := toolset.Builder{Modules: filepath.Join(strings.TrimSpace(string(checkout)), "test", "tools"), Cache: cache, Progress: os.Stderr}
 	folder, err := builder.Folder(t.Context(), tools...)
 	if err != nil {
 		t.Fatal(err)
