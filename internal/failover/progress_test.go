@@ -74,9 +74,15 @@ func TestAssessProgress(t *testing.T) {
 			c.Members[1].Host.Status.Endpoint = nil
 			c.Members[1].Host.Status.Operations = nil
 		}, complete: true},
-		"workload cluster":         {when: func(c *failover.Cluster) { c.Members[0].Host.Status.Endpoint.Workload = "" }, remains: []string{"the workload cluster's own objects (host h1 changes them)"}},
-		"Machine deleted":          {when: planned, reject: true},
-		"move requested":           {when: func(c *failover.Cluster) { planned(c); c.Infra.Status.Endpoint.LastMove.Cause = infrav1.MoveRequested }, reject: true},
+		"workload cluster": {when: func(c *failover.Cluster) { c.Members[0].Host.Status.Endpoint.Workload = "" }, remains: []string{"the workload cluster's own objects (host h1 changes them)"}},
+		"Machine deleted":  {when: planned, reject: true},
+		"move requested":   {when: func(c *failover.Cluster) { planned(c); c.Infra.Status.Endpoint.LastMove.Cause = infrav1.MoveRequested }, reject: true},
+		// It has lost its files, and is reset when its Machine loses the endpoint's hook.
+		"former host halted": {when: func(c *failover.Cluster) {
+			planned(c)
+			c.Members[2].Host.Spec.ControlPlaneHalt = &infrav1.HostControlPlaneHalt{ID: "1"}
+			c.Members[2].Host.Status.Endpoint = &infrav1.HostEndpoint{Message: "no such file"}
+		}, complete: true},
 		"former host disconnected": {when: func(c *failover.Cluster) { planned(c); disconnect(c.Members[2]) }, complete: true},
 		"former host left":         {when: func(c *failover.Cluster) { planned(c); c.Members = c.Members[:2] }, complete: true},
 		"not rejecting yet": {when: func(c *failover.Cluster) { planned(c); former(c).RejectedSince = at(0) },
