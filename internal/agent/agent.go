@@ -12,6 +12,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oplog"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/progress"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/signal"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/snapshot/upload"
@@ -94,7 +95,7 @@ type Agent struct {
 	bundles    *bundleUpkeep
 	snapshots  *snapshotUpkeep
 	uploads    *upload.Loop
-	logs       *logSender
+	logs       *oplog.Sender
 }
 
 // New returns an Agent, which does nothing until one of its methods is called.
@@ -103,7 +104,7 @@ func New(o Options) *Agent {
 		o.Status = func(connection.Status) {}
 	}
 	a := &Agent{o: o}
-	facts, running := &facts{}, &progress{}
+	facts, running := &facts{}, &progress.Progress{}
 	a.observer = &observer{platform: o.Platform, manager: o.Manager, facts: facts, certificates: o.Certificates, log: o.Log}
 	a.reporter = &reporter{
 		store: o.Store, manager: o.Manager, facts: facts, running: running, updater: o.Updater, hello: a.hello,
@@ -129,14 +130,14 @@ func New(o Options) *Agent {
 		Upload: o.Upload, Desired: func() *protocol.EtcdSnapshotUpload { return o.Store.Plan().Desired.EtcdSnapshotUpload },
 		Report: a.uploadReported, Backoff: newBackoff(o.Rand), Clock: o.Clock, Log: o.Log, Wake: signal.New(),
 	}
-	keeper := oplog.New(oplog.Options{
+	logs := oplog.New(oplog.Options{
 		Files: o.Store.Documents(), HostID: func() string { return o.Store.Identity().HostID }, Now: o.Clock.Now, Log: o.Log,
 	})
-	a.logs = &logSender{
-		store: o.Store, manager: o.Manager, keeper: keeper, runners: o.Runners, backoff: newBackoff(o.Rand), clock: o.Clock, log: o.Log, wake: signal.New(),
+	a.logs = &oplog.Sender{
+		State: o.Store, Logs: logs, Manager: o.Manager, Runners: o.Runners, Backoff: newBackoff(o.Rand), Clock: o.Clock, Log: o.Log, Wake: signal.New(),
 	}
 	a.operations = &operationLoop{
-		keeper: keeper, store: o.Store, manager: o.Manager, runners: o.Runners, running: running, reporter: a.reporter,
+		logs: logs, store: o.Store, manager: o.Manager, runners: o.Runners, running: running, reporter: a.reporter,
 		node: node.NewUpkeep(o.Node, o.Log), endpoint: a.endpoint, bundles: a.bundles, snapshots: a.snapshots, updater: o.Updater, afterOperation: a.afterOperation,
 		version: o.Version, clock: o.Clock, random: o.Rand, log: o.Log, work: work,
 	}
@@ -179,7 +180,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		"staging bundles":            a.bundles.run,
 		"taking snapshots of etcd":   a.snapshots.run,
 		"uploading snapshots":        a.uploads.Run,
-		"sending logs":               a.logs.run,
+		"sending logs":               a.logs.Run,
 		"keeping the local endpoint": a.keepLocal,
 	} {
 		activities.Go(func() {

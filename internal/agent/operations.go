@@ -12,6 +12,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/node"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oplog"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/progress"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/signal"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
@@ -25,11 +26,11 @@ const progressInterval = 10 * time.Second
 // operationLoop runs one operation at a time: first those that were begun, then the one
 // that the plan wants.
 type operationLoop struct {
-	keeper  *oplog.Keeper
+	logs    *oplog.Store
 	store   *state.Store
 	manager *connection.Manager
 	runners map[protocol.OperationType]operation.Runner
-	running *progress
+	running *progress.Progress
 	// afterOperation is called after each operation of a plan that was run, before its
 	// result is reported.
 	afterOperation func(context.Context)
@@ -161,7 +162,7 @@ func (l *operationLoop) execute(ctx context.Context, op state.Operation) (retryO
 		return false, l.store.Forget(op)
 	case err != nil:
 		l.log.Warn("An operation must be retried", "id", op.ID, "error", err)
-		l.keeper.Add(op, "to be retried: "+err.Error())
+		l.logs.Add(op, "to be retried: "+err.Error())
 		return true, nil
 	}
 	// One report has the result and the state of the host after the operation: the
@@ -181,23 +182,23 @@ func (l *operationLoop) execute(ctx context.Context, op state.Operation) (retryO
 func (l *operationLoop) runWithProgress(ctx context.Context, runner operation.Runner, op state.Operation) (operation.Result, error) {
 	ticking, stop := context.WithCancel(ctx)
 	stopped := make(chan struct{})
-	l.running.begin(op)
-	l.keeper.Begin(op)
+	l.running.Begin(op)
+	l.logs.Begin(op)
 	go func() {
 		defer close(stopped)
 		for l.clock.Wait(ticking, progressInterval) == nil {
-			l.running.tick()
+			l.running.Tick()
 			l.reporter.wake.Raise()
 		}
 	}()
 	defer func() {
 		stop()
 		<-stopped
-		l.running.end()
+		l.running.End()
 	}()
 	return runner.Run(ctx, op, func(step string) {
-		l.running.setStep(step)
-		l.keeper.Add(op, step)
+		l.running.SetStep(step)
+		l.logs.Add(op, step)
 		l.log.Info("Operation proceeds", "id", op.ID, "step", step)
 	})
 }
@@ -205,7 +206,7 @@ func (l *operationLoop) runWithProgress(ctx context.Context, runner operation.Ru
 // recordResult stores a result. The caller has it reported.
 func (l *operationLoop) recordResult(op state.Operation, result operation.Result) error {
 	// The log is complete before the result is recorded: after that, the operation is not run again.
-	l.keeper.End(op, result, printed(l.runners[op.Type], op, l.log))
+	l.logs.End(op, result, oplog.Printed(l.runners[op.Type], op, l.log))
 	op.State, op.Step, op.Erased = result.State, result.Step, result.Erased
 	op.Message = truncate(result.Message, protocol.MaxMessageBytes)
 	op.FinishedAt, op.Acknowledged = withoutMonotonic(l.manager.Client().Now()), false

@@ -39,7 +39,7 @@ func (a *Agent) acceptPlan(ctx context.Context, plan protocol.Plan) error {
 	a.bundles.wake.Raise()
 	a.snapshots.wake.Raise()
 	a.uploads.Wake.Raise()
-	a.logs.wake.Raise()
+	a.logs.Wake.Raise()
 	if err := a.o.Manager.AdoptServers(ctx, plan.Desired); err != nil {
 		if state.IsWriteError(err) {
 			return err

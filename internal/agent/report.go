@@ -12,6 +12,7 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/progress"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/signal"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
@@ -26,7 +27,7 @@ type reporter struct {
 	store   *state.Store
 	manager *connection.Manager
 	facts   *facts
-	running *progress
+	running *progress.Progress
 	updater Updater
 	hello   func() protocol.Hello
 	clock   retry.Clock
@@ -100,7 +101,7 @@ func (r *reporter) reportOnce(ctx context.Context) (isSent bool, err error) {
 	for _, op := range slices.Concat(results, repeats) {
 		report.Operations = append(report.Operations, op.Report())
 	}
-	running, hasStep := r.running.take()
+	running, hasStep := r.running.Take()
 	if hasStep {
 		report.Operations = append(report.Operations, running)
 	}
@@ -128,7 +129,7 @@ func (r *reporter) reportOnce(ctx context.Context) (isSent bool, err error) {
 func (r *reporter) send(ctx context.Context, report protocol.Report, hasFacts, hasStep bool) error {
 	err := r.manager.Client().Report(ctx, report)
 	if hasStep && err != nil && !isStepRefused(err, hasFacts, len(report.Operations) > 1) {
-		r.running.repeat()
+		r.running.Repeat()
 	}
 	return err
 }
@@ -139,7 +140,7 @@ func (r *reporter) startOver() {
 	r.mu.Lock()
 	r.round++
 	r.facts.resetReported()
-	r.running.repeat()
+	r.running.Repeat()
 	r.mu.Unlock()
 	r.wake.Raise()
 }

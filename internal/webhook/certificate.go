@@ -14,7 +14,7 @@ import (
 func RegisterMetrics(file string, registerer prometheus.Registerer) error {
 	expiry := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: "elemental", Subsystem: "webhook_certificate", Name: "not_after_seconds",
-		Help: "When the serving certificate of the webhooks expires, in seconds since 1970; 0 if there is none.",
+		Help: "When the serving certificate of the webhooks expires, in seconds since 1970; 0 without one.",
 	}, func() float64 { return notAfter(file) })
 	if err := registerer.Register(expiry); err != nil {
 		return fmt.Errorf("registering metrics of the webhooks' certificate: %w", err)

@@ -29,13 +29,13 @@ func (r record) text(kind protocol.OperationType) string {
 
 // output joins what programs printed, without secrets. It is cut before secrets are looked for,
 // because that takes time, and once more afterwards.
-func (k *Keeper) output(printed []operation.Output) (string, int64) {
+func (s *Store) output(printed []operation.Output) (string, int64) {
 	var b strings.Builder
 	for _, one := range printed {
 		fmt.Fprintf(&b, "\n== %s ==\n%s\n", one.Name, strings.TrimRight(clean(string(one.Text)), "\n"))
 	}
 	text, first := shorten(b.String(), protocol.MaxLogBytes)
-	text, _ = k.secret.Text(text)
+	text, _ = s.secret.Text(text)
 	text, second := shorten(text, protocol.MaxLogBytes)
 	return text, first + second
 }

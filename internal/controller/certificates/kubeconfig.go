@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// readKubeconfig returns when the certificate in the kubeconfig of the cluster ends; zero if there is
-// none.
+// readKubeconfig returns when the certificate in the kubeconfig of the cluster ends; zero
+// without one.
 func (r *Reconciler) readKubeconfig(ctx context.Context, cluster *clusterv1.Cluster) (metav1.Time, error) {
 	found := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: cluster.Namespace, Name: secret.Name(cluster.Name, secret.Kubeconfig)}

@@ -76,7 +76,7 @@ func TestThreat87_LogsExpire(t *testing.T) {
 func TestOtherSecretsStay(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Secret){
 		"another type":  func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque },
-		"nobody's":      func(s *corev1.Secret) { s.OwnerReferences = nil },
+		"without owner": func(s *corev1.Secret) { s.OwnerReferences = nil },
 		"another host":  func(s *corev1.Secret) { s.OwnerReferences[0].UID = "other" },
 		"a newer log's": func(s *corev1.Secret) { s.Annotations[infrav1.LogExpiresAnnotation] = "2999-01-01T00:00:00Z" },
 	} {

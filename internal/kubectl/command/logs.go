@@ -92,10 +92,10 @@ func (e *environment) runHostLogs(ctx context.Context, q logQuery) error {
 	if err != nil {
 		return err
 	}
-	return e.printLog(log, text)
+	return printLog(e, log, text)
 }
 
-// askForLog asks the host and waits for its answer. If there is none, the request is withdrawn.
+// askForLog asks the host and waits for its answer. Without one the request is withdrawn.
 func (e *environment) askForLog(ctx context.Context, c client.Client, host *infrav1.ElementalHost, of infrav1.OperationType, timeout time.Duration) (*infrav1.HostLog, error) {
 	now := e.Clock.Now()
 	p, id, err := hostlog.Ask(host, of, now.Add(timeout), now)
@@ -150,7 +150,7 @@ func withdraw(ctx context.Context, c client.Client, host *infrav1.ElementalHost,
 }
 
 // printLog prints a log, and says on standard error what is missing in it.
-func (e *environment) printLog(log *infrav1.HostLog, text []byte) error {
+func printLog(e *environment, log *infrav1.HostLog, text []byte) error {
 	if _, err := fmt.Fprint(e.Out, printers.EscapeTerminal(string(text))); err != nil {
 		return fmt.Errorf("writing the output: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/etcd"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/staticpods"
 )
@@ -153,17 +154,17 @@ func (s *restore) makeData(ctx context.Context, database string, flags ...string
 	if _, err := s.Commands.Run(ctx, "", command...); err != nil {
 		return fmt.Errorf("making the new data: %w", err)
 	}
-	return s.sync(s.folders().prepared())
+	return syncAll(s.System, s.folders().prepared())
 }
 
-// sync makes durable what etcdutl has written.
-func (s *restore) sync(folder string) error {
-	files, folders, err := s.System.Walk(folder)
+// syncAll makes durable what etcdutl has written.
+func syncAll(system durable.System, folder string) error {
+	files, folders, err := system.Walk(folder)
 	if err != nil {
 		return fmt.Errorf("looking for the restored data: %w", err)
 	}
 	for _, path := range files {
-		f, _, err := s.System.Overwrite(path)
+		f, _, err := system.Overwrite(path)
 		if err != nil {
 			return fmt.Errorf("syncing %s: %w", path, err)
 		}
@@ -172,7 +173,7 @@ func (s *restore) sync(folder string) error {
 		}
 	}
 	for _, path := range append(folders, folder, filepath.Dir(folder), filepath.Dir(filepath.Dir(folder))) {
-		if err := s.System.SyncDir(path); err != nil {
+		if err := system.SyncDir(path); err != nil {
 			return err
 		}
 	}

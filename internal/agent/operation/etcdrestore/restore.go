@@ -123,7 +123,7 @@ func (s *restore) steps(step string) (run func(context.Context) error, following
 	case stepStart:
 		return s.start, stepGate
 	case stepGate:
-		return s.gate, stepFinish
+		return s.await, stepFinish
 	case stepFinish:
 		return s.finish, ""
 	case stepBack:

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/standstill"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
@@ -82,22 +83,22 @@ func (s *restore) swap(context.Context) error {
 	case isCurrent && isAside:
 		return fmt.Errorf("%s is there, although etcd does not run: has somebody started it?", s.folders().current())
 	case isCurrent:
-		if err := s.move(s.folders().current(), s.folders().setAside()); err != nil {
+		if err := move(s.System, s.folders().current(), s.folders().setAside()); err != nil {
 			return err
 		}
 	}
-	return s.move(next, s.folders().current())
+	return move(s.System, next, s.folders().current())
 }
 
 // move renames a folder and makes that durable.
-func (s *restore) move(from, to string) error {
-	if err := s.System.Rename(from, to); err != nil {
+func move(system durable.System, from, to string) error {
+	if err := system.Rename(from, to); err != nil {
 		return fmt.Errorf("moving the data of etcd: %w", err)
 	}
-	if err := s.System.SyncDir(filepath.Dir(from)); err != nil {
+	if err := system.SyncDir(filepath.Dir(from)); err != nil {
 		return err
 	}
-	return s.System.SyncDir(filepath.Dir(to))
+	return system.SyncDir(filepath.Dir(to))
 }
 
 // start gives the manifests back to the kubelet and starts it.
@@ -106,9 +107,6 @@ func (s *restore) start(ctx context.Context) error { return s.standstill().End(c
 func (s *restore) standstill() standstill.Standstill {
 	return standstill.Standstill{Checkpoints: s.checkpoints(), ControlPlane: s.ControlPlane}
 }
-
-// gate waits until the control plane is well with the new data.
-func (s *restore) gate(ctx context.Context) error { return s.await(ctx) }
 
 // goBack is the step rollback: the former data comes back to its place. Without former data
 // the new one stays, because an etcd without data would begin an empty cluster.
@@ -124,7 +122,7 @@ func (s *restore) goBack(ctx context.Context) error {
 		if err := s.System.RemoveAll(s.folders().current()); err != nil {
 			return fmt.Errorf("removing the new data: %w", err)
 		}
-		if err := s.move(s.folders().setAside(), s.folders().current()); err != nil {
+		if err := move(s.System, s.folders().setAside(), s.folders().current()); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,5 @@
-package agent
+// Package progress tells which step of the running operation has to be reported.
+package progress
 
 import (
 	"sync"
@@ -7,8 +8,8 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// progress is the step of the running operation. It is safe for concurrent use.
-type progress struct {
+// Progress is the step of the running operation. It is safe for concurrent use.
+type Progress struct {
 	mu   sync.Mutex
 	op   state.Operation
 	step string
@@ -18,29 +19,32 @@ type progress struct {
 	reported string
 }
 
-func (p *progress) begin(op state.Operation) {
+// Begin begins the progress of an operation.
+func (p *Progress) Begin(op state.Operation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.op, p.step, p.reported, p.isDue = op, "", "", false
 }
 
-func (p *progress) end() { p.begin(state.Operation{}) }
+// End ends it.
+func (p *Progress) End() { p.Begin(state.Operation{}) }
 
-func (p *progress) setStep(step string) {
+// SetStep sets the step that runs.
+func (p *Progress) SetStep(step string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.step = step
 }
 
-// tick makes the current step due unless it was reported.
-func (p *progress) tick() {
+// Tick makes the current step due unless it was reported.
+func (p *Progress) Tick() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.isDue = p.op.ID != "" && p.step != p.reported
 }
 
-// repeat makes the current step due again if it was taken.
-func (p *progress) repeat() {
+// Repeat makes the current step due again if it was taken.
+func (p *Progress) Repeat() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.reported != "" {
@@ -48,8 +52,8 @@ func (p *progress) repeat() {
 	}
 }
 
-// take returns the report that is due and marks it as reported.
-func (p *progress) take() (protocol.OperationReport, bool) {
+// Take returns the report that is due and marks it as reported.
+func (p *Progress) Take() (protocol.OperationReport, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.isDue {

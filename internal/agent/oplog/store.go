@@ -41,7 +41,7 @@ type record struct {
 	CutBytes int64 `json:"cutBytes,omitempty"`
 }
 
-// Options are what a Keeper works with.
+// Options are what a Store works with.
 type Options struct {
 	Files state.Files
 	// HostID returns the host that this machine is enrolled as.
@@ -50,62 +50,62 @@ type Options struct {
 	Log    *slog.Logger
 }
 
-// Keeper keeps logs of operations. An operation does not fail because its log can't be written.
+// Store keeps logs of operations. An operation does not fail because its log can't be written.
 // It is safe for concurrent use.
-type Keeper struct {
+type Store struct {
 	o      Options
 	secret *redact.Redactor
 
 	mu sync.Mutex
 }
 
-// New returns a Keeper.
-func New(o Options) *Keeper { return &Keeper{o: o, secret: redact.ForOutput()} }
+// New returns a Store.
+func New(o Options) *Store { return &Store{o: o, secret: redact.ForOutput()} }
 
 // Begin begins the log of an operation, or goes on with it after a restart or a failure.
-func (k *Keeper) Begin(op state.Operation) {
-	k.change(op, func(r *record) {
+func (s *Store) Begin(op state.Operation) {
+	s.change(op, func(r *record) {
 		r.ClusterName, r.MachineName = op.ClusterName, op.MachineName
 		r.Output, r.CutBytes = "", 0
-		k.add(r, fmt.Sprintf("%s begins, attempt %d", op.Type, op.Attempt))
+		s.add(r, fmt.Sprintf("%s begins, attempt %d", op.Type, op.Attempt))
 	})
 }
 
 // Add adds a line, such as the name of a step that begins.
-func (k *Keeper) Add(op state.Operation, line string) {
-	k.change(op, func(r *record) { k.add(r, line) })
+func (s *Store) Add(op state.Operation, line string) {
+	s.change(op, func(r *record) { s.add(r, line) })
 }
 
 // End adds the result and what programs printed.
-func (k *Keeper) End(op state.Operation, result operation.Result, printed []operation.Output) {
-	k.change(op, func(r *record) {
+func (s *Store) End(op state.Operation, result operation.Result, printed []operation.Output) {
+	s.change(op, func(r *record) {
 		r.State = result.State
-		r.Output, r.CutBytes = k.output(printed)
+		r.Output, r.CutBytes = s.output(printed)
 		line := string(result.State)
 		for _, part := range []string{result.Step, result.Message} {
 			if part != "" {
 				line += ": " + part
 			}
 		}
-		k.add(r, line)
+		s.add(r, line)
 	})
 }
 
 // Read returns the log of the last operation of a type. printed returns what programs of an
 // operation that still runs have printed so far.
-func (k *Keeper) Read(kind protocol.OperationType, printed func(id string) []operation.Output) (protocol.HostLog, error) {
-	k.mu.Lock()
-	r, err := k.document(kind).Load()
-	k.mu.Unlock()
+func (s *Store) Read(kind protocol.OperationType, printed func(id string) []operation.Output) (protocol.HostLog, error) {
+	s.mu.Lock()
+	r, err := s.document(kind).Load()
+	s.mu.Unlock()
 	answer := protocol.HostLog{Operation: kind}
 	if err != nil {
 		return answer, fmt.Errorf("reading the log: %w", err)
 	}
-	if r.ID == "" || r.HostID != k.o.HostID() {
+	if r.ID == "" || r.HostID != s.o.HostID() {
 		return answer, nil
 	}
 	if r.State == protocol.StateRunning {
-		r.Output, r.CutBytes = k.output(printed(r.ID))
+		r.Output, r.CutBytes = s.output(printed(r.ID))
 	}
 	answer.OperationID, answer.State = r.ID, r.State
 	text, cut := shorten(r.text(kind), protocol.MaxLogBytes)
@@ -115,34 +115,34 @@ func (k *Keeper) Read(kind protocol.OperationType, printed func(id string) []ope
 }
 
 // change changes the log of an operation on disk.
-func (k *Keeper) change(op state.Operation, change func(*record)) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	document := k.document(op.Type)
+func (s *Store) change(op state.Operation, change func(*record)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	document := s.document(op.Type)
 	r, err := document.Load()
-	if err != nil || r.ID != op.ID || r.HostID != k.o.HostID() {
+	if err != nil || r.ID != op.ID || r.HostID != s.o.HostID() {
 		// A log that can't be read is replaced.
-		r = record{ID: op.ID, HostID: k.o.HostID()}
+		r = record{ID: op.ID, HostID: s.o.HostID()}
 	}
 	r.State = protocol.StateRunning
 	change(&r)
 	if err := document.Save(r); err != nil {
-		k.o.Log.Warn("Could not write the log of an operation", "operation", op.Type, "id", op.ID, "error", err)
+		s.o.Log.Warn("Could not write the log of an operation", "operation", op.Type, "id", op.ID, "error", err)
 	}
 }
 
-func (k *Keeper) document(kind protocol.OperationType) state.Document[record] {
-	return state.Document[record]{Files: k.o.Files, Name: "logs/" + strings.ToLower(string(kind)) + ".json"}
+func (s *Store) document(kind protocol.OperationType) state.Document[record] {
+	return state.Document[record]{Files: s.o.Files, Name: "logs/" + strings.ToLower(string(kind)) + ".json"}
 }
 
 // add adds a line with the time.
-func (k *Keeper) add(r *record, line string) {
-	line, _ = k.secret.Text(clean(line))
+func (s *Store) add(r *record, line string) {
+	line, _ = s.secret.Text(clean(line))
 	line = strings.ReplaceAll(strings.TrimSpace(line), "\n", "\n    ")
 	if len(line) > maxLine {
 		line = strings.ToValidUTF8(line[:maxLine], "") + "…"
 	}
-	r.Lines = append(r.Lines, k.o.Now().UTC().Format(time.RFC3339)+" "+line)
+	r.Lines = append(r.Lines, s.o.Now().UTC().Format(time.RFC3339)+" "+line)
 	if extra := len(r.Lines) - maxLines; extra > 0 {
 		r.Lines = slices.Delete(r.Lines, keptFirst, keptFirst+extra)
 		r.Lost += extra

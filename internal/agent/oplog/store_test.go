@@ -18,7 +18,7 @@ import (
 
 // rig is a keeper in a real state directory.
 type rig struct {
-	*oplog.Keeper
+	*oplog.Store
 	*testing.T
 
 	dir    *state.Dir
@@ -39,7 +39,7 @@ func newRig(t *testing.T) *rig {
 // restart replaces the keeper, as a restart of the agent does.
 func (r *rig) restart() {
 	at := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
-	r.Keeper = oplog.New(oplog.Options{
+	r.Store = oplog.New(oplog.Options{
 		Files: r.dir, HostID: func() string { return r.hostID }, Now: func() time.Time { return at }, Log: slog.New(slog.DiscardHandler),
 	})
 }
