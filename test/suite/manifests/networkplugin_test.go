@@ -12,16 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	crenvtest "sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
 // TestNetworkPlugin checks that the ClusterResourceSet of the release selects the clusters of all
 // flavors that are made with its network plugin, and no others.
 func TestNetworkPlugin(t *testing.T) {
 	g := NewWithT(t)
-	const crds = "core/config/crd/bases/addons.cluster.x-k8s.io_clusterresourcesets.yaml"
-	_, err := crenvtest.InstallCRDs(env.Config, crenvtest.CRDInstallOptions{Paths: []string{filepath.Join(module(t, ".", "sigs.k8s.io/cluster-api"), crds)}})
-	g.Expect(err).NotTo(HaveOccurred())
+	const crd = "core/config/crd/bases/addons.cluster.x-k8s.io_clusterresourcesets.yaml"
+	install(t, env, filepath.Join(module(t, ".", "sigs.k8s.io/cluster-api"), crd))
 	c, ns, folder := env.Client(t), env.Namespace(t), release(t)
 	values := map[string]string{
 		"CLUSTER_NAME": "c", "NAMESPACE": ns, "KUBERNETES_VERSION": "v1.36.3", "CONTROL_PLANE_ENDPOINT_IP": "192.0.2.9",
