@@ -22,7 +22,7 @@ const longest = 25 * time.Minute
 // tooLong returns the labels of end-to-end tests for which CI has no time: they take more than 20 minutes, or
 // nobody has measured how long.
 func tooLong() []string {
-	return []string{"endpoint", "etcd-cuts", "remediation", "upgrade", "upgrade-cuts", "upgrade-failures"}
+	return []string{"endpoint", "etcd-cuts", "etcd-members", "remediation", "upgrade", "upgrade-cuts", "upgrade-failures"}
 }
 
 // groups returns all turns. Of each group CI runs one.
@@ -47,7 +47,6 @@ func labels() []turn {
 	}
 	return []turn{
 		label("etcd", 10),
-		label("etcd-members", 16),
 		label("failover", 12),
 		label("full", 18),
 		label("guide", 18),
