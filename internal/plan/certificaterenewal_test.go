@@ -21,7 +21,7 @@ func TestCertificateRenewal(t *testing.T) {
 		return report(infrav1.OperationCertificateRenewal, "claim.1", state)
 	}
 	restore := func(h *infrav1.ElementalHost) {
-		h.Spec.EtcdRestore = &infrav1.HostEtcdRestore{ID: "claim.2"}
+		h.Spec.EtcdRestore = &infrav1.HostEtcdRestore{ID: "claim.2", SnapshotID: "1"}
 	}
 	maintenance := func(h *infrav1.ElementalHost) { h.Spec.Maintenance = &infrav1.HostMaintenance{} }
 	for name, test := range map[string]struct {

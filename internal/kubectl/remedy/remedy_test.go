@@ -19,7 +19,8 @@ BindingRestored BindingsDeleted HostClaimed MachineReplaced BootstrapSucceeded P
 AgentConnected Approved VerifiedClean InUse Prepared PreparedByBundle Available NotClaimed MachineFound MaintenanceEnded
 TunnelOpened TunnelLost BundleStaged BundleFailed QuarantineEnded ClockSynchronized AgentCurrent UpToDate ReplacementRefused
 BundlesServed BundlesMissing BundlesHashing Rebooted Remediated EndpointUnknown Published Usable Expired UsedUp
-CertificatesValid BinariesServed BinariesMissing SnapshotTaken SnapshotUploaded Restored`
+CertificatesValid BinariesServed BinariesMissing SnapshotTaken SnapshotUploaded Restored
+LogReceived LogRequestEnded`
 
 // Every reason of a problem has a remedy of its own, and remedies name the objects.
 func TestEveryReasonHasARemedy(t *testing.T) {
