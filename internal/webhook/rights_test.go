@@ -258,8 +258,8 @@ func TestThreat82_NothingIsDecidedUnreviewed(t *testing.T) {
 // own, nor withdraws it.
 func TestThreat88_LogsNeedTheirVerb(t *testing.T) {
 	g := NewWithT(t)
-	env := start(t, io.Discard)
-	users := newTeam(t, env)
+	serve(t, io.Discard)
+	users := newTeam(t)
 	host := &infrav1.ElementalHost{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Namespace: users.namespace}}
 	asked := host.DeepCopy()
 	asked.Spec.LogRequest = logRequest()
