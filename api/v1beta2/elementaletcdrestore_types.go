@@ -280,6 +280,12 @@ type HostControlPlaneHalt struct {
 	Ended *bool `json:"ended,omitempty"`
 }
 
+// IsHalted reports whether the control plane on the host stands still, or is to.
+func (h *ElementalHost) IsHalted() bool {
+	halt := h.Spec.ControlPlaneHalt
+	return halt != nil && (halt.Ended == nil || !*halt.Ended)
+}
+
 // HostEtcdRestore requests a restore of etcd on a host.
 // +kubebuilder:validation:XValidation:rule="has(self.snapshotID) == has(self.sha256)",message="a snapshot has a digest"
 type HostEtcdRestore struct {

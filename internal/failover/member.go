@@ -3,7 +3,6 @@ package failover
 import (
 	"time"
 
-	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
 
@@ -104,13 +103,6 @@ func (m Member) isExpectedToBeSilent() bool {
 func (m Member) isUpgradingNode() bool {
 	up := m.Host.Spec.NodeUpgrade
 	return up != nil && m.isRunning(infrav1.OperationNodeUpgrade, up.ID)
-}
-
-// isHalted reports whether the control plane of the host stands still because etcd was restored on
-// another host. It serves nothing, and its kubelet is stopped, until the host is reset.
-func (m Member) isHalted() bool {
-	halt := m.Host.Spec.ControlPlaneHalt
-	return halt != nil && !ptr.Deref(halt.Ended, false)
 }
 
 func (m Member) isRunning(t infrav1.OperationType, id string) bool {

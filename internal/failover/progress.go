@@ -95,7 +95,7 @@ func AssessProgress(c Cluster, pending []string) Progress {
 	var offline []string
 	for _, m := range c.Members {
 		switch {
-		case !m.Host.IsBootstrapped() || m.isHalted() || c.usesCurrent(m):
+		case !m.Host.IsBootstrapped() || m.Host.IsHalted() || c.usesCurrent(m): // a halted one serves nothing, and its kubelet is stopped
 		case m.isConnected():
 			connected = append(connected, "host "+m.Host.Name+problem(m))
 		default:
@@ -157,7 +157,7 @@ func (p *Progress) advance(c Cluster, last *infrav1.EndpointMove, allFollowed bo
 	former := c.policy().FormerEndpoints[0]
 	planned := last.Cause == infrav1.MoveMachineDeleted || last.Cause == infrav1.MoveRequested
 	m := c.Member(former.HostName)
-	if !planned || former.HostName == c.endpointHostName() || m == nil || !m.Host.IsBootstrapped() || m.isHalted() || !m.isConnected() {
+	if !planned || former.HostName == c.endpointHostName() || m == nil || !m.Host.IsBootstrapped() || m.Host.IsHalted() || !m.isConnected() {
 		return true
 	}
 	if former.RejectedSince.IsZero() {

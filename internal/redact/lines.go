@@ -60,6 +60,11 @@ func (r *Redactor) isSuspicious(line string) bool {
 	if strings.Contains(line, "://") && strings.Contains(line, "@") {
 		return true
 	}
+	return hasLongRun(line)
+}
+
+// hasLongRun reports whether a line has a word that is as long as a secret.
+func hasLongRun(line string) bool {
 	var token, word, encoded int
 	for i := range len(line) {
 		c := line[i]

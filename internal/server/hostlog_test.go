@@ -52,7 +52,7 @@ func (l *logs) ask(a *agent, id string) {
 	}))
 }
 
-func (l *logs) send(a *agent, id string, text string, change ...func(*protocol.HostLog)) answer {
+func (l *logs) send(a *agent, id, text string, change ...func(*protocol.HostLog)) answer {
 	l.tb.Helper()
 	log := protocol.HostLog{
 		Operation: protocol.OperationBootstrap, OperationID: "c1", State: protocol.StateFailed, Text: []byte(text), Redactions: 2, CutBytes: 7,

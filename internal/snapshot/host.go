@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"k8s.io/utils/ptr"
-
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
@@ -32,7 +30,7 @@ func obstacle(host *infrav1.ElementalHost) string {
 		return "its agent can't take snapshots"
 	case host.InMaintenance():
 		return "it is in maintenance"
-	case host.Spec.ControlPlaneHalt != nil && !ptr.Deref(host.Spec.ControlPlaneHalt.Ended, false):
+	case host.IsHalted():
 		return "its control plane is halted"
 	case isBusy(host):
 		return "an operation is requested or runs on it"

@@ -81,13 +81,8 @@ func (s *Store) End(op state.Operation, result operation.Result, printed []opera
 	s.change(op, func(r *record) {
 		r.State = result.State
 		r.Output, r.CutBytes = s.output(printed)
-		line := string(result.State)
-		for _, part := range []string{result.Step, result.Message} {
-			if part != "" {
-				line += ": " + part
-			}
-		}
-		s.add(r, line)
+		parts := []string{string(result.State), result.Step, result.Message}
+		s.add(r, strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ": "))
 	})
 }
 

@@ -64,7 +64,7 @@ func (g *walk) replacements() map[string]string {
 		"\nproviders:\n":                "\n" + g.station.CertManager + "ELEMENTAL_AGENT_API_NODE_PORT: \"" + strconv.Itoa(lab.AgentAPIPort) + "\"\nproviders:\n" + g.station.Clusterctl,
 		"https://elemental.example.com": g.agentAPI(),
 		// The programs of this machine stay as they are.
-		" -C /usr/local/bin ":         " -C " + g.station.Programs + " ",
+		"-C /usr/local/bin":           "-C " + g.station.Programs,
 		"https://mirror.example.com/": g.mirror,
 		"root@10.1.1.1":               "root@HOST",
 		"5d1c1b7d1a0e4a1f2c3b4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f708192": "",

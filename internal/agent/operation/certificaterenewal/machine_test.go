@@ -209,7 +209,7 @@ func (m *machine) live(dieAt int) (result operation.Result, operations int, err 
 }
 
 // dial connects to the API server, which serves the certificate that it read at its start.
-func (m *machine) dial(_ context.Context, _, address string) (net.Conn, error) {
+func (m *machine) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	if address != "192.0.2.1:6443" {
 		return nil, fmt.Errorf("dialling %s", address)
 	}
@@ -217,7 +217,7 @@ func (m *machine) dial(_ context.Context, _, address string) (net.Conn, error) {
 	config := &tls.Config{Certificates: []tls.Certificate{m.used["kube-apiserver"]}, MinVersion: tls.VersionTLS12}
 	go func() {
 		conn := tls.Server(server, config)
-		_ = conn.HandshakeContext(m.t.Context())
+		_ = conn.HandshakeContext(ctx)
 		_ = conn.Close()
 	}()
 	return client, nil
@@ -283,7 +283,7 @@ func (m *machine) Run(_ context.Context, _ string, args ...string) (string, erro
 				return "", err
 			}
 			_, err = file.Write([]byte(content))
-			if err = errors.Join(err, file.Close()); err != nil {
+			if err := errors.Join(err, file.Close()); err != nil {
 				return "", err
 			}
 		}
