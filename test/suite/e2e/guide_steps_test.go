@@ -135,7 +135,7 @@ func (g *walk) sights() map[string]func(context.Context, lab.Output) {
 			Expect(out.Stdout).To(ContainSubstring("daemonset.apps/podnetwork created"))
 		},
 		"Look at the nodes": func(ctx context.Context, _ lab.Output) {
-			out := g.expectSeen(ctx, "kubectl --kubeconfig demo.kubeconfig get nodes", provisionTimeout, WithTransform(readyNodes, Equal(guideHosts)))
+			out := g.expectSeen(ctx, "kubectl --kubeconfig demo.kubeconfig get nodes", 2*provisionTimeout, WithTransform(readyNodes, Equal(guideHosts)))
 			fmt.Println(out)
 		},
 	}
