@@ -117,7 +117,8 @@ func TestNoLog(t *testing.T) {
 	l.Expect(l.secret(a)).To(BeNil())
 }
 
-// Nothing is taken that this host was not asked for now, and nothing of it is read.
+// The manager takes only the log that this host was asked for now. It does not read the body of any
+// other answer.
 func TestThreat87_UnaskedLogs(t *testing.T) {
 	l := newLogs(t)
 	asked, other := l.keeper(), l.keeper()

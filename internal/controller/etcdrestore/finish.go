@@ -76,7 +76,7 @@ func (r *Reconciler) abandon(ctx context.Context, s *scope) error {
 				}
 			}
 		}
-		// Whatever the host serves, the others never serve beside it.
+		// The others start again only if the host has not restored etcd, as far as is known.
 		finish := r.startOthers
 		if result == infrav1.EtcdRestoreSucceeded {
 			finish = r.replaceOthers
