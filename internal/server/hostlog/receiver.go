@@ -48,10 +48,14 @@ type Receiver struct {
 	Clock    clock.PassiveClock
 }
 
-// Check returns a problem unless the host, with that key, is asked for a log by the request.
+// Check returns a problem unless the host, with that key, is asked for a log by the request and is
+// not fenced.
 func (r *Receiver) Check(host *infrav1.ElementalHost, fingerprint, request string) error {
 	if !hoststore.AcceptsKey(host, fingerprint) {
 		return problem.UnknownHost()
+	}
+	if host.Spec.Fence != nil {
+		return problem.Fenced()
 	}
 	wanted := plan.For(host, plan.Site{}, plan.Cluster{}).Desired.Log
 	if wanted == nil || wanted.ID != request || !r.Clock.Now().Before(host.Spec.LogRequest.Until.Time) {
