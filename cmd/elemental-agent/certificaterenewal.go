@@ -5,10 +5,10 @@ import (
 	"path/filepath"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/assembly"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/controlplane"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/download"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/certificaterenewal"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/etcdrestore/controlplane"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/cluster"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oscommand"

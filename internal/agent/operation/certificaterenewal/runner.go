@@ -9,9 +9,10 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/checkpoint"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/checkpoint"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/sequence"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oscommand"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
@@ -50,7 +51,7 @@ type Runner struct {
 
 // Run renews the certificates, from the recorded step.
 func (r *Runner) Run(ctx context.Context, op state.Operation, progress func(string)) (operation.Result, error) {
-	s := &renewal{Runner: r, op: op, progress: progress}
+	s := &renewal{Runner: r, op: op}
 	var err error
 	if s.at, err = s.document().Load(); err != nil {
 		return operation.Result{}, err
@@ -58,18 +59,7 @@ func (r *Runner) Run(ctx context.Context, op state.Operation, progress func(stri
 	if s.at.Step == "" {
 		s.at.Step = stepCheck
 	}
-	for {
-		if err := s.isWithdrawn(); err != nil {
-			return operation.Result{}, err
-		}
-		result, err := s.next(ctx)
-		if err != nil {
-			return operation.Result{}, err
-		}
-		if result != nil {
-			return *result, nil
-		}
-	}
+	return sequence.Run(ctx, s, progress)
 }
 
 // Abort does nothing: no program outlives Run.
@@ -78,12 +68,10 @@ func (r *Runner) Abort(state.Operation) error { return nil }
 // Cleanup removes the record.
 func (r *Runner) Cleanup(op state.Operation) error { return r.Documents.Remove(op.Folder()) }
 
-// isWithdrawn returns an error if the manager has withdrawn the renewal before it changed
+// CheckWanted returns an error if the manager has withdrawn the renewal before it changed
 // anything.
-func (s *renewal) isWithdrawn() error {
-	wanted := s.Plan().Operation
-	isWanted := wanted != nil && wanted.Type == s.op.Type && wanted.ID == s.op.ID
-	if isWanted || !slices.Contains(untouched(), s.at.Step) {
+func (s *renewal) CheckWanted() error {
+	if sequence.IsWanted(s.Plan(), s.op) || !slices.Contains(untouched(), s.at.Step) {
 		return nil
 	}
 	err := fmt.Errorf("%w: the manager has withdrawn the renewal", operation.ErrNothingDone)
@@ -94,7 +82,8 @@ func (s *renewal) document() state.Document[record] {
 	return state.Document[record]{Files: s.Documents, Name: s.op.Folder() + "/certificaterenewal.json"}
 }
 
-func (s *renewal) save() error { return s.document().Save(s.at) }
+// Save saves the record.
+func (s *renewal) Save() error { return s.document().Save(s.at) }
 
 func (s *renewal) checkpoints() checkpoint.Store {
 	return checkpoint.Store{Root: s.Root, Folder: s.Checkpoints, System: s.System}

@@ -9,9 +9,10 @@ import (
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/certificates"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/checkpoint"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/checkpoint"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/staticpods"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/sequence"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/staticpods"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -169,21 +170,21 @@ func (s *renewal) judge(ctx context.Context) (*operation.Result, error) {
 			return nil, fmt.Errorf("going back: %w", context.Cause(ctx))
 		}
 		if err != nil {
-			return s.broken("after the way back: " + short(err)), nil
+			return s.broken("after the way back: " + sequence.Short(err)), nil
 		}
 		s.at.Found = "the control plane has its former certificates"
 	}
-	s.at.Step, s.at.Tries = stepFinish, 0
-	return nil, s.save()
+	s.at.Begin(stepFinish)
+	return nil, s.Save()
 }
 
 // result is the result after the last step.
-func (s *renewal) result() *operation.Result {
+func (s *renewal) result(context.Context) (*operation.Result, error) {
 	if s.at.FailedStep != "" {
-		return failed(s.at.FailedStep, protocol.RenewalRolledBack, s.at.Found+"; "+s.at.Cause)
+		return failed(s.at.FailedStep, protocol.RenewalRolledBack, s.at.Found+"; "+s.at.Cause), nil
 	}
 	ends := certificates.Ends(certificates.Read(s.Root))
-	return &operation.Result{State: protocol.StateSucceeded, Message: "the certificates end at " + ends.UTC().Format(timeFormat)}
+	return &operation.Result{State: protocol.StateSucceeded, Message: "the certificates end at " + ends.UTC().Format(timeFormat)}, nil
 }
 
 // broken is the result of a way back that failed. The checkpoint stays.

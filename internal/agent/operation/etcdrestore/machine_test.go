@@ -21,9 +21,9 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable/durabletest"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/etcdrestore"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/staticpods"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/snapshot"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/staticpods"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/embedded/pki"
 )

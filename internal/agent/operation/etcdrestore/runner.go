@@ -8,9 +8,10 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/checkpoint"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/checkpoint"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/sequence"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/standstill"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oscommand"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
@@ -63,9 +64,9 @@ type Runner struct {
 // Run restores etcd, from the recorded step.
 func (r *Runner) Run(ctx context.Context, op state.Operation, progress func(string)) (operation.Result, error) {
 	if op.EtcdRestore == nil {
-		return failed(stepCheck, protocol.RestoreChangedNothing, "the request names no data"), nil
+		return *failed(stepCheck, protocol.RestoreChangedNothing, "the request names no data"), nil
 	}
-	s := &restore{Runner: r, op: op, want: *op.EtcdRestore, progress: progress}
+	s := &restore{Runner: r, op: op, want: *op.EtcdRestore}
 	var err error
 	if s.at, err = s.document().Load(); err != nil {
 		return operation.Result{}, err
@@ -76,18 +77,7 @@ func (r *Runner) Run(ctx context.Context, op state.Operation, progress func(stri
 			s.at.Step = stepFetch
 		}
 	}
-	for {
-		if err := s.isWithdrawn(); err != nil {
-			return operation.Result{}, err
-		}
-		result, err := s.next(ctx)
-		if err != nil {
-			return operation.Result{}, err
-		}
-		if result != nil {
-			return *result, nil
-		}
-	}
+	return sequence.Run(ctx, s, progress)
 }
 
 // Abort does nothing: no program outlives Run.
@@ -96,12 +86,10 @@ func (r *Runner) Abort(state.Operation) error { return nil }
 // Cleanup removes the record. The former data stays.
 func (r *Runner) Cleanup(op state.Operation) error { return r.Documents.Remove(op.Folder()) }
 
-// isWithdrawn returns an error if the manager has withdrawn the restore before it changed
+// CheckWanted returns an error if the manager has withdrawn the restore before it changed
 // anything.
-func (s *restore) isWithdrawn() error {
-	wanted := s.Plan().Operation
-	isWanted := wanted != nil && wanted.Type == s.op.Type && wanted.ID == s.op.ID
-	if isWanted || !slices.Contains(untouched(), s.at.Step) {
+func (s *restore) CheckWanted() error {
+	if sequence.IsWanted(s.Plan(), s.op) || !slices.Contains(untouched(), s.at.Step) {
 		return nil
 	}
 	err := fmt.Errorf("%w: the manager has withdrawn the restore", operation.ErrNothingDone)
@@ -112,7 +100,8 @@ func (s *restore) document() state.Document[record] {
 	return state.Document[record]{Files: s.Documents, Name: s.op.Folder() + "/etcdrestore.json"}
 }
 
-func (s *restore) save() error { return s.document().Save(s.at) }
+// Save saves the record.
+func (s *restore) Save() error { return s.document().Save(s.at) }
 
 func (s *restore) checkpoints() checkpoint.Store {
 	return checkpoint.Store{Root: s.Root, Folder: s.Checkpoints, System: s.System}
@@ -121,6 +110,6 @@ func (s *restore) checkpoints() checkpoint.Store {
 // name is that of the checkpoint, and part of the names of folders.
 func (s *restore) name() string { return filepath.Base(s.op.Folder()) }
 
-func failed(step string, outcome protocol.RestoreOutcome, text string) operation.Result {
-	return operation.Result{State: protocol.StateFailed, Step: step, Message: outcome.Message(text)}
+func failed(step string, outcome protocol.RestoreOutcome, text string) *operation.Result {
+	return &operation.Result{State: protocol.StateFailed, Step: step, Message: outcome.Message(text)}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/sequence"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/standstill"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
@@ -142,26 +143,23 @@ func (s *restore) goBack(ctx context.Context) error {
 // judge judges the control plane after the way back. One that was not well before need not be.
 func (s *restore) judge(ctx context.Context) (*operation.Result, error) {
 	if !s.at.HadData {
-		result := s.broken("there is no former data to go back to")
-		return &result, nil
+		return s.broken("there is no former data to go back to"), nil
 	}
 	if !s.at.WasReady {
-		result := failed(s.at.FailedStep, protocol.RestoreRolledBack, "the control plane is as before, not well; "+s.at.Cause)
-		return &result, nil
+		return failed(s.at.FailedStep, protocol.RestoreRolledBack, "the control plane is as before, not well; "+s.at.Cause), nil
 	}
 	err := s.await(ctx)
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("going back: %w", context.Cause(ctx))
 	}
-	result := failed(s.at.FailedStep, protocol.RestoreRolledBack, "the control plane serves its former data; "+s.at.Cause)
 	if err != nil {
-		result = s.broken("after the way back: " + short(err))
+		return s.broken("after the way back: " + sequence.Short(err)), nil
 	}
-	return &result, nil
+	return failed(s.at.FailedStep, protocol.RestoreRolledBack, "the control plane serves its former data; "+s.at.Cause), nil
 }
 
 // broken is the result of a way back that failed.
-func (s *restore) broken(found string) operation.Result {
+func (s *restore) broken(found string) *operation.Result {
 	return failed(s.at.FailedStep, protocol.RestoreLeftBroken,
 		fmt.Sprintf("%s; the manifests are in %s; %s", found, filepath.Join(s.Checkpoints, s.name()), s.at.Cause))
 }

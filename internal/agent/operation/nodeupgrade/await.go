@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/sequence"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -19,55 +19,11 @@ const (
 	// gateHold for how long it has to be.
 	gateTimeout = 5 * time.Minute
 	gateHold    = 30 * time.Second
-	// maxCause bounds an error in a message, in bytes.
-	maxCause = 600
 )
 
-// final is an error that waiting does not change.
-type final struct{ error }
-
-// await asks again and again until there is no error for the time of hold without a break.
-// It returns the last error after limit, and a final one at once.
+// await asks until there is no error for the time of hold without a break; see sequence.Wait.
 func (u *upgrade) await(ctx context.Context, limit, hold time.Duration, ask func(context.Context) error) error {
-	deadline := u.Clock.Now().Add(limit)
-	var since time.Time
-	for {
-		began := u.Clock.Now()
-		err := ask(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case err == nil && since.IsZero():
-			since = began
-		case err != nil:
-			since = time.Time{}
-		}
-		if fixed, ok := errors.AsType[final](err); ok {
-			return fixed.error
-		}
-		now := u.Clock.Now()
-		if err == nil && now.Sub(since) >= hold {
-			return nil
-		}
-		if err != nil && !now.Before(deadline) {
-			return fmt.Errorf("it was not well within %s: %w", limit, err)
-		}
-		if err == nil && !now.Before(deadline.Add(hold)) {
-			return fmt.Errorf("it was not well for %s within %s", hold, limit+hold)
-		}
-		if err := u.Clock.Wait(ctx, pollInterval); err != nil {
-			return err
-		}
-	}
-}
-
-// short returns an error in one line of limited length.
-func short(err error) string {
-	text := strings.ReplaceAll(err.Error(), "\n", "; ")
-	if len(text) > maxCause {
-		text = strings.ToValidUTF8(text[:maxCause], "") + "…"
-	}
-	return text
+	return sequence.Wait{Clock: u.Clock, Limit: limit, Hold: hold, Interval: pollInterval}.Await(ctx, ask)
 }
 
 // check returns an error for an upgrade that is not a request that the agent understands, or

@@ -7,10 +7,11 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/checkpoint"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/etcd"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/checkpoint"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/staticpods"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/sequence"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/staticpods"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -88,16 +89,13 @@ func (w wayBack) judge(ctx context.Context) (*operation.Result, error) {
 	if err := w.redirection.end(ctx); err != nil {
 		return nil, err
 	}
-	var result operation.Result
 	switch {
 	case err != nil:
-		result = w.result(protocol.UpgradeLeftBroken, "after the way back: "+short(err))
+		return w.result(protocol.UpgradeLeftBroken, "after the way back: "+sequence.Short(err)), nil
 	case w.isPartlyDone():
-		result = w.result(protocol.UpgradePartlyDone, found)
-	default:
-		result = w.result(protocol.UpgradeRolledBack, found)
+		return w.result(protocol.UpgradePartlyDone, found), nil
 	}
-	return &result, nil
+	return w.result(protocol.UpgradeRolledBack, found), nil
 }
 
 // isPartlyDone reports whether a static Pod has the new version. kubeadm may have put all
@@ -112,10 +110,10 @@ func (w wayBack) isPartlyDone() bool {
 
 // result is the result after the way back. It names the snapshot for people if the host has
 // one, because the data of etcd is never put back.
-func (w wayBack) result(outcome protocol.UpgradeOutcome, found string) operation.Result {
+func (w wayBack) result(outcome protocol.UpgradeOutcome, found string) *operation.Result {
 	text := fmt.Sprintf("%s: %s", w.at.FailedStep, w.at.Cause)
 	if _, hasEtcd, err := etcd.Local(w.Root); (hasEtcd || err != nil) && outcome == protocol.UpgradeLeftBroken {
 		found += "; a snapshot of etcd is in " + filepath.Join(w.Checkpoints, w.name(), checkpoint.SnapshotFile)
 	}
-	return failed(w.at.FailedStep, outcome, short(errors.New(found))+"; "+text)
+	return failed(w.at.FailedStep, outcome, sequence.Short(errors.New(found))+"; "+text)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/sequence"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
@@ -36,24 +37,24 @@ type OS interface {
 // does not boot. So after a failure nothing is put back, and the host is judged as it is.
 type reimage struct{ *upgrade }
 
-func (i reimage) steps(step string) (run func(context.Context) error, following string) {
-	switch step {
+func (i reimage) steps(name string) sequence.Step {
+	switch name {
 	case stepCheck:
-		return i.check, stepImage
+		return sequence.Step{Run: i.check, Next: stepImage}
 	case stepImage:
-		return i.deploy, stepDrain
+		return sequence.Step{Run: i.deploy, Next: stepDrain}
 	case stepDrain:
-		return i.drain, stepReboot
+		return sequence.Step{Run: i.drain, Next: stepReboot}
 	case stepReboot:
-		return i.reboot, stepGate
+		return sequence.Step{Run: i.reboot, Next: stepGate}
 	case stepGate:
-		return i.gate, stepFinish
+		return sequence.Step{Run: i.gate, Next: stepFinish}
 	case stepFinish:
-		return i.uncordon, ""
+		return sequence.Step{Run: i.uncordon, End: i.result}
 	case stepBack:
-		return func(context.Context) error { return nil }, ""
+		return sequence.Step{Run: func(context.Context) error { return nil }, End: i.judge}
 	}
-	return nil, ""
+	return sequence.Step{}
 }
 
 // operation is the operation as OS takes it.
@@ -98,7 +99,7 @@ func (i reimage) reboot(ctx context.Context) error {
 	if err != nil || result.State == protocol.StateSucceeded {
 		return err
 	}
-	return final{errors.New(result.Message)}
+	return sequence.Final{Err: errors.New(result.Message)}
 }
 
 // gate waits until the Node is well on the new image, with its former version, and stays so.
@@ -127,12 +128,11 @@ func (i reimage) judge(ctx context.Context) (*operation.Result, error) {
 	}
 	outcome := protocol.UpgradeLeftBroken
 	if err != nil {
-		found = short(err)
+		found = sequence.Short(err)
 	} else if outcome, err = i.outcome(); err != nil {
 		return nil, err
 	}
-	result := failed(i.at.FailedStep, outcome, fmt.Sprintf("%s; %s: %s", found, i.at.FailedStep, i.at.Cause))
-	return &result, nil
+	return failed(i.at.FailedStep, outcome, fmt.Sprintf("%s; %s: %s", found, i.at.FailedStep, i.at.Cause)), nil
 }
 
 // outcome is that of a failure that has left a Node which serves. The host runs its former image

@@ -9,9 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/checkpoint"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/staticpods"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/checkpoint"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/sequence"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/staticpods"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -28,8 +29,8 @@ const (
 type attempts struct{ *upgrade }
 
 // run upgrades the static Pods and the configuration of the kubelet, in at most
-// maxAttempts attempts, and none after one in which kubeadm lost its patience. An attempt that
-// an earlier agent began is waited for.
+// sequence.MaxAttempts attempts, and none after one in which kubeadm lost its patience. It waits
+// for an attempt that an earlier agent began.
 func (a attempts) run(ctx context.Context) error {
 	folder, m, err := a.staged(ctx)
 	if err != nil {
@@ -55,7 +56,7 @@ func (a attempts) run(ctx context.Context) error {
 		if err := a.end(err); err != nil {
 			return err
 		}
-		if err := a.isStopped(); err != nil {
+		if err := a.CheckWanted(); err != nil {
 			return err
 		}
 		if !a.isLast() {
@@ -69,8 +70,8 @@ func (a attempts) run(ctx context.Context) error {
 // end records that the attempt has failed.
 func (a attempts) end(failure error) error {
 	a.Log.Warn("An attempt of kubeadm failed", "id", a.op.ID, "attempt", a.at.Attempt, "error", failure)
-	a.at.Ended, a.at.Failure = a.at.Attempt, short(failure)
-	return a.save()
+	a.at.Ended, a.at.Failure = a.at.Attempt, sequence.Short(failure)
+	return a.Save()
 }
 
 // podCheck is the check of `kubeadm upgrade apply` that runs a Pod with the new version's image
@@ -126,11 +127,11 @@ func (a attempts) begin(ctx context.Context) error {
 	}
 	a.at.Attempt, a.at.BootID, a.at.Distrusted = a.at.Attempt+1, a.BootID, false
 	a.at.BeganAt = a.Clock.Now().UTC().Round(0)
-	return a.save()
+	return a.Save()
 }
 
 // isLast reports whether no attempt follows the last one.
-func (a attempts) isLast() bool { return a.at.Attempt >= maxAttempts || a.at.Futile }
+func (a attempts) isLast() bool { return a.at.Attempt >= sequence.MaxAttempts || a.at.Futile }
 
 // repair puts back what kubeadm or a power cut has damaged. A file that was cut short may
 // look whole, so after a power cut no file is trusted that kubeadm writes in any case, and
@@ -170,7 +171,7 @@ func (a attempts) isPossible(ctx context.Context) error {
 		return err
 	}
 	if err := a.observe(ctx); err != nil {
-		return final{err}
+		return sequence.Final{Err: err}
 	}
 	return a.health().etcd(ctx)
 }
@@ -214,7 +215,7 @@ func (a attempts) try(ctx context.Context, args []string) error {
 			return fmt.Errorf("the API server of this host has %s", version)
 		}
 		if err := a.observe(ctx); err != nil {
-			return final{err}
+			return sequence.Final{Err: err}
 		}
 		return a.health().etcd(ctx)
 	})
@@ -242,7 +243,7 @@ func (u *upgrade) recordServed(version string) error {
 	}
 	u.at.Served = true
 	u.servesBy(staticpods.Path(staticpods.Server))
-	return u.save()
+	return u.Save()
 }
 
 // recordEtcd records that etcd was well with the manifest that there is. etcd then stays:
@@ -256,7 +257,7 @@ func (u *upgrade) recordEtcd(ctx context.Context) error {
 		return err
 	}
 	u.servesBy(path)
-	return u.save()
+	return u.Save()
 }
 
 // servesBy takes down the manifest with which a component was well.

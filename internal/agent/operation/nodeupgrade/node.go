@@ -15,7 +15,8 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/drain"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/staticpods"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/sequence"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/staticpods"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/bundle"
 )
 
@@ -52,7 +53,7 @@ func (u *upgrade) empty(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil:
-		u.at.Note = "the Node was not drained: " + short(err)
+		u.at.Note = "the Node was not drained: " + sequence.Short(err)
 		return nil
 	}
 	left, err := drain.Drain(ctx, u.Cluster, u.Clock, u.at.DrainUntil, func(message string) { u.progress(stepDrain + ": " + message) })
@@ -73,8 +74,8 @@ func (u *upgrade) cordon(ctx context.Context) error {
 			}
 			u.at.Cordoned = !node.Unschedulable
 			u.at.DrainUntil = u.Clock.Now().UTC().Add(time.Duration(u.want.DrainTimeoutSeconds) * time.Second)
-			if err := u.save(); err != nil {
-				return final{err}
+			if err := u.Save(); err != nil {
+				return sequence.Final{Err: err}
 			}
 		}
 		return u.Cluster.SetUnschedulable(ctx, true)

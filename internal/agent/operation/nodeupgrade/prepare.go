@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/etcd"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/staticpods"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/sequence"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/staticpods"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/bundle"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
@@ -68,7 +69,7 @@ func (u *upgrade) retryOnce(ctx context.Context) error {
 		return fmt.Errorf("beginning a new attempt to stage the bundle: %w", err)
 	}
 	u.at.Retried = true
-	return u.save()
+	return u.Save()
 }
 
 // examination is the step check.
@@ -167,17 +168,17 @@ func (e examination) findPrograms(ctx context.Context, m bundle.Manifest) error 
 		_, isBundled := m.Program(name)
 		switch {
 		case on.Path == "" && name == "kubelet":
-			return final{errors.New("the host has no kubelet")}
+			return sequence.Final{Err: errors.New("the host has no kubelet")}
 		case !isBundled && name == "kubelet":
-			return final{errors.New("the bundle has no kubelet: build it with that program")}
+			return sequence.Final{Err: errors.New("the bundle has no kubelet: build it with that program")}
 		case on.Path == "" || !isBundled:
 			continue
 		case on.Origin == protocol.OriginPackage:
-			return final{fmt.Errorf("%s belongs to a package of the operating system, which an upgrade in place would break: upgrade that package, or replace the Machine", on.Path)}
+			return sequence.Final{Err: fmt.Errorf("%s belongs to a package of the operating system, which an upgrade in place would break: upgrade that package, or replace the Machine", on.Path)}
 		case on.Origin == "":
 			return fmt.Errorf("the package database does not say whether %s belongs to a package", on.Path)
 		case e.IsReadOnly(filepath.Join(e.Root, filepath.Dir(on.Path))):
-			return final{fmt.Errorf("%s is on a file system that can't be written to: upgrade the operating system's image, or replace the Machine", on.Path)}
+			return sequence.Final{Err: fmt.Errorf("%s is on a file system that can't be written to: upgrade the operating system's image, or replace the Machine", on.Path)}
 		}
 		e.at.Programs = append(e.at.Programs, program{Name: name, Path: on.Path})
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/redirect"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/sequence"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -123,7 +124,7 @@ func (r *redirection) redirect(ctx context.Context) {
 
 // leave ends the redirection because of an error.
 func (r *redirection) leave(ctx context.Context, cause error) {
-	r.say(ctx, "the endpoint is not redirected: "+short(cause))
+	r.say(ctx, "the endpoint is not redirected: "+sequence.Short(cause))
 	r.cut(ctx)
 }
 
@@ -141,7 +142,7 @@ func (r *redirection) cut(ctx context.Context) {
 		err = r.end(ctx)
 	}
 	if err != nil {
-		r.say(ctx, short(err))
+		r.say(ctx, sequence.Short(err))
 	}
 }
 

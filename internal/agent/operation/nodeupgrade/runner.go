@@ -8,10 +8,11 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/checkpoint"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/checkpoint"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/cluster"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/sequence"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oscommand"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
@@ -80,21 +81,14 @@ type Runner struct {
 // Run upgrades the Node, from the recorded step.
 func (r *Runner) Run(ctx context.Context, op state.Operation, progress func(string)) (operation.Result, error) {
 	if err := r.check(op.NodeUpgrade); err != nil {
-		return failed(stepStage, protocol.UpgradeChangedNothing, err.Error()), nil
+		return *failed(stepStage, protocol.UpgradeChangedNothing, err.Error()), nil
 	}
 	u, err := r.resume(op, progress)
 	if err != nil {
 		return operation.Result{}, err
 	}
-	for {
-		if err := u.isStopped(); err != nil {
-			return operation.Result{}, u.redirection.endSuperseded(ctx, err)
-		}
-		result, err := u.next(ctx)
-		if result != nil || err != nil {
-			return deref(result), u.redirection.endSuperseded(ctx, err)
-		}
-	}
+	result, err := sequence.Run(ctx, u, progress)
+	return result, u.redirection.endSuperseded(ctx, err)
 }
 
 // Abort kills kubeadm if it runs.
@@ -109,15 +103,14 @@ func (r *Runner) Abort(op state.Operation) error {
 // Cleanup removes the record. The checkpoint stays.
 func (r *Runner) Cleanup(op state.Operation) error { return r.Documents.Remove(op.Folder()) }
 
-// isStopped returns an error if the upgrade must not go on: the host is to be reset, or the
+// CheckWanted returns an error if the upgrade must not go on: the host is to be reset, or the
 // manager has withdrawn the upgrade before it changed anything.
-func (u *upgrade) isStopped() error {
-	wanted := u.Plan().Operation
-	if wanted != nil && wanted.Type == protocol.OperationReset {
+func (u *upgrade) CheckWanted() error {
+	plan := u.Plan()
+	if plan.Operation != nil && plan.Operation.Type == protocol.OperationReset {
 		return operation.ErrSuperseded
 	}
-	isWanted := wanted != nil && wanted.Type == u.op.Type && wanted.ID == u.op.ID
-	if isWanted || !slices.Contains(untouched(), u.at.Step) {
+	if sequence.IsWanted(plan, u.op) || !slices.Contains(untouched(), u.at.Step) {
 		return nil
 	}
 	err := fmt.Errorf("%w: the manager has withdrawn the upgrade", operation.ErrNothingDone)
@@ -138,13 +131,6 @@ func (r *Runner) attemptFolder(op state.Operation, attempt int) string {
 	return filepath.Join(r.Checkpoints, filepath.Base(op.Folder()), fmt.Sprintf("kubeadm-%d", attempt))
 }
 
-func failed(step string, outcome protocol.UpgradeOutcome, text string) operation.Result {
-	return operation.Result{State: protocol.StateFailed, Step: step, Message: outcome.Message(text)}
-}
-
-func deref(result *operation.Result) operation.Result {
-	if result == nil {
-		return operation.Result{}
-	}
-	return *result
+func failed(step string, outcome protocol.UpgradeOutcome, text string) *operation.Result {
+	return &operation.Result{State: protocol.StateFailed, Step: step, Message: outcome.Message(text)}
 }

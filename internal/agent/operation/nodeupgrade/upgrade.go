@@ -7,8 +7,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/checkpoint"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/checkpoint"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/sequence"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/bundle"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
@@ -30,15 +31,10 @@ const (
 // untouched are the steps that change nothing on the Node.
 func untouched() []string { return []string{stepStage, stepCheck, stepCheckpoint} }
 
-// maxAttempts bounds how often a step that failed is repeated.
-const maxAttempts = 3
-
 // record is the progress of an upgrade, on disk.
 type record struct {
-	// Step is the one that may have been begun.
-	Step string `json:"step"`
-	// Tries counts failures of the step, if it is stage, checkpoint or rollback.
-	Tries int `json:"tries,omitempty"`
+	sequence.Position
+
 	// Retried is true once the bundle need not wait for an earlier attempt to stage it.
 	Retried bool `json:"retried,omitempty"`
 	// From is the kubelet's version before, and Server that of the host's API server.
@@ -71,9 +67,6 @@ type record struct {
 	Cordoned bool `json:"cordoned,omitempty"`
 	// Note is the message of a success.
 	Note string `json:"note,omitempty"`
-	// FailedStep and Cause say why the way back was begun.
-	FailedStep string `json:"failedStep,omitempty"`
-	Cause      string `json:"cause,omitempty"`
 }
 
 // program is a program on the host that the bundle replaces.
@@ -111,73 +104,66 @@ func (r *Runner) resume(op state.Operation, progress func(string)) (*upgrade, er
 	return u, nil
 }
 
-func (u *upgrade) save() error { return u.document(u.op).Save(u.at) }
+// Save saves the record.
+func (u *upgrade) Save() error { return u.document(u.op).Save(u.at) }
 
 // name is that of the checkpoint.
 func (u *upgrade) name() string { return filepath.Base(u.op.Folder()) }
 
 func (u *upgrade) isControlPlane() bool { return u.want.Role != protocol.UpgradeWorker }
 
-// next runs the recorded step. A nil result means that another step follows.
-func (u *upgrade) next(ctx context.Context) (*operation.Result, error) {
-	u.progress(u.at.Step)
-	step := u.at.Step
-	run, following := u.steps(step)
-	if run == nil {
-		return nil, fmt.Errorf("the upgrade is at step %q, which this agent doesn't know: update the agent", step)
-	}
-	u.redirection.direct(ctx)
-	err := run(ctx)
-	switch {
-	case ctx.Err() != nil:
-		return nil, fmt.Errorf("upgrading the Node: %w", context.Cause(ctx))
-	case state.IsWriteError(err) || errors.Is(err, operation.ErrSuperseded):
-		return nil, err
-	case err != nil:
-		return u.fail(ctx, step, err)
-	case step == stepBack && u.want.OSImage != "":
-		return reimage{u}.judge(ctx)
-	case step == stepBack:
-		return wayBack{u}.judge(ctx)
-	case step == stepFinish:
-		return &operation.Result{State: protocol.StateSucceeded, Message: u.at.Note}, nil
-	}
-	u.at.Step, u.at.Tries = following, 0
-	return nil, u.save()
-}
+// Position is where the upgrade is.
+func (u *upgrade) Position() *sequence.Position { return &u.at.Position }
 
-// steps returns what a step does, and the step that follows.
-func (u *upgrade) steps(step string) (run func(context.Context) error, following string) {
+// Step returns what a step does, and what follows. Before a step begins, the clients of the
+// endpoint go where it needs them.
+func (u *upgrade) Step(name string) sequence.Step {
+	step := u.steps(name)
 	if u.want.OSImage != "" {
-		return reimage{u}.steps(step)
+		step = reimage{u}.steps(name)
 	}
-	switch step {
-	case stepStage:
-		return u.stage, stepCheck
-	case stepCheck:
-		return examination{u}.run, stepCheckpoint
-	case stepCheckpoint:
-		return u.checkpoint, stepKubeadm
-	case stepKubeadm:
-		return attempts{u}.run, stepDrain
-	case stepDrain:
-		return u.drain, stepKubelet
-	case stepKubelet:
-		return u.kubelet, stepGate
-	case stepGate:
-		return u.gate, stepFinish
-	case stepFinish:
-		return u.finish, ""
-	case stepBack:
-		return wayBack{u}.run, ""
+	if run := step.Run; run != nil {
+		step.Run = func(ctx context.Context) error {
+			u.redirection.direct(ctx)
+			return run(ctx)
+		}
 	}
-	return nil, ""
+	return step
 }
 
-// fail decides what follows the failure of a step. An error means that the step is
-// repeated.
-func (u *upgrade) fail(ctx context.Context, step string, cause error) (*operation.Result, error) {
-	if _, isSettled := errors.AsType[final](cause); step == stepReboot && !isSettled {
+func (u *upgrade) steps(name string) sequence.Step {
+	switch name {
+	case stepStage:
+		return sequence.Step{Run: u.stage, Next: stepCheck}
+	case stepCheck:
+		return sequence.Step{Run: examination{u}.run, Next: stepCheckpoint}
+	case stepCheckpoint:
+		return sequence.Step{Run: u.checkpoint, Next: stepKubeadm}
+	case stepKubeadm:
+		return sequence.Step{Run: attempts{u}.run, Next: stepDrain}
+	case stepDrain:
+		return sequence.Step{Run: u.drain, Next: stepKubelet}
+	case stepKubelet:
+		return sequence.Step{Run: u.kubelet, Next: stepGate}
+	case stepGate:
+		return sequence.Step{Run: u.gate, Next: stepFinish}
+	case stepFinish:
+		return sequence.Step{Run: u.finish, End: u.result}
+	case stepBack:
+		return sequence.Step{Run: wayBack{u}.run, End: wayBack{u}.judge}
+	}
+	return sequence.Step{}
+}
+
+// result is the result after the last step.
+func (u *upgrade) result(context.Context) (*operation.Result, error) {
+	return &operation.Result{State: protocol.StateSucceeded, Message: u.at.Note}, nil
+}
+
+// Fail decides what follows the failure of a step.
+func (u *upgrade) Fail(ctx context.Context, cause error) (*operation.Result, error) {
+	step := u.at.Step
+	if _, isSettled := errors.AsType[sequence.Final](cause); step == stepReboot && !isSettled {
 		return nil, fmt.Errorf("%s: %w", step, cause)
 	}
 	switch step {
@@ -185,25 +171,23 @@ func (u *upgrade) fail(ctx context.Context, step string, cause error) (*operatio
 		return nil, fmt.Errorf("%s: %w", step, cause)
 	case stepKubeadm, stepKubelet, stepReboot, stepGate:
 		u.Log.Error("An upgrade of the Node failed; going back", "id", u.op.ID, "step", step, "error", cause)
-		u.at.Step, u.at.Tries, u.at.FailedStep, u.at.Cause = stepBack, 0, step, short(cause)
-		return nil, u.save()
+		u.at.GoBack(stepBack, cause)
+		return nil, u.Save()
 	case stepStage:
 		if errors.Is(cause, bundle.ErrNotServed) {
 			return nil, fmt.Errorf("%w: %s: %w", operation.ErrNothingDone, step, cause)
 		}
 	}
 	u.at.Tries++
-	if err := u.save(); err != nil {
+	if err := u.Save(); err != nil {
 		return nil, err
 	}
-	isFinal := u.at.Tries >= maxAttempts || step == stepCheck || step == stepImage || errors.Is(cause, bundle.ErrWrongDigest)
+	isFinal := u.at.Tries >= sequence.MaxAttempts || step == stepCheck || step == stepImage || errors.Is(cause, bundle.ErrWrongDigest)
 	switch {
 	case isFinal && step == stepBack:
-		result := wayBack{u}.result(protocol.UpgradeLeftBroken, "the way back failed: "+short(cause))
-		return &result, u.redirection.end(ctx)
+		return wayBack{u}.result(protocol.UpgradeLeftBroken, "the way back failed: "+sequence.Short(cause)), u.redirection.end(ctx)
 	case isFinal:
-		result := failed(step, protocol.UpgradeChangedNothing, short(cause))
-		return &result, u.store().Remove(u.name())
+		return failed(step, protocol.UpgradeChangedNothing, sequence.Short(cause)), u.store().Remove(u.name())
 	case step == stepBack:
 		return nil, fmt.Errorf("%s: %w", step, cause)
 	}

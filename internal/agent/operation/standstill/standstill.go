@@ -7,8 +7,8 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/checkpoint"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/staticpods"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/checkpoint"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/staticpods"
 )
 
 // ControlPlane is the control plane of this host; see controlplane.Host. Its manifests decide

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/etcdrestore/controlplane"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/controlplane"
 )
 
 // host is a machine with processes. It is the clock and the oscommand.Runner too.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/checkpoint"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/checkpoint"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/embedded/pki"
 )
 
