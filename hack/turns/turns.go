@@ -46,7 +46,7 @@ func labels() []turn {
 		}
 	}
 	return []turn{
-		label("certificates", 8),
+		label("certificates", 5),
 		label("etcd", 10),
 		label("failover", 12),
 		label("full", 18),

@@ -93,7 +93,7 @@ func (s *restore) Step(name string) sequence.Step {
 	case stepGate:
 		return sequence.Step{Run: s.await, Next: stepFinish}
 	case stepFinish:
-		return sequence.Step{Run: s.finish, End: s.result}
+		return sequence.Step{Run: s.finish, End: sequence.Succeed(s.note)}
 	case stepBack:
 		return sequence.Step{Run: s.goBack, End: s.judge}
 	}
@@ -102,11 +102,6 @@ func (s *restore) Step(name string) sequence.Step {
 
 // fetch downloads the snapshot.
 func (s *restore) fetch(ctx context.Context) error { return s.Fetcher.Fetch(ctx, s.op.ID, s.want) }
-
-// result is the result after the last step.
-func (s *restore) result(context.Context) (*operation.Result, error) {
-	return &operation.Result{State: protocol.StateSucceeded, Message: s.note()}, nil
-}
 
 // Fail decides what follows the failure of a step.
 func (s *restore) Fail(_ context.Context, cause error) (*operation.Result, error) {

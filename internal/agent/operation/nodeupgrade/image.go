@@ -50,7 +50,7 @@ func (i reimage) steps(name string) sequence.Step {
 	case stepGate:
 		return sequence.Step{Run: i.gate, Next: stepFinish}
 	case stepFinish:
-		return sequence.Step{Run: i.uncordon, End: i.result}
+		return sequence.Step{Run: i.uncordon, End: sequence.Succeed(func() string { return i.at.Note })}
 	case stepBack:
 		return sequence.Step{Run: func(context.Context) error { return nil }, End: i.judge}
 	}

@@ -148,16 +148,11 @@ func (u *upgrade) steps(name string) sequence.Step {
 	case stepGate:
 		return sequence.Step{Run: u.gate, Next: stepFinish}
 	case stepFinish:
-		return sequence.Step{Run: u.finish, End: u.result}
+		return sequence.Step{Run: u.finish, End: sequence.Succeed(func() string { return u.at.Note })}
 	case stepBack:
 		return sequence.Step{Run: wayBack{u}.run, End: wayBack{u}.judge}
 	}
 	return sequence.Step{}
-}
-
-// result is the result after the last step.
-func (u *upgrade) result(context.Context) (*operation.Result, error) {
-	return &operation.Result{State: protocol.StateSucceeded, Message: u.at.Note}, nil
 }
 
 // Fail decides what follows the failure of a step.

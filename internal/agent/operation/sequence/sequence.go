@@ -7,6 +7,7 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
 // MaxAttempts is how often a step that fails is run, unless its operation says otherwise.
@@ -95,6 +96,13 @@ func next(ctx context.Context, op Operation, progress func(string)) (*operation.
 	}
 	at.Begin(step.Next)
 	return nil, op.Save()
+}
+
+// Succeed returns the End of a last step: the operation has succeeded, with a message.
+func Succeed(message func() string) func(context.Context) (*operation.Result, error) {
+	return func(context.Context) (*operation.Result, error) {
+		return &operation.Result{State: protocol.StateSucceeded, Message: message()}, nil
+	}
 }
 
 // Again saves the failures of the present step and returns an error that names it, so that the

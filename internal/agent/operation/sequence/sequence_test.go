@@ -51,14 +51,11 @@ func (w *walk) Step(name string) sequence.Step {
 		w.done = append(w.done, name)
 		return w.fails[name]
 	}
-	end := func(context.Context) (*operation.Result, error) {
-		return &operation.Result{State: protocol.StateSucceeded, Step: name}, nil
-	}
 	switch name {
 	case "first":
 		return sequence.Step{Run: run, Next: "second"}
 	case "second", "rollback":
-		return sequence.Step{Run: run, End: end}
+		return sequence.Step{Run: run, End: sequence.Succeed(func() string { return "after " + name })}
 	}
 	return sequence.Step{}
 }
@@ -79,7 +76,7 @@ func TestRun(t *testing.T) {
 	var shown []string
 	result, err := sequence.Run(t.Context(), w, func(step string) { shown = append(shown, step) })
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(result).To(Equal(operation.Result{State: protocol.StateSucceeded, Step: "second"}))
+	g.Expect(result).To(Equal(operation.Result{State: protocol.StateSucceeded, Message: "after second"}))
 	g.Expect(w.done).To(Equal([]string{"first", "second"}))
 	g.Expect(w.saved).To(Equal([]string{"second"}))
 	g.Expect(shown).To(Equal([]string{"first", "second"}))
@@ -95,7 +92,7 @@ func TestFailures(t *testing.T) {
 	}
 	result, err := sequence.Run(t.Context(), w, func(string) {})
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(result.Step).To(Equal("rollback"))
+	g.Expect(result.Message).To(Equal("after rollback"))
 	g.Expect(w.at).To(Equal(sequence.Position{Step: "rollback", FailedStep: "first", Cause: "disk; full"}))
 	g.Expect(w.saved).To(Equal([]string{"first", "first", "rollback"}))
 }
