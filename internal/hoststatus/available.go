@@ -68,12 +68,12 @@ func maintained(host *infrav1.ElementalHost) Verdict {
 // Admitted reports whether the host is approved, and neither locked, fenced nor being
 // deleted. Only an administrator can change that.
 func Admitted(host *infrav1.ElementalHost) Verdict {
-	if !host.DeletionTimestamp.IsZero() {
-		return no(infrav1.DeletingReason, "The host is being deleted")
-	}
 	if to := host.Spec.GrantedTo; to != nil {
 		return no(infrav1.HostGrantedReason, "The host is ElementalHost %s in namespace %s, by ElementalHostGrant %s (%s). If it is lost there for ever, remove spec.grantedTo",
 			to.Name, to.Namespace, to.GrantName, to.Phase)
+	}
+	if !host.DeletionTimestamp.IsZero() {
+		return no(infrav1.DeletingReason, "The host is being deleted")
 	}
 	return approved(host)
 }

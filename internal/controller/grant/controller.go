@@ -3,6 +3,7 @@ package grant
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -105,6 +106,7 @@ func (r *Reconciler) reconcile(ctx context.Context, s *scope) error {
 			return err
 		}
 	}
+	s.pairs = slices.DeleteFunc(s.pairs, func(p *pair) bool { return p.phase() == "" })
 	switch {
 	case !isDeleted:
 		return r.take(ctx, s)
