@@ -209,6 +209,26 @@ const (
 	AgentUpdateFailedReason = "AgentUpdateFailed"
 )
 
+// Reasons of granted hosts.
+const (
+	// HostGrantedReason: the host is an ElementalHost of another namespace.
+	HostGrantedReason = "Granted"
+	// HostReturningReason: the host goes back to its pool.
+	HostReturningReason = "Returning"
+	// HostReceivedReason and HostReturnedReason are reasons of Events only.
+	HostReceivedReason = "Received"
+	HostReturnedReason = "Returned"
+)
+
+// Reasons of ElementalHostGrant.
+const (
+	GrantFulfilledReason         = "Fulfilled"
+	GrantWaitingReason           = "WaitingForHosts"
+	GrantReturningReason         = "WaitingForReturn"
+	GrantHostsMissingReason      = "HostsMissing"
+	GrantNamespaceUnusableReason = "NamespaceUnusable"
+)
+
 // Reasons of CertificatesValid.
 const (
 	CertificatesValidReason    = "CertificatesValid"

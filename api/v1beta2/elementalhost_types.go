@@ -7,6 +7,8 @@ import (
 
 // ElementalHostSpec is the identity of a host and its desired state.
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.hostID) || (has(self.hostID) && self.hostID == oldSelf.hostID)",message="hostID is the host's for ever; create another ElementalHost"
+// +kubebuilder:validation:XValidation:rule="!(has(self.grantedTo) && has(self.grantedFrom))",message="a granted host can't be granted on"
+// +kubebuilder:validation:XValidation:rule="!(has(self.grantedTo) && has(self.claim))",message="a host that is granted to another namespace has no claim here"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.claim) || (has(self.hostname) == has(oldSelf.hostname) && (!has(self.hostname) || self.hostname == oldSelf.hostname))",message="hostname can't change while the host is claimed"
 type ElementalHostSpec struct {
 	// hostID identifies the host in logs. The provider sets it when the host enrols, and
@@ -123,6 +125,18 @@ type ElementalHostSpec struct {
 	// or when nobody waits any more.
 	// +optional
 	LogRequest *HostLogRequest `json:"logRequest,omitempty"`
+
+	// grantedTo says that an ElementalHostGrant has moved the host into another namespace. The
+	// provider writes it on the object in the pool, which stays there as the pool's record. It
+	// needs the verb grant. If the other object is lost for ever, remove it to have the host here
+	// again.
+	// +optional
+	GrantedTo *HostGrantedTo `json:"grantedTo,omitempty"`
+
+	// grantedFrom says which pool the host was granted from. The provider writes it on the
+	// object in the other namespace. It needs the verb grant.
+	// +optional
+	GrantedFrom *HostGrantedFrom `json:"grantedFrom,omitempty"`
 
 	// hostname that the agent sets before a bootstrap; it becomes the name of the Node.
 	// It can't change while the host is claimed. Defaults to the name of the
@@ -249,6 +263,7 @@ type ElementalHostStatus struct {
 // +kubebuilder:printcolumn:name="OS",type="string",priority=1,JSONPath=".status.inventory.os.prettyName"
 // +kubebuilder:printcolumn:name="Kubernetes",type="string",priority=1,JSONPath=".status.inventory.kubernetes.kubelet.version"
 // +kubebuilder:printcolumn:name="Key",type="string",priority=1,JSONPath=".spec.identity.keyFingerprint"
+// +kubebuilder:printcolumn:name="Pool",type="string",priority=1,JSONPath=".spec.grantedFrom.namespace",description="where the host was granted from"
 // +kubebuilder:printcolumn:name="Message",type="string",priority=1,JSONPath=".status.conditions[?(@.type=='Ready')].message"
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp"
 type ElementalHost struct {

@@ -17,6 +17,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&ElementalMachine{}, &ElementalMachineList{},
 		&ElementalMachineTemplate{}, &ElementalMachineTemplateList{},
 		&ElementalHost{}, &ElementalHostList{},
+		&ElementalHostGrant{}, &ElementalHostGrantList{},
 		&ElementalRegistration{}, &ElementalRegistrationList{},
 		&ElementalEtcdRestore{}, &ElementalEtcdRestoreList{},
 		&ElementalKubernetesRelease{}, &ElementalKubernetesReleaseList{},

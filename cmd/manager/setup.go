@@ -37,6 +37,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/cluster"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/etcdrestore"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/fleet"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/grant"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/host"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/machine"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/remediation"
@@ -70,6 +71,9 @@ const shutdownTimeout = 8 * time.Second
 
 // templateConcurrency suffices, because templates are reconciled every few seconds at most.
 const templateConcurrency = 2
+
+// grantConcurrency is 1: grants that overlap would only conflict.
+const grantConcurrency = 1
 
 // restoreConcurrency suffices, because restores are rare.
 const restoreConcurrency = 2
@@ -245,6 +249,12 @@ func setupReconcilers(ctx context.Context, mgr ctrl.Manager, selectors *selector
 		Clock: clock.RealClock{}, WatchFilter: o.watchFilter,
 	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.host)); err != nil {
 		return fmt.Errorf("setting up ElementalHost: %w", err)
+	}
+	if err := (&grant.Reconciler{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: newRecorder(mgr, "elementalhostgrant"),
+		Clock: clock.RealClock{}, Namespace: o.namespace, WatchFilter: o.watchFilter,
+	}).SetupWithManager(ctx, mgr, concurrent(grantConcurrency)); err != nil {
+		return fmt.Errorf("setting up ElementalHostGrant: %w", err)
 	}
 	outcomes, err := remediation.NewMetrics(metrics.Registry)
 	if err != nil {

@@ -45,6 +45,9 @@ func Reserve(ctx context.Context, c client.Client, host *infrav1.ElementalHost, 
 		}
 		return fmt.Errorf("reserving host %s: %w", host.Name, ErrTaken)
 	}
+	if isLeaving(host) {
+		return fmt.Errorf("reserving host %s: %w", host.Name, ErrTaken)
+	}
 	return write(ctx, c, host, "reserving", func() {
 		host.Spec.Claim = &infrav1.HostClaim{ClusterName: clusterName, Phase: infrav1.ClaimReserved}
 	})
@@ -76,12 +79,19 @@ func Bind(ctx context.Context, c client.Client, host *infrav1.ElementalHost, to 
 		if is.Phase != infrav1.ClaimReserved || is.ClusterName != to.ClusterName {
 			return fmt.Errorf("claiming host %s: %w", host.Name, ErrTaken)
 		}
+	} else if isLeaving(host) {
+		return fmt.Errorf("claiming host %s: %w", host.Name, ErrTaken)
 	}
 	to.Phase = infrav1.ClaimBound
 	return write(ctx, c, host, "claiming", func() {
 		host.Spec.Claim, host.Spec.Bundle = &to, bundle
 		forgetRequests(host)
 	})
+}
+
+// isLeaving reports whether a grant takes the host out of the namespace. Nobody can claim it here.
+func isLeaving(host *infrav1.ElementalHost) bool {
+	return host.Spec.GrantedTo != nil || host.IsReturning()
 }
 
 // Hold holds a bound host when its machine is deleted: the host and its workload stay as

@@ -246,3 +246,18 @@ func TestBundleFollowsTheClaim(t *testing.T) {
 	g.Expect(h.Spec.Bundle).To(BeNil())
 	g.Expect(h.Spec.NodeUpgrade).To(BeNil())
 }
+
+// A host that a grant takes out of the namespace can't be claimed there.
+func TestThreat94_LeavingHostsAreNotClaimed(t *testing.T) {
+	for name, change := range map[string]func(*infrav1.ElementalHost){
+		"granted":   func(h *infrav1.ElementalHost) { h.Spec.GrantedTo = &infrav1.HostGrantedTo{Name: "h"} },
+		"returning": func(h *infrav1.ElementalHost) { h.Spec.GrantedFrom = &infrav1.HostGrantedFrom{Returning: new(true)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, host := NewWithT(t), &infrav1.ElementalHost{}
+			change(host)
+			g.Expect(claim.Reserve(t.Context(), nil, host.DeepCopy(), "c")).To(MatchError(claim.ErrTaken))
+			g.Expect(claim.Bind(t.Context(), nil, host, infrav1.HostClaim{ID: "1", ClusterName: "c"}, nil)).To(MatchError(claim.ErrTaken))
+		})
+	}
+}

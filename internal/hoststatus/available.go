@@ -31,6 +31,9 @@ func Usable(host *infrav1.ElementalHost) Verdict {
 	if v := Admitted(host); !v.IsTrue() {
 		return v
 	}
+	if host.Spec.Claim == nil && host.IsReturning() {
+		return no(infrav1.HostReturningReason, "The host goes back to namespace %s, which had granted it", host.Spec.GrantedFrom.Namespace)
+	}
 	if host.InMaintenance() {
 		return maintained(host)
 	}
@@ -65,6 +68,10 @@ func maintained(host *infrav1.ElementalHost) Verdict {
 // Admitted reports whether the host is approved, and neither locked, fenced nor being
 // deleted. Only an administrator can change that.
 func Admitted(host *infrav1.ElementalHost) Verdict {
+	if to := host.Spec.GrantedTo; to != nil {
+		return no(infrav1.HostGrantedReason, "The host is ElementalHost %s in namespace %s, by ElementalHostGrant %s (%s). If it is lost there for ever, remove spec.grantedTo",
+			to.Name, to.Namespace, to.GrantName, to.Phase)
+	}
 	if !host.DeletionTimestamp.IsZero() {
 		return no(infrav1.DeletingReason, "The host is being deleted")
 	}

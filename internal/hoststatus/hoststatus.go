@@ -27,6 +27,9 @@ func Update(host *infrav1.ElementalHost, now metav1.Time) {
 	if !host.IsBoundOrHeld() || host.StagedBundle() == nil {
 		host.Status.Bundle = nil
 	}
+	if host.IsHandedOver() {
+		host.Status.Connection, host.Status.KeyFingerprint, host.Status.Tunnel = nil, "", nil
+	}
 	set := func(conditionType string, v Verdict) {
 		meta.SetStatusCondition(&host.Status.Conditions, metav1.Condition{
 			Type:               conditionType,
@@ -91,6 +94,8 @@ func unknown(reason, message string) Verdict {
 
 func connected(host *infrav1.ElementalHost) Verdict {
 	switch c := host.Status.Connection; {
+	case host.IsHandedOver():
+		return unknown(infrav1.HostGrantedReason, "The agent connects as an ElementalHost of another namespace")
 	case c == nil:
 		return no(infrav1.NeverConnectedReason, "The agent has not connected yet")
 	case c.State == infrav1.ConnectionConnected:

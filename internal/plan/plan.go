@@ -36,7 +36,7 @@ func For(host *infrav1.ElementalHost, site Site, cluster Cluster) protocol.Plan 
 		Servers:     site.Servers,
 		TrustBundle: site.TrustBundle,
 	}}
-	if host.Spec.Approval == infrav1.ApprovalApproved && host.Spec.Lock == nil && host.DeletionTimestamp.IsZero() {
+	if host.Spec.Approval == infrav1.ApprovalApproved && host.Spec.Lock == nil && !host.IsGone() {
 		paused := cluster.Paused || Paused(host)
 		p.Operation = operation(host, cluster, paused)
 		if host.Spec.Fence == nil && (!paused || isUpdating(host, site)) {

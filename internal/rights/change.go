@@ -49,6 +49,8 @@ func classOfHost(field string) (Verb, bool) {
 	switch field {
 	case "Identity", "Lock", "Approval", "HostID", "RegistrationRef", "PendingReason":
 		return Approve, true
+	case "GrantedTo", "GrantedFrom":
+		return Grant, true
 	case "Fence":
 		return Fence, true
 	case "Claim":

@@ -29,6 +29,8 @@ func fieldsOfHost() map[string]field {
 		"RegistrationRef":  {infrav1.ElementalHostSpec{RegistrationRef: &infrav1.LocalReference{Name: "r"}}, []rights.Verb{rights.Approve}},
 		"Approval":         {infrav1.ElementalHostSpec{Approval: infrav1.ApprovalApproved}, []rights.Verb{rights.Approve}},
 		"PendingReason":    {infrav1.ElementalHostSpec{PendingReason: "Returned"}, []rights.Verb{rights.Approve}},
+		"GrantedTo":        {infrav1.ElementalHostSpec{GrantedTo: &infrav1.HostGrantedTo{Name: "h"}}, []rights.Verb{rights.Grant}},
+		"GrantedFrom":      {infrav1.ElementalHostSpec{GrantedFrom: &infrav1.HostGrantedFrom{Name: "h"}}, []rights.Verb{rights.Grant}},
 		"Fence":            {infrav1.ElementalHostSpec{Fence: &infrav1.HostFence{Reason: "dead"}}, []rights.Verb{rights.Fence}},
 		"Claim":            {infrav1.ElementalHostSpec{Claim: claim}, []rights.Verb{rights.Release}},
 		"OSUpgrade":        {infrav1.ElementalHostSpec{OSUpgrade: &infrav1.HostOSUpgrade{ID: "1"}}, []rights.Verb{rights.Install}},

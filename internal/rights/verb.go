@@ -17,12 +17,14 @@ const (
 	Install Verb = "install"
 	// Restore replaces the data of etcd.
 	Restore Verb = "restore"
+	// Grant decides which namespace has a host.
+	Grant Verb = "grant"
 	// Logs asks a host for the log of an operation, which may have secrets.
 	Logs Verb = "logs"
 )
 
 // All returns all verbs.
-func All() []Verb { return []Verb{Approve, Fence, Release, Erase, Install, Restore, Logs} }
+func All() []Verb { return []Verb{Approve, Fence, Release, Erase, Install, Restore, Grant, Logs} }
 
 // Roles of the release that have verbs, as ClusterRoles.
 const (
@@ -36,7 +38,7 @@ func (v Verb) Roles() []string {
 	switch v {
 	case Fence, Release, Erase, Restore, Logs:
 		return []string{adminRole, operatorRole}
-	case Approve, Install, free:
+	case Approve, Install, Grant, free:
 	}
 	return []string{operatorRole}
 }

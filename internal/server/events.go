@@ -151,11 +151,14 @@ func (h *eventHandler) hostSeen(ctx context.Context, object any) {
 	}
 	key := client.ObjectKeyFromObject(host)
 	h.hosts.ObserveCache(host, false)
+	if host.IsHandedOver() {
+		h.sessions.Forget(key)
+	}
 	if host.Spec.Lock != nil {
 		// The boots that led to the lock must not lock the host again once it is unlocked.
 		h.sessions.ForgetBoots(key)
 	}
-	if c := host.Status.Connection; c != nil && c.State == infrav1.ConnectionConnected {
+	if c := host.Status.Connection; c != nil && c.State == infrav1.ConnectionConnected && !host.IsHandedOver() {
 		h.sessions.Expect(key)
 	}
 	h.waker.Wake(ctx, key)

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
@@ -19,7 +21,7 @@ import (
 // namespace.
 //
 // +kubebuilder:webhook:verbs=create;update,path=/validate-infrastructure-cluster-x-k8s-io-v1beta2-elementalhost,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=elementalhosts,versions=v1beta2,name=audit.elementalhost.infrastructure.cluster.x-k8s.io,sideEffects=NoneOnDryRun,admissionReviewVersions=v1
-// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalhosts,verbs=approve;release;erase;install;restore;logs
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalhosts,verbs=approve;release;erase;install;restore;grant;logs
 
 // RequestLog records which user requests a change of a host, or confirms a restore. source is the
 // address of the webhook's caller, which should be the API server's. before is an empty object if
@@ -66,7 +68,12 @@ func (hostValidator) ValidateDelete(context.Context, *infrav1.ElementalHost) (ad
 }
 
 func (v hostValidator) validate(ctx context.Context, before, after *infrav1.ElementalHost) error {
-	if err := requireVerbs(ctx, v.reviews, hostResource, after, rights.OfHost(before.Spec, after.Spec)); err != nil {
+	verbs := rights.OfHost(before.Spec, after.Spec)
+	if controllerutil.ContainsFinalizer(before, infrav1.GrantedHostFinalizer) && !controllerutil.ContainsFinalizer(after, infrav1.GrantedHostFinalizer) &&
+		!slices.Contains(verbs, rights.Grant) {
+		verbs = append(verbs, rights.Grant) // without it the host would not go back to its pool
+	}
+	if err := requireVerbs(ctx, v.reviews, hostResource, after, verbs); err != nil {
 		return err
 	}
 	req, err := admission.RequestFromContext(ctx)

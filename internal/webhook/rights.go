@@ -32,6 +32,11 @@ type Reviewer interface {
 // request if it can't find out. Objects that are being deleted are no exception: what removes a
 // finalizer changes none of the fields that need a verb.
 func requireVerbs(ctx context.Context, reviews Reviewer, resource string, obj client.Object, verbs []rights.Verb) error {
+	return requireVerbsIn(ctx, reviews, obj.GetNamespace(), resource, obj, verbs)
+}
+
+// requireVerbsIn is requireVerbs for a namespace that need not be the object's.
+func requireVerbsIn(ctx context.Context, reviews Reviewer, namespace, resource string, obj client.Object, verbs []rights.Verb) error {
 	if len(verbs) == 0 {
 		return nil
 	}
@@ -47,7 +52,7 @@ func requireVerbs(ctx context.Context, reviews Reviewer, resource string, obj cl
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: req.UserInfo.Username, UID: req.UserInfo.UID, Groups: req.UserInfo.Groups, Extra: extra,
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Namespace: req.Namespace, Name: obj.GetName(), Verb: string(verb),
+				Namespace: namespace, Name: obj.GetName(), Verb: string(verb),
 				Group: infrav1.GroupVersion.Group, Version: infrav1.GroupVersion.Version, Resource: resource,
 			},
 		}}
@@ -56,7 +61,7 @@ func requireVerbs(ctx context.Context, reviews Reviewer, resource string, obj cl
 				"asking the API server whether you have the verb %s on %s: %v; nothing was changed, try again", verb, resource, err))
 		}
 		if !review.Status.Allowed || review.Status.Denied {
-			return apierrors.NewForbidden(infrav1.GroupVersion.WithResource(resource).GroupResource(), obj.GetName(), missing(verb, resource, req.Namespace))
+			return apierrors.NewForbidden(infrav1.GroupVersion.WithResource(resource).GroupResource(), obj.GetName(), missing(verb, resource, namespace))
 		}
 	}
 	return nil

@@ -73,6 +73,12 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return fmt.Errorf("setting up the webhook of Machine: %w", err)
 	}
+	err = ctrl.NewWebhookManagedBy(mgr, &infrav1.ElementalHostGrant{}).
+		WithValidator(grantValidator{reviews: o.Reviews}).
+		Complete()
+	if err != nil {
+		return fmt.Errorf("setting up the webhook of ElementalHostGrant: %w", err)
+	}
 	// controller-runtime's own logger adds the user name as it is, of any length.
 	logger := mgr.GetLogger().WithName("admission")
 	err = ctrl.NewWebhookManagedBy(mgr, &infrav1.ElementalHost{}).

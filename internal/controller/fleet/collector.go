@@ -70,8 +70,8 @@ func (c *collector) countHosts(ctx context.Context, g *gauges) error {
 	domains, registrations, ends := map[string]classCounts{}, map[string]classCounts{}, map[string]int64{}
 	for i := range hosts.Items {
 		h := &hosts.Items[i]
-		if !reconcile.IsWatched(h, c.watchFilter) {
-			continue
+		if !reconcile.IsWatched(h, c.watchFilter) || h.IsHandedOver() {
+			continue // a granted host counts where it is
 		}
 		states[reason(h, infrav1.ReadyCondition)]++
 		if !meta.IsStatusConditionTrue(h.Status.Conditions, infrav1.AvailableCondition) {

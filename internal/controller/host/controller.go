@@ -89,7 +89,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 }
 
 func (r *Reconciler) reconcile(ctx context.Context, host *infrav1.ElementalHost) error {
-	if host.DeletionTimestamp.IsZero() {
+	if !host.IsGone() {
 		steps, err := r.steps(ctx, host)
 		if err != nil {
 			return err

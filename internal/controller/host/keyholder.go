@@ -65,7 +65,7 @@ func (r *Reconciler) setKeyAccepted(ctx context.Context, host *infrav1.Elemental
 // or nil.
 func (r *Reconciler) otherHolder(ctx context.Context, host *infrav1.ElementalHost) (*infrav1.ElementalHost, error) {
 	key := expectedKey(host)
-	if key == "" || holdsKey(host) {
+	if key == "" || holdsKey(host) || host.Spec.GrantedTo != nil {
 		return nil, nil
 	}
 	hosts := &infrav1.ElementalHostList{}
@@ -73,7 +73,7 @@ func (r *Reconciler) otherHolder(ctx context.Context, host *infrav1.ElementalHos
 		return nil, fmt.Errorf("listing hosts with the key: %w", err)
 	}
 	for i := range hosts.Items {
-		if other := &hosts.Items[i]; other.UID != host.UID && expectedKey(other) == key && holdsKey(other) {
+		if other := &hosts.Items[i]; other.UID != host.UID && expectedKey(other) == key && holdsKey(other) && !other.IsGrantedTo(host) {
 			return other, nil
 		}
 	}

@@ -35,6 +35,9 @@ func ofHosts() map[string]string {
 			"if it is gone for ever: kubectl -n {namespace} delete elementalhost {host}",
 		infrav1.DeclaredElsewhereReason: "Delete one of the two ElementalHosts: this one or the other",
 		infrav1.DeletingReason:          "{wait}, once its finalizers are done: `kubectl -n {namespace} get elementalhost {host} -o yaml` shows them",
+		infrav1.HostGrantedReason: "The host is in the namespace that the message names. To have it back, lower spec.count of its grant or delete that: " +
+			"kubectl -n {namespace} get elementalhostgrants",
+		infrav1.HostReturningReason: "{wait}: the pool that had granted the host takes it back; ask its operators for another one",
 		infrav1.LeftoversReason: "Run `elemental-agent reset` on the host, or remove what the message lists and restart the agent: " +
 			"it looks again when it starts",
 		infrav1.NotReportedReason: "Wait for the first report of the agent; if the host is connected and approved, update its agent",

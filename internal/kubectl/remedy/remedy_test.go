@@ -20,7 +20,8 @@ AgentConnected Approved VerifiedClean InUse Prepared PreparedByBundle Available 
 TunnelOpened TunnelLost BundleStaged BundleFailed QuarantineEnded ClockSynchronized AgentCurrent UpToDate ReplacementRefused
 BundlesServed BundlesMissing BundlesHashing Rebooted Remediated EndpointUnknown Published Usable Expired UsedUp
 CertificatesValid BinariesServed BinariesMissing SnapshotTaken SnapshotUploaded Restored
-LogReceived LogRequestEnded`
+LogReceived LogRequestEnded Received Returned
+Fulfilled WaitingForHosts WaitingForReturn HostsMissing NamespaceUnusable`
 
 // Every reason of a problem has a remedy of its own, and remedies name the objects.
 func TestEveryReasonHasARemedy(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/enrol"
@@ -29,10 +31,15 @@ func (h *Handler) enrol(w http.ResponseWriter, r *http.Request, from caller) err
 		return err
 	}
 	h.connections.SetAuthenticated(r.Context(), true)
+	home := client.ObjectKeyFromObject(host)
+	if from := host.Spec.GrantedFrom; from != nil {
+		// The pool's object outlives each grant, and leads to where the host is.
+		home = client.ObjectKey{Namespace: from.Namespace, Name: from.Name}
+	}
 	return writeJSON(w, protocol.EnrolResponse{
 		HostID:     host.Spec.HostID,
-		Namespace:  host.Namespace,
-		Name:       host.Name,
+		Namespace:  home.Namespace,
+		Name:       home.Name,
 		Approved:   host.Spec.Approval == infrav1.ApprovalApproved,
 		Generation: max(host.Spec.Identity.Generation, 1),
 		ServerTime: h.clock.Now().UTC(),

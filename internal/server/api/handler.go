@@ -283,7 +283,7 @@ func (h *Handler) authenticate(r *http.Request, to route) (caller, error) {
 	case accessHost, accessFenced:
 		home, commit := homeOf(r), to.path != protocol.PathReport
 		host, err := h.trust.Authenticate(r.Context(), fingerprint, home, commit)
-		if err == nil && commit && home == client.ObjectKeyFromObject(host) {
+		if err == nil && commit && (home == client.ObjectKeyFromObject(host) || host.IsGrantedFrom(home)) {
 			host, err = h.trust.Confirm(r.Context(), host, fingerprint)
 		}
 		if refused, ok := errors.AsType[*problem.Error](err); ok && refuses(refused.Status) {

@@ -87,6 +87,9 @@ func (h *Handler) changedPlan(ctx context.Context, fingerprint string, key types
 	if err != nil {
 		return nil, err
 	}
+	if host.IsGrantedFrom(key) {
+		return nil, problem.Busy(time.Second) // the agent asks again, and is this host then
+	}
 	if client.ObjectKeyFromObject(host) != key {
 		return nil, problem.UnknownHost()
 	}

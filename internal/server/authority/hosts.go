@@ -33,7 +33,7 @@ func (r *Reconciler) hostsWithout(ctx context.Context, bundle string) (*unacknow
 	u := &unacknowledged{}
 	for i := range hosts.Items {
 		host := &hosts.Items[i]
-		if host.Spec.Approval != infrav1.ApprovalApproved || !host.DeletionTimestamp.IsZero() ||
+		if host.Spec.Approval != infrav1.ApprovalApproved || !host.DeletionTimestamp.IsZero() || host.IsHandedOver() ||
 			host.Spec.Identity == nil || host.Spec.Identity.KeyFingerprint == "" {
 			continue
 		}

@@ -192,7 +192,7 @@ func (e *Enroller) findByKey(ctx context.Context, caller Caller) (*infrav1.Eleme
 	home := caller.home()
 	host, role, err := e.hosts.ByKey(ctx, caller.Fingerprint, home)
 	ambiguous := errors.Is(err, hoststore.ErrAmbiguousKey)
-	if err != nil && !ambiguous || err == nil && (host == nil || hoststore.HasProved(host, caller.Fingerprint) || host.Namespace == home.Namespace) {
+	if err != nil && !ambiguous || err == nil && (host == nil || hoststore.HasProved(host, caller.Fingerprint) || host.Namespace == home.Namespace || host.IsGrantedFrom(home)) {
 		return host, role, err
 	}
 	token, tokenErr := e.resolveToken(ctx, caller.Token)

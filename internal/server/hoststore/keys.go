@@ -33,10 +33,10 @@ const (
 var ErrAmbiguousKey = errors.New("the key is in two ElementalHosts")
 
 // RoleOf returns the role of a key in a host's identity. It is KeyUnknown for every
-// key if no machine is bound to the host.
+// key if no machine is bound to the host, or if the host is granted to another namespace.
 func RoleOf(host *infrav1.ElementalHost, fingerprint string) KeyRole {
 	id := host.Spec.Identity
-	if id == nil || id.KeyFingerprint == "" || fingerprint == "" {
+	if id == nil || id.KeyFingerprint == "" || fingerprint == "" || host.IsHandedOver() {
 		return KeyUnknown
 	}
 	switch fingerprint {
@@ -78,6 +78,9 @@ func (s *Store) ByKey(ctx context.Context, fingerprint string, home types.Namesp
 	if err != nil {
 		return nil, KeyUnknown, err
 	}
+	if found, home, err = s.followGrants(ctx, found, home); err != nil {
+		return nil, KeyUnknown, err
+	}
 	// A host that accepts the key precedes hosts that have replaced it.
 	accepting := filter(found, func(host *infrav1.ElementalHost) bool { return RoleOf(host, fingerprint) != KeyFormer })
 	proved := filter(accepting, func(host *infrav1.ElementalHost) bool { return HasProved(host, fingerprint) })
@@ -98,6 +101,32 @@ func (s *Store) ByKey(ctx context.Context, fingerprint string, home types.Namesp
 	default:
 		return nil, KeyUnknown, ErrAmbiguousKey
 	}
+}
+
+// followGrants leaves out granted hosts whose pool says that it has the key itself, or has
+// granted it elsewhere: of the two objects of a host exactly one has its key. If home is the
+// pool's object, the granted host takes its place, because the machine was enrolled there. A
+// pool that is not there, because only the other namespace was moved here, says nothing.
+func (s *Store) followGrants(ctx context.Context, found []*infrav1.ElementalHost, home types.NamespacedName) ([]*infrav1.ElementalHost, types.NamespacedName, error) {
+	var kept []*infrav1.ElementalHost
+	at := home
+	for _, host := range found {
+		if from := host.Spec.GrantedFrom; from != nil {
+			key := types.NamespacedName{Namespace: from.Namespace, Name: from.Name}
+			pool, err := s.Get(ctx, key)
+			switch {
+			case errors.Is(err, ErrGone):
+			case err != nil:
+				return nil, home, err
+			case !pool.IsHandedOver() || !pool.IsGrantedTo(host):
+				continue
+			case key == home:
+				at = client.ObjectKeyFromObject(host)
+			}
+		}
+		kept = append(kept, host)
+	}
+	return kept, at, nil
 }
 
 // Find returns the hosts that an index has under the value and whose newest known

@@ -44,6 +44,17 @@ func (r *Reader) Site(ctx context.Context, host *infrav1.ElementalHost) (plan.Si
 	}
 	site := plan.Site{TrustBundle: bundle}
 	var registration *infrav1.ElementalRegistration
+	if from := host.Spec.GrantedFrom; from != nil {
+		// A granted host has the registration of its pool: nothing changes on the host.
+		pool := &infrav1.ElementalHost{}
+		err := r.client.Get(ctx, client.ObjectKey{Namespace: from.Namespace, Name: from.Name}, pool, client.UnsafeDisableDeepCopy)
+		if client.IgnoreNotFound(err) != nil {
+			return plan.Site{}, fmt.Errorf("getting the host in its pool: %w", err)
+		}
+		if err == nil && pool.IsGrantedTo(host) {
+			host = pool
+		}
+	}
 	if ref := host.Spec.RegistrationRef; ref != nil {
 		registration = &infrav1.ElementalRegistration{}
 		err := r.client.Get(ctx, client.ObjectKey{Namespace: host.Namespace, Name: ref.Name}, registration, client.UnsafeDisableDeepCopy)

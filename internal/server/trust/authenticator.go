@@ -148,6 +148,9 @@ func (a *Authenticator) promote(ctx context.Context, host *infrav1.ElementalHost
 		if !hoststore.AcceptsKey(host, fingerprint) {
 			return problem.UnknownHost()
 		}
+		if host.IsFixed() {
+			return problem.Busy(time.Second)
+		}
 		if hoststore.RoleOf(host, fingerprint) == hoststore.KeyNext {
 			id := host.Spec.Identity
 			id.FormerKeyFingerprint, id.KeyFingerprint, id.NextKeyFingerprint = id.KeyFingerprint, fingerprint, ""

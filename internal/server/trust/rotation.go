@@ -34,11 +34,20 @@ func (a *Authenticator) Rotate(ctx context.Context, host *infrav1.ElementalHost,
 	if !hoststore.AcceptsKey(before, current) || hoststore.RoleOf(before, current) != hoststore.KeyCurrent {
 		return problem.UnknownHost()
 	}
+	if before.IsFixed() {
+		return problem.Busy(time.Second)
+	}
 	if announced, err := a.checkRotation(ctx, before, current, next, in.Generation); announced || err != nil {
 		return err
 	}
 	if err := a.keys.AddNext(ctx, before.Namespace, current, next); err != nil {
 		return err
+	}
+	if from := before.Spec.GrantedFrom; from != nil {
+		// The tokens of the pool know the host.
+		if err := a.keys.AddNext(ctx, from.Namespace, current, next); err != nil {
+			return err
+		}
 	}
 	after := before.DeepCopy()
 	after.Spec.Identity.NextKeyFingerprint = next
