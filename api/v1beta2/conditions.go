@@ -77,6 +77,9 @@ const (
 	// AgentBinariesReadyCondition (ElementalRegistration): the manager serves the pinned
 	// agent binaries. It is absent while none is pinned.
 	AgentBinariesReadyCondition = "AgentBinariesReady"
+	// SuccessorReachedCondition (ElementalRegistration): all hosts know the successor in
+	// spec.successor and have reached it. Absent without a successor.
+	SuccessorReachedCondition = "SuccessorReached"
 )
 
 // Reasons of ElementalCluster.
@@ -303,4 +306,9 @@ const (
 	TokenUsedUpReason     = "UsedUp"
 	BinariesServedReason  = "BinariesServed"
 	BinariesMissingReason = "BinariesMissing"
+	// HostsReachedReason and HostsNotReachedReason: all hosts have reached the successor, or not.
+	HostsReachedReason    = "HostsReached"
+	HostsNotReachedReason = "HostsNotReached"
+	// SameManagementClusterReason: the successor is this management cluster, as after a move.
+	SameManagementClusterReason = "SameManagementCluster"
 )

@@ -215,6 +215,9 @@ type ElementalHostStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
 	Certificates []HostCertificate `json:"certificates,omitempty"`
+	// successor says whether the host reaches the successor of its registration.
+	// +optional
+	Successor *HostSuccessor `json:"successor,omitempty"`
 
 	// log says where the log is that the host has sent for the last spec.logRequest. It is
 	// absent when that has expired.

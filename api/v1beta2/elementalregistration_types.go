@@ -51,6 +51,35 @@ type ElementalRegistrationSpec struct {
 	// Defaults to the manager's flag --agent-api-url.
 	// +optional
 	Endpoint RegistrationEndpoint `json:"endpoint,omitempty,omitzero"`
+
+	// successor is the management cluster that the registration's hosts follow to once
+	// this one does not know them, as after `clusterctl move`, or does not answer for 20
+	// seconds. A host changes only if the successor knows it. A successor with the server
+	// URL of this management cluster is ignored, so it may stay here after a move. Whoever
+	// runs the successor runs programs as root on these hosts.
+	// +optional
+	Successor *RegistrationSuccessor `json:"successor,omitempty"`
+}
+
+// RegistrationSuccessor is how hosts reach another management cluster.
+type RegistrationSuccessor struct {
+	// urls are server URLs of the successor: https://host[:port], without a path. Hosts try
+	// them in turn. See status.endpoint.url of the successor's registrations.
+	// +required
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=4
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=512
+	// +kubebuilder:validation:items:XValidation:rule="isURL(self) && url(self).getHostname() != '' && self.matches('^https://[^/?#@]+/?$')",message="each URL must be https://host[:port] without a path"
+	URLs []string `json:"urls,omitempty"`
+	// trustBundle has the CA certificates (PEM) of the successor's agent API. Hosts trust
+	// them for these URLs only. See status.endpoint.caBundle of the successor's
+	// registrations.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=65536
+	TrustBundle string `json:"trustBundle,omitempty"`
 }
 
 // ReadoptionPolicy says what happens to hosts that enrolled before and are not known.
@@ -168,7 +197,7 @@ type ElementalRegistrationStatus struct {
 	// +optional
 	TokenExpiresAt metav1.Time `json:"tokenExpiresAt,omitempty,omitzero"`
 	// conditions of the registration: Ready, EndpointReady, TokenValid,
-	// AgentBinariesReady, Paused.
+	// AgentBinariesReady, SuccessorReached, Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

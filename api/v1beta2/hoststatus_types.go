@@ -35,6 +35,22 @@ type HostAgent struct {
 	Update *AgentUpdate `json:"update,omitempty"`
 }
 
+// HostSuccessor says whether the host reaches the successor of its registration.
+type HostSuccessor struct {
+	// digest identifies the successor that the agent knows: 16 hex digits.
+	// +required
+	// +kubebuilder:validation:MinLength=16
+	// +kubebuilder:validation:MaxLength=16
+	Digest string `json:"digest,omitempty"`
+	// reached is true once the successor has answered the host.
+	// +optional
+	Reached *bool `json:"reached,omitempty"`
+	// message says why the successor was not reached.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+}
+
 // AgentUpdate is an update of the agent.
 type AgentUpdate struct {
 	// version that the agent is updated to.

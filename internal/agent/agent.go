@@ -96,6 +96,7 @@ type Agent struct {
 	snapshots  *snapshotUpkeep
 	uploads    *upload.Loop
 	logs       *oplog.Sender
+	successor  *successorTrial
 }
 
 // New returns an Agent, which does nothing until one of its methods is called.
@@ -135,6 +136,10 @@ func New(o Options) *Agent {
 	})
 	a.logs = &oplog.Sender{
 		State: o.Store, Logs: logs, Manager: o.Manager, Runners: o.Runners, Backoff: newBackoff(o.Rand), Clock: o.Clock, Log: o.Log, Wake: signal.New(),
+	}
+	a.successor = &successorTrial{
+		manager: o.Manager, facts: facts, reporter: a.reporter,
+		backoff: &retry.Backoff{Base: time.Second, Max: maxTrialDelay, Rand: o.Rand}, clock: o.Clock, log: o.Log, wake: signal.New(),
 	}
 	a.operations = &operationLoop{
 		logs: logs, store: o.Store, manager: o.Manager, runners: o.Runners, running: running, reporter: a.reporter,
@@ -181,6 +186,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		"taking snapshots of etcd":   a.snapshots.run,
 		"uploading snapshots":        a.uploads.Run,
 		"sending logs":               a.logs.Run,
+		"trying the successor":       a.successor.run,
 		"keeping the local endpoint": a.keepLocal,
 	} {
 		activities.Go(func() {
@@ -245,6 +251,7 @@ func (a *Agent) hello() protocol.Hello {
 		{a.o.Runners[protocol.OperationEtcdRestore] != nil, protocol.CapabilityEtcdSnapshotFetch},
 		{a.o.Runners[protocol.OperationCertificateRenewal] != nil, protocol.CapabilityCertificateRenewal},
 		{true, protocol.CapabilityLogs},
+		{true, protocol.CapabilityFollow},
 	} {
 		if c.supported {
 			hello.Capabilities = append(hello.Capabilities, c.capability)

@@ -29,7 +29,7 @@ func TestEnrolsBootstrapsAndReports(t *testing.T) {
 	first := r.manager.reports[0]
 	r.manager.mu.Unlock()
 	if first.Hello == nil || !slices.Equal(first.Hello.Capabilities, []protocol.Capability{
-		protocol.CapabilityBootstrap, protocol.CapabilityReset, protocol.CapabilityRotate, protocol.CapabilityReboot, protocol.CapabilityLogs,
+		protocol.CapabilityBootstrap, protocol.CapabilityReset, protocol.CapabilityRotate, protocol.CapabilityReboot, protocol.CapabilityLogs, protocol.CapabilityFollow,
 	}) {
 		t.Errorf("hello is %+v", first.Hello)
 	}

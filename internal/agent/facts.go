@@ -26,6 +26,8 @@ type observation struct {
 	etcdSnapshotUpload *protocol.EtcdSnapshotUploadReport
 	// certificates is nil until they have been read. Nobody changes what it points to.
 	certificates *protocol.CertificateReport
+	// successor is nil until the first one has been tried. Nobody changes what it points to.
+	successor *protocol.SuccessorReport
 }
 
 // facts are the latest observation and the one that the manager has acknowledged. They
@@ -43,7 +45,7 @@ type facts struct {
 
 // parts are the parts of an observation that a report has.
 type parts struct {
-	inventory, addresses, cleanliness, endpoint, bundle, etcdSnapshots, etcdSnapshotUpload, certificates, hello bool
+	inventory, addresses, cleanliness, endpoint, bundle, etcdSnapshots, etcdSnapshotUpload, certificates, successor, hello bool
 }
 
 func (f *facts) current() observation {
@@ -104,6 +106,7 @@ func (f *facts) addChanges(report *protocol.Report, now time.Time) (next observa
 	report.EtcdSnapshots, sent.etcdSnapshots = news(known.etcdSnapshots, next.etcdSnapshots, sent.etcdSnapshots)
 	report.EtcdSnapshotUpload, sent.etcdSnapshotUpload = news(known.etcdSnapshotUpload, next.etcdSnapshotUpload, sent.etcdSnapshotUpload)
 	report.Certificates, sent.certificates = news(known.certificates, next.certificates, sent.certificates)
+	report.Successor, sent.successor = news(known.successor, next.successor, sent.successor)
 	if sent.inventory {
 		report.Inventory = &next.inventory
 	}

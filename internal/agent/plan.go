@@ -47,6 +47,7 @@ func (a *Agent) acceptPlan(ctx context.Context, plan protocol.Plan) error {
 		log.Error("Kept the current servers and trust bundle: those of the plan do not work", "error", err)
 	}
 	a.observer.observeTrust()
+	a.successor.wake.Raise()
 	// Each report costs the manager a write. An operation that begins now is reported
 	// soon, and that report includes everything else.
 	if !a.operations.isDue() {

@@ -56,6 +56,9 @@ type poller struct {
 	// unknownSince is when all managers began to deny knowing the host. It is zero after any
 	// other answer, and if a manager could not be reached.
 	unknownSince time.Time
+	// followAt is when the host may try the successor although its managers do not say that they
+	// don't know it. It is zero while they answer.
+	followAt time.Time
 
 	mu sync.Mutex
 	// endPoll ends the current poll.
@@ -84,8 +87,13 @@ func (p *poller) run(ctx context.Context) error {
 			if state.IsWriteError(err) {
 				return err
 			}
-			if err := p.handleError(ctx, err); err != nil {
-				return err
+			followed, failed := p.handleError(ctx, err)
+			if failed != nil {
+				return failed
+			}
+			if followed {
+				delays.Reset()
+				continue
 			}
 			p.networkChanged.WaitFor(ctx, p.clock, delays.AfterError(err, p.clock.Now().Sub(began)))
 			continue
@@ -158,7 +166,7 @@ func (p *poller) requestPlan(ctx context.Context) (*protocol.Plan, error) {
 func (p *poller) handleAnswer(ctx context.Context, plan *protocol.Plan) error {
 	if !p.connected {
 		p.setConnected(true)
-		p.unknownSince = time.Time{}
+		p.unknownSince, p.followAt = time.Time{}, time.Time{}
 		p.reconnected()
 	}
 	if err := p.answered(); err != nil {
@@ -182,11 +190,15 @@ func (p *poller) handleAnswer(ctx context.Context, plan *protocol.Plan) error {
 	return p.manager.RotateIfDue(ctx)
 }
 
-// handleError handles a failed poll. It returns only errors of the state directory.
-func (p *poller) handleError(ctx context.Context, cause error) error {
+// handleError handles a failed poll, and reports whether the host has followed to another
+// management cluster. It returns only errors of the state directory.
+func (p *poller) handleError(ctx context.Context, cause error) (followed bool, err error) {
 	p.setConnected(false)
 	p.setStatus(connection.StateAfter(cause), cause)
-	return p.readoptIfUnknown(ctx, cause)
+	if followed, err = p.follow(ctx, cause); followed || err != nil {
+		return followed, err
+	}
+	return false, p.readoptIfUnknown(ctx, cause)
 }
 
 func (p *poller) setConnected(connected bool) {

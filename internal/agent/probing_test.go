@@ -278,7 +278,7 @@ func TestReportsEndpointCapabilities(t *testing.T) {
 	r.start()
 	r.manager.await(t, "the host is enrolled", func(m *manager) bool { return m.enrolments == 1 })
 	capabilities := r.manager.enrolled[0].Hello.Capabilities
-	want := []protocol.Capability{protocol.CapabilityEndpoint, protocol.CapabilityFiles, protocol.CapabilityReportEndpoint, protocol.CapabilityLogs}
+	want := []protocol.Capability{protocol.CapabilityEndpoint, protocol.CapabilityFiles, protocol.CapabilityReportEndpoint, protocol.CapabilityLogs, protocol.CapabilityFollow}
 	if n := len(capabilities); n < len(want) || !slices.Equal(capabilities[n-len(want):], want) {
 		t.Errorf("capabilities are %q", capabilities)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/util/annotations"
@@ -22,6 +23,10 @@ type Site struct {
 	TrustBundle string
 	// Agent is the agent release that the host's registration pins, or nil.
 	Agent *infrav1.AgentRelease
+	// Successor is the management cluster that the host follows to, or nil.
+	Successor *infrav1.RegistrationSuccessor
+	// UnknownRegistration is true if the host's registration does not exist, as during a move.
+	UnknownRegistration bool
 }
 
 // For returns the host's plan, without ServerTime. cluster is the one that the host is
@@ -33,8 +38,10 @@ type Site struct {
 // operations that it has finished.
 func For(host *infrav1.ElementalHost, site Site, cluster Cluster) protocol.Plan {
 	p := protocol.Plan{Desired: protocol.Desired{
-		Servers:     site.Servers,
-		TrustBundle: site.TrustBundle,
+		Servers:       site.Servers,
+		TrustBundle:   site.TrustBundle,
+		Successor:     Successor(site.Successor),
+		KeepSuccessor: site.UnknownRegistration,
 	}}
 	if host.Spec.Approval == infrav1.ApprovalApproved && host.Spec.Lock == nil && !host.IsGone() {
 		paused := cluster.Paused || Paused(host)
@@ -59,6 +66,18 @@ func For(host *infrav1.ElementalHost, site Site, cluster Cluster) protocol.Plan 
 	}
 	p.Revision = revision(p)
 	return p
+}
+
+// Successor returns a successor as hosts get it; nil for nil.
+func Successor(successor *infrav1.RegistrationSuccessor) *protocol.Successor {
+	if successor == nil {
+		return nil
+	}
+	out := &protocol.Successor{TrustBundle: successor.TrustBundle}
+	for _, url := range successor.URLs {
+		out.Servers = append(out.Servers, strings.TrimSuffix(url, "/"))
+	}
+	return out
 }
 
 // ProviderID returns the providerID of the Node that the host becomes. Namespace and

@@ -246,3 +246,18 @@ func TestRevision(t *testing.T) {
 	other := plan.For(host(infrav1.ApprovalApproved, infrav1.ClaimBound), plan.Site{Servers: site.Servers, TrustBundle: "NEW"}, plan.Cluster{})
 	g.Expect(other.Revision).NotTo(Equal(same))
 }
+
+// Also hosts that wait for their approval follow: they are moved with the others.
+func TestSuccessor(t *testing.T) {
+	g := NewWithT(t)
+	host := &infrav1.ElementalHost{}
+	site := plan.Site{Successor: &infrav1.RegistrationSuccessor{URLs: []string{"https://next.example.com/"}, TrustBundle: "roots"}}
+	g.Expect(plan.For(host, site, plan.Cluster{}).Desired.Successor).To(Equal(
+		&protocol.Successor{Servers: []string{"https://next.example.com"}, TrustBundle: "roots"}))
+	missing := plan.For(host, plan.Site{UnknownRegistration: true}, plan.Cluster{})
+	g.Expect(missing.Desired).To(Equal(protocol.Desired{KeepSuccessor: true}))
+	revisions := map[string]bool{
+		missing.Revision: true, plan.For(host, site, plan.Cluster{}).Revision: true, plan.For(host, plan.Site{}, plan.Cluster{}).Revision: true,
+	}
+	g.Expect(revisions).To(HaveLen(3), "hosts must learn of each change")
+}

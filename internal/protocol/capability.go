@@ -47,4 +47,6 @@ const (
 	CapabilityCertificateRenewal Capability = "CertificateRenewal"
 	// CapabilityLogs: the agent keeps logs of operations, and sends the one of Desired.Log.
 	CapabilityLogs Capability = "Logs"
+	// CapabilityFollow: the agent follows to Desired.Successor.
+	CapabilityFollow Capability = "Follow"
 )

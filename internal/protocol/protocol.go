@@ -242,6 +242,11 @@ type Desired struct {
 	EtcdSnapshotUpload *EtcdSnapshotUpload `json:"etcdSnapshotUpload,omitempty"`
 	// Log asks for the log of an operation. Nil: none is asked for.
 	Log *LogRequest `json:"log,omitempty"`
+	// Successor is where the host goes when this management cluster no longer knows it. Nil: it
+	// stays, unless KeepSuccessor is true. The agent then keeps the successor that it has: the
+	// manager does not know it, because the host's registration is missing, as during a move.
+	Successor     *Successor `json:"successor,omitempty"`
+	KeepSuccessor bool       `json:"keepSuccessor,omitempty"`
 }
 
 // File is a file that the agent maintains. It creates the directory if needed.

@@ -19,6 +19,8 @@ type Report struct {
 	EtcdSnapshotUpload *EtcdSnapshotUploadReport `json:"etcdSnapshotUpload,omitempty"`
 	// Certificates is always complete; an empty one means that the host has none.
 	Certificates *CertificateReport `json:"certificates,omitempty"`
+	// Successor is always complete; an empty one means that the host has none.
+	Successor *SuccessorReport `json:"successor,omitempty"`
 }
 
 // BundleReport is the state of Desired.Bundle on the host. An empty one means that the

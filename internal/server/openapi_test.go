@@ -80,6 +80,7 @@ func TestOpenAPIDocument(t *testing.T) {
 		protocol.EtcdSnapshotUpload{}, protocol.EtcdSnapshotGrantRequest{}, protocol.EtcdSnapshotGrant{}, protocol.EtcdSnapshotUploadReport{},
 		protocol.EtcdSnapshotObject{}, protocol.EtcdSnapshotUploadFailure{}, protocol.EtcdSnapshotFetchRequest{}, protocol.EtcdSnapshotFetchGrant{},
 		protocol.LogRequest{}, protocol.HostLog{}, protocol.CertificateReport{}, protocol.CertificateFacts{},
+		protocol.Successor{}, protocol.SuccessorReport{},
 	} {
 		kind := reflect.TypeOf(value)
 		schema, ok := doc.Components.Schemas[kind.Name()]

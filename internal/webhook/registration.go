@@ -2,6 +2,12 @@ package webhook
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -13,37 +19,85 @@ import (
 
 // +kubebuilder:webhook:verbs=create;update,path=/validate-infrastructure-cluster-x-k8s-io-v1beta2-elementalregistration,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=elementalregistrations,versions=v1beta2,name=validation.elementalregistration.infrastructure.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
 
-// registrationValidator denies invalid name patterns.
+// registrationValidator denies invalid name patterns and successors that no host can trust.
 type registrationValidator struct{}
 
 var _ admission.Validator[*infrav1.ElementalRegistration] = registrationValidator{}
 
 func (registrationValidator) ValidateCreate(_ context.Context, registration *infrav1.ElementalRegistration) (admission.Warnings, error) {
-	return nil, validateNamePattern(registration)
+	return nil, invalidRegistration(registration, append(validateNamePattern(registration), validateSuccessor(registration)...))
 }
 
-// ValidateUpdate checks only a changed pattern. If a newer version of the provider denies
-// an existing pattern, the object can still be changed.
+// ValidateUpdate checks only what changed. If a newer version of the provider denies an existing
+// pattern or successor, the object can still be changed.
 func (registrationValidator) ValidateUpdate(_ context.Context, oldRegistration, newRegistration *infrav1.ElementalRegistration) (admission.Warnings, error) {
-	if !newRegistration.DeletionTimestamp.IsZero() ||
-		oldRegistration.Spec.HostTemplate.NamePattern == newRegistration.Spec.HostTemplate.NamePattern {
+	if !newRegistration.DeletionTimestamp.IsZero() {
 		return nil, nil
 	}
-	return nil, validateNamePattern(newRegistration)
+	var found field.ErrorList
+	if oldRegistration.Spec.HostTemplate.NamePattern != newRegistration.Spec.HostTemplate.NamePattern {
+		found = append(found, validateNamePattern(newRegistration)...)
+	}
+	if !reflect.DeepEqual(oldRegistration.Spec.Successor, newRegistration.Spec.Successor) {
+		found = append(found, validateSuccessor(newRegistration)...)
+	}
+	return nil, invalidRegistration(newRegistration, found)
 }
 
 func (registrationValidator) ValidateDelete(context.Context, *infrav1.ElementalRegistration) (admission.Warnings, error) {
 	return nil, nil
 }
 
-func validateNamePattern(registration *infrav1.ElementalRegistration) error {
-	pattern := registration.Spec.HostTemplate.NamePattern
-	err := hostname.Validate(pattern)
-	if err == nil {
+func invalidRegistration(registration *infrav1.ElementalRegistration, found field.ErrorList) error {
+	if len(found) == 0 {
 		return nil
 	}
 	gk := infrav1.GroupVersion.WithKind("ElementalRegistration").GroupKind()
-	return apierrors.NewInvalid(gk, registration.Name, field.ErrorList{
-		field.Invalid(field.NewPath("spec", "hostTemplate", "namePattern"), pattern, err.Error()),
-	})
+	return apierrors.NewInvalid(gk, registration.Name, found)
+}
+
+func validateNamePattern(registration *infrav1.ElementalRegistration) field.ErrorList {
+	pattern := registration.Spec.HostTemplate.NamePattern
+	if err := hostname.Validate(pattern); err != nil {
+		return field.ErrorList{field.Invalid(field.NewPath("spec", "hostTemplate", "namePattern"), pattern, err.Error())}
+	}
+	return nil
+}
+
+// validateSuccessor denies a trust bundle that agents would refuse.
+func validateSuccessor(registration *infrav1.ElementalRegistration) field.ErrorList {
+	successor := registration.Spec.Successor
+	if successor == nil {
+		return nil
+	}
+	if err := checkBundle(successor.TrustBundle); err != nil {
+		return field.ErrorList{field.Invalid(field.NewPath("spec", "successor", "trustBundle"), field.OmitValueType{}, err.Error())}
+	}
+	return nil
+}
+
+// checkBundle checks that a trust bundle has CA certificates in PEM and nothing else.
+func checkBundle(bundle string) error {
+	rest, count := []byte(bundle), 0
+	for {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			return fmt.Errorf("it must have certificates only, not %q", block.Type)
+		}
+		count++
+		certificate, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return fmt.Errorf("parsing certificate %d: %w", count, err)
+		}
+		if !certificate.IsCA {
+			return fmt.Errorf("certificate %d, %s, is not that of a CA", count, certificate.Subject)
+		}
+	}
+	if count == 0 || strings.TrimSpace(string(rest)) != "" {
+		return errors.New("it must have certificates in PEM and nothing else; see status.endpoint.caBundle of the successor's registrations")
+	}
+	return nil
 }

@@ -191,3 +191,18 @@ func IsProblemEverywhere(err error, problem string) bool {
 	}
 	return true
 }
+
+// IsAnswered reports whether a server that is a manager of the host has answered, with whatever
+// refusal: any but that it does not know the host.
+func IsAnswered(err error) bool {
+	var several serverErrors
+	if !errors.As(err, &several) {
+		several = serverErrors{err}
+	}
+	for _, err := range several {
+		if refusal, ok := errors.AsType[*ProblemError](err); ok && refusal.Problem.Type != protocol.ProblemUnknownHost {
+			return true
+		}
+	}
+	return false
+}

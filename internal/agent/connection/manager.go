@@ -102,9 +102,15 @@ func (m *Manager) TrustDigest() string {
 	return protocol.TrustDigest(bundle)
 }
 
-// newClient returns a client, which connects to nothing yet. It takes over what the
-// client in use knows of the time.
+// newClient returns a client of the present management cluster, which connects to nothing yet.
 func (m *Manager) newClient(key string, trust state.Trust) (*client.Client, error) {
+	servers, bundle := m.serversAndBundle(trust)
+	return m.clientWith(key, state.Management{Servers: servers, TrustBundle: bundle})
+}
+
+// clientWith returns a client, which connects to nothing yet. It takes over what the client in
+// use knows of the time.
+func (m *Manager) clientWith(key string, target state.Management) (*client.Client, error) {
 	private, err := m.o.Keys.Signer(key)
 	if err != nil {
 		return nil, err
@@ -117,7 +123,6 @@ func (m *Manager) newClient(key string, trust state.Trust) (*client.Client, erro
 	if err != nil {
 		return nil, err
 	}
-	servers, bundle := m.serversAndBundle(trust)
 	clock := m.o.Store.Clock()
 	if inUse := m.Client(); inUse != nil {
 		if serverTime, _ := inUse.ServerTime(); !serverTime.IsZero() {
@@ -126,19 +131,22 @@ func (m *Manager) newClient(key string, trust state.Trust) (*client.Client, erro
 		clock.Agreed = inUse.Agreed()
 	}
 	return client.New(client.Options{
-		Servers: servers, TrustBundle: bundle, Certificate: certificate, Built: m.o.Built,
+		Servers: target.Servers, TrustBundle: target.TrustBundle, Certificate: certificate, Built: m.o.Built,
 		ServerTime: clock.ServerTime, Agreed: clock.Agreed, Now: m.o.Now, UserAgent: m.o.UserAgent, Dial: m.o.Dial, Home: m.home,
 	})
 }
 
 // serversAndBundle combines the configuration with the servers and the trust bundle of
 // plans. A plan's trust bundle replaces the configured one, so that a CA certificate
-// can be retired; the configured servers remain as a last resort. A configuration that
+// can be retired; the configured servers remain as a last resort, unless the host has followed
+// to another management cluster: they are those of the former one. A configuration that
 // was edited since takes precedence, so that a person can move the host.
 func (m *Manager) serversAndBundle(trust state.Trust) (servers []string, bundle string) {
 	switch {
 	case trust.TrustBundle == "":
 		servers, bundle = append(slices.Clone(trust.Servers), m.o.Servers...), m.o.TrustBundle
+	case trust.Config == m.o.Source && trust.Former != nil:
+		servers, bundle = slices.Clone(trust.Servers), trust.TrustBundle
 	case trust.Config == m.o.Source:
 		servers, bundle = append(slices.Clone(trust.Servers), m.o.Servers...), trust.TrustBundle
 	default:

@@ -73,6 +73,8 @@ type scope struct {
 	tokens []token
 	// missing are the pinned agent binaries that hosts can't download.
 	missing []infrav1.AgentBinary
+	// followers is nil without a successor.
+	followers *followers
 }
 
 // token is a token Secret with its content.
@@ -105,13 +107,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	var result ctrl.Result
 	if !s.paused {
 		for _, step := range []func(context.Context, *scope) error{
-			r.readServer, r.findMissingAgents, r.readTokens, r.ensureToken, r.refreshSecrets,
+			r.readServer, r.findMissingAgents, r.readTokens, r.ensureToken, r.refreshSecrets, r.countFollowers,
 		} {
 			if err := step(ctx, s); err != nil {
 				return ctrl.Result{}, ignoreConflict(err)
 			}
 		}
 		result.RequeueAfter = r.untilExpiry(s)
+		if f := s.followers; f != nil && !f.isSame && (result.RequeueAfter == 0 || result.RequeueAfter > countPeriod) {
+			result.RequeueAfter = countPeriod
+		}
 	}
 	if err := r.patchStatus(ctx, s, before); err != nil {
 		return ctrl.Result{}, ignoreConflict(err)

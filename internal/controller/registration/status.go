@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -19,8 +18,8 @@ func (r *Reconciler) patchStatus(ctx context.Context, s *scope, before *infrav1.
 	status := &s.registration.Status
 	publish(status, s)
 	reconcile.SetConditions(&status.Conditions, s.registration.Generation, r.Clock.Now(), conditions(s)...)
-	if !s.paused && s.registration.Spec.Agent == nil {
-		meta.RemoveStatusCondition(&status.Conditions, infrav1.AgentBinariesReadyCondition)
+	if !s.paused {
+		removeUnused(status, &s.registration.Spec)
 	}
 	_, err := reconcile.PatchStatus(ctx, r.Client, s.registration, statusOf, before)
 	return err
@@ -77,6 +76,9 @@ func conditions(s *scope) []metav1.Condition {
 	}
 	if s.registration.Spec.Agent != nil {
 		all = append(all, agentBinariesReady(s))
+	}
+	if s.followers != nil {
+		all = append(all, successorReached(s.followers))
 	}
 	return all
 }

@@ -21,7 +21,8 @@ TunnelOpened TunnelLost BundleStaged BundleFailed QuarantineEnded ClockSynchroni
 BundlesServed BundlesMissing BundlesHashing Rebooted Remediated EndpointUnknown Published Usable Expired UsedUp
 CertificatesValid BinariesServed BinariesMissing SnapshotTaken SnapshotUploaded Restored
 LogReceived LogRequestEnded Received Returned
-Fulfilled WaitingForHosts WaitingForReturn HostsMissing NamespaceUnusable`
+Fulfilled WaitingForHosts WaitingForReturn HostsMissing NamespaceUnusable
+HostsReached HostsNotReached SameManagementCluster`
 
 // Every reason of a problem has a remedy of its own, and remedies name the objects.
 func TestEveryReasonHasARemedy(t *testing.T) {

@@ -153,6 +153,9 @@ func SetReported(host *infrav1.ElementalHost, in *protocol.Report, now time.Time
 	if in.Certificates != nil {
 		setCertificates(host, *in.Certificates)
 	}
+	if in.Successor != nil {
+		host.Status.Successor = successorOf(*in.Successor)
+	}
 }
 
 // SetConnection sets the connection state and, if it changed, the time of the change.
@@ -189,6 +192,15 @@ func digestOf(in string) string {
 		return ""
 	}
 	return in
+}
+
+// successorOf converts what a host says of its successor; nil if it has none.
+func successorOf(in protocol.SuccessorReport) *infrav1.HostSuccessor {
+	digest := digestOf(in.Digest)
+	if digest == "" {
+		return nil
+	}
+	return &infrav1.HostSuccessor{Digest: digest, Reached: new(in.Reached), Message: bounded(in.Message, protocol.MaxMessageBytes)}
 }
 
 // updateOf converts the result of an update of the agent; nil if it is invalid.

@@ -98,3 +98,19 @@ func TestBoundedText(t *testing.T) {
 		NewWithT(t).Expect(bounded(in, 10)).To(Equal(want), "%q", in)
 	}
 }
+
+func TestSuccessor(t *testing.T) {
+	g := NewWithT(t)
+	host := &infrav1.ElementalHost{}
+	report := func(s protocol.SuccessorReport) *infrav1.HostSuccessor {
+		SetReported(host, &protocol.Report{Successor: &s}, time.Now())
+		return host.Status.Successor
+	}
+	g.Expect(report(protocol.SuccessorReport{Digest: "0123456789abcdef", Message: "refused\x00"})).To(Equal(
+		&infrav1.HostSuccessor{Digest: "0123456789abcdef", Reached: new(false), Message: "refused"}))
+	g.Expect(report(protocol.SuccessorReport{Digest: "0123456789abcdef", Reached: true}).Reached).To(Equal(new(true)))
+	SetReported(host, &protocol.Report{}, time.Now())
+	g.Expect(host.Status.Successor).NotTo(BeNil(), "a report without it says nothing of it")
+	g.Expect(report(protocol.SuccessorReport{})).To(BeNil())
+	g.Expect(report(protocol.SuccessorReport{Digest: "../../etc/passwd", Reached: true})).To(BeNil())
+}

@@ -119,8 +119,30 @@ func TestSite(t *testing.T) {
 			}
 			site, err := r.Site(t.Context(), host)
 			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(site).To(Equal(plan.Site{Servers: test.servers, TrustBundle: "bundle", Agent: test.agent}))
+			g.Expect(site).To(Equal(plan.Site{
+				Servers: test.servers, TrustBundle: "bundle", Agent: test.agent, UnknownRegistration: test.registration == "deleted",
+			}))
 		})
+	}
+}
+
+// A successor that is moved with its registration is the management cluster itself then.
+func TestSuccessorOfARegistration(t *testing.T) {
+	g := NewWithT(t)
+	registration := func(name, url, successor string) *infrav1.ElementalRegistration {
+		r := &infrav1.ElementalRegistration{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+		r.Spec.Endpoint.URL = url
+		r.Spec.Successor = &infrav1.RegistrationSuccessor{URLs: []string{"https://other.example.com", successor}, TrustBundle: "roots"}
+		return r
+	}
+	r := newReader(t, registration("before", "", "https://next.example.com"), registration("after", "", ownURL+"/"),
+		registration("own-url", "https://next.example.com/", "https://NEXT.example.com"))
+	for name, known := range map[string]bool{"before": true, "after": false, "own-url": false} {
+		host := newHost("a", "c", infrav1.RoleWorker)
+		host.Spec.RegistrationRef = &infrav1.LocalReference{Name: name}
+		site, err := r.Site(t.Context(), host)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(site.Successor != nil).To(Equal(known), name)
 	}
 }
 

@@ -36,7 +36,7 @@ func NewReader(c client.Reader, now clock.PassiveClock, authority Authority, url
 }
 
 // Site returns the server URLs for a host, that of its registration first, the CA
-// certificates and the agent release of its registration.
+// certificates, and the agent release and the successor of its registration.
 func (r *Reader) Site(ctx context.Context, host *infrav1.ElementalHost) (plan.Site, error) {
 	bundle, err := r.authority.Bundle(ctx)
 	if err != nil {
@@ -62,11 +62,11 @@ func (r *Reader) Site(ctx context.Context, host *infrav1.ElementalHost) (plan.Si
 			return plan.Site{}, fmt.Errorf("getting registration: %w", err)
 		}
 		if apierrors.IsNotFound(err) {
-			registration = nil
+			registration, site.UnknownRegistration = nil, true
 		}
 	}
 	if registration != nil {
-		site.Agent = registration.Spec.Agent
+		site.Agent, site.Successor = registration.Spec.Agent, enrolment.Successor(registration, r.url)
 	}
 	for _, url := range []string{enrolment.ServerURL(registration, r.url), enrolment.ServerURL(nil, r.url)} {
 		if url != "" && !slices.Contains(site.Servers, url) {

@@ -19,15 +19,17 @@ type lastPlan struct {
 
 // PlanInputs identifies everything that a plan is computed from. It is comparable.
 type PlanInputs struct {
-	host, infra        objectVersion
-	infraKnown, others bool
-	paused, fallback   bool
+	host, infra         objectVersion
+	infraKnown, others  bool
+	paused, fallback    bool
+	isRegistrationKnown bool
 	// backends are separated by spaces.
 	backends                string
 	version, bundle, server string
-	// agent points into the cached registration: a change of the registration changes
-	// the pointer.
-	agent *infrav1.AgentRelease
+	// agent and successor point into the cached registration: a change of the registration
+	// changes the pointers.
+	agent     *infrav1.AgentRelease
+	successor *infrav1.RegistrationSuccessor
 }
 
 // objectVersion identifies one state of an object.
@@ -41,7 +43,7 @@ func PlanInputsOf(host *infrav1.ElementalHost, site plan.Site, cluster plan.Clus
 	inputs := PlanInputs{
 		host: objectVersion{host.UID, host.ResourceVersion}, infraKnown: cluster.Infra != nil, others: cluster.OtherControlPlane,
 		paused: cluster.Paused, fallback: cluster.Fallback, backends: strings.Join(cluster.Backends, " "),
-		version: cluster.KubernetesVersion, bundle: site.TrustBundle, server: strings.Join(site.Servers, " "), agent: site.Agent,
+		version: cluster.KubernetesVersion, bundle: site.TrustBundle, server: strings.Join(site.Servers, " "), agent: site.Agent, successor: site.Successor, isRegistrationKnown: !site.UnknownRegistration,
 	}
 	if cluster.Infra != nil {
 		inputs.infra = objectVersion{cluster.Infra.UID, cluster.Infra.ResourceVersion}

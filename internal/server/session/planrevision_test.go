@@ -47,6 +47,8 @@ func TestPlanRevisionDependsOnAllInputs(t *testing.T) {
 		"pause":                        func(in *inputs) { in.cluster.Paused = true },
 		"servers":                      func(in *inputs) { in.site.Servers = in.site.Servers[:1] },
 		"CA certificates":              func(in *inputs) { in.site.TrustBundle = "other roots" },
+		"successor":                    func(in *inputs) { in.site.Successor = &infrav1.RegistrationSuccessor{} },
+		"missing registration":         func(in *inputs) { in.site.UnknownRegistration = true },
 		"agent":                        func(in *inputs) { in.site.Agent = &infrav1.AgentRelease{} },
 	} {
 		g.Expect(f.PlanRevision(host, with(change))).To(BeEmpty(), name)

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -163,46 +162,13 @@ func (l *Lab) registrationConfig(ctx context.Context, e Enrolment) ([]byte, erro
 	return config, nil
 }
 
-// Redirect gives hosts the agent configuration of a registration that has moved into this management cluster, and
-// restarts their agents. Hosts that are off get it as well.
-func (l *Lab) Redirect(ctx context.Context, e Enrolment) error {
-	if e.Namespace == "" {
-		e.Namespace = "default"
-	}
-	return l.progress.Step(fmt.Sprintf("Redirecting %d hosts", len(e.Hosts)), func() error { return l.redirect(ctx, e) })
-}
-
-func (l *Lab) redirect(ctx context.Context, e Enrolment) error {
+// AgentAPI returns the server URL at which hosts reach the manager of this management cluster.
+func (l *Lab) AgentAPI(ctx context.Context) (string, error) {
 	address, err := l.management("").address(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
-	updating, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	var config []byte
-	err = poll(updating, time.Second, func() (string, bool) {
-		config, err = l.registrationConfig(updating, e)
-		return fmt.Sprintf("it does not name %s: %v", agentAPI(address), err), err == nil && bytes.Contains(config, []byte(agentAPI(address)))
-	})
-	if err != nil {
-		return fmt.Errorf("waiting for the configuration of registration %s: %w", e.Name, err)
-	}
-	for _, host := range e.Hosts {
-		if err := host.Put(ctx, engine.File{Path: agentConfig, Mode: 0o600, Content: config}); err != nil {
-			return err
-		}
-		running, err := host.Running(ctx)
-		if err != nil {
-			return err
-		}
-		if !running {
-			continue
-		}
-		if _, err := host.Exec(ctx, "systemctl", "try-restart", agentUnit); err != nil {
-			return fmt.Errorf("restarting the agent: %w", err)
-		}
-	}
-	return nil
+	return agentAPI(address), nil
 }
 
 // startAgent installs the agent on a host and restarts it.

@@ -4,9 +4,7 @@ package e2e
 
 import (
 	"context"
-	"encoding/base64"
-	"fmt"
-	"strings"
+	"encoding/json"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -15,14 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab/engine"
 )
 
-// agentAPICA is the Secret that has to be in a management cluster before hosts move to it.
+// agentAPICA is the Secret with the CA of the agent API.
 const agentAPICA = "elemental-agent-api-ca"
 
 var _ = Describe("Hosts that clusterctl moves", Ordered, Label("move"), func() {
@@ -36,7 +33,7 @@ var _ = Describe("Hosts that clusterctl moves", Ordered, Label("move"), func() {
 		Expect(hosts.Hosts()).To(HaveLen(requiredHosts), "these specs need LAB_HOSTS=%d", requiredHosts)
 		first, second = hosts, hosts.Second()
 		DeferCleanup(func() { manage(first) })
-		step("move: second management cluster", func() { Expect(second.Up(ctx, authority(ctx))).To(Succeed()) })
+		step("move: second management cluster", func() { Expect(second.Up(ctx)).To(Succeed()) })
 		step("move: 1+5 running, one host free", func() {
 			w.createWithShortTimeouts(ctx)
 			w.expectRunning(ctx, 6)
@@ -67,6 +64,7 @@ var _ = Describe("Hosts that clusterctl moves", Ordered, Label("move"), func() {
 
 	It("move while one is reset, held, fenced, offline, free and in use", func(ctx context.Context) {
 		before, bootIDs = w.kubelets(ctx), map[string]string{}
+		step("move: all hosts have reached the second management cluster", func() { announceSuccessor(ctx, second) })
 		step("move: a host held, one fenced, one offline", func() {
 			all := w.workers(ctx)
 			held, offline, fenced, releasing = moved(all[0]), moved(all[1]), moved(all[2]), moved(all[3])
@@ -116,8 +114,7 @@ var _ = Describe("Hosts that clusterctl moves", Ordered, Label("move"), func() {
 	}, SpecTimeout(30*time.Minute))
 
 	It("are managed from the other management cluster", func(ctx context.Context) {
-		step("move: agents redirected, connected", func() {
-			Expect(second.Redirect(ctx, lab.Enrolment{Name: "lab", Hosts: hosts.Hosts()})).To(Succeed())
+		step("move: agents have followed", func() {
 			for _, box := range hosts.Hosts() {
 				if box.Name != offline.box.Name && box.Name != fenced.box.Name {
 					expectConnected(ctx, box)
@@ -164,13 +161,13 @@ var _ = Describe("Hosts that clusterctl moves", Ordered, Label("move"), func() {
 			expectAvailable(ctx, held.box)
 			expectAvailable(ctx, fenced.box)
 		})
+		step("move: all hosts have reached the first management cluster", func() { announceSuccessor(ctx, first) })
 		step("move: clusterctl move back", func() {
 			out, err := clusterctlMove(ctx, first)
 			Expect(err).NotTo(HaveOccurred(), out)
 		})
 		manage(first)
-		step("move: agents redirected back, 1+2 running", func() {
-			Expect(first.Redirect(ctx, lab.Enrolment{Name: "lab", Hosts: hosts.Hosts()})).To(Succeed())
+		step("move: agents have followed back, 1+2 running", func() {
 			expectConnected(ctx, hosts.Hosts()...)
 			w.expectRunning(ctx, 3)
 		})
@@ -201,29 +198,21 @@ func clusterctlMove(ctx context.Context, to *lab.Lab) (string, error) {
 	return hosts.Clusterctl(ctx, "move", "--to-kubeconfig", to.Kubeconfig(), "--namespace", namespace, "-v", "3")
 }
 
-// authority returns the manifests of the agent API's CA and its Namespace.
-func authority(ctx context.Context) string {
+// announceSuccessor names the management cluster of another lab to all hosts, as docs/operating.md says, and waits
+// until they have reached it.
+func announceSuccessor(ctx context.Context, next *lab.Lab) {
 	GinkgoHelper()
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: managerDeployment(ctx).Namespace, Name: agentAPICA}
-	Expect(management.Get(ctx, key, secret)).To(Succeed())
-	data := map[string]string{}
-	for name, value := range secret.Data {
-		data[name] = base64.StdEncoding.EncodeToString(value)
-	}
-	var out strings.Builder
-	for _, object := range []any{
-		map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": key.Namespace}},
-		map[string]any{
-			"apiVersion": "v1", "kind": "Secret", "type": secret.Type, "data": data,
-			"metadata": map[string]any{"namespace": key.Namespace, "name": key.Name},
-		},
-	} {
-		text, err := yaml.Marshal(object)
-		Expect(err).NotTo(HaveOccurred())
-		fmt.Fprintf(&out, "---\n%s", text)
-	}
-	return out.String()
+	Expect(clientFor(next.Kubeconfig()).Get(ctx, key, secret)).To(Succeed())
+	url, err := next.AgentAPI(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	change, err := json.Marshal(map[string]any{"spec": map[string]any{"successor": infrav1.RegistrationSuccessor{
+		URLs: []string{url}, TrustBundle: string(secret.Data["ca.crt"]),
+	}}})
+	Expect(err).NotTo(HaveOccurred())
+	kubectl(ctx, "--namespace", namespace, "patch", "elementalregistration", "lab", "--type", "merge", "--patch", string(change))
+	kubectl(ctx, "--namespace", namespace, "wait", "elementalregistration", "lab", "--for", "condition=SuccessorReached", "--timeout", "2m")
 }
 
 // hold removes a worker whose host is held.
