@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"io"
 	"math/big"
 	"strings"
 	"testing"
@@ -36,7 +37,8 @@ func newCertificate(t *testing.T, isCA bool) (certificate, key string) {
 }
 
 // What hosts could not use is refused when a person writes it, and not when they need it.
-func testThreat91Successor(t *testing.T) {
+func TestThreat91_SuccessorHasCACertificates(t *testing.T) {
+	serve(t, io.Discard)
 	g := NewWithT(t)
 	c, namespace := env.Client(t), env.Namespace(t)
 	ca, key := newCertificate(t, true)

@@ -77,7 +77,6 @@ func TestWebhooks(t *testing.T) {
 	t.Run("template in a dry run of the topology", testTopologyDryRun)
 	t.Run("deleted template", testDeletedTemplate)
 	t.Run("name pattern", testNamePattern)
-	t.Run("successor", testThreat91Successor)
 	t.Run("expression of a machine", testMachineExpression)
 	t.Run("expression of a deleted machine", testDeletedMachine)
 	t.Run("machine that is refused", testRefusedMachine)

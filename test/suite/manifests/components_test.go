@@ -121,7 +121,7 @@ func TestComponentsFitTogether(t *testing.T) {
 		g.Expect(obj.GetNamespace()).To(BeElementOf("", namespace))
 	}
 	g.Expect(byKind["Namespace"]).To(HaveLen(1))
-	g.Expect(byKind["CustomResourceDefinition"]).To(HaveLen(10))
+	g.Expect(byKind["CustomResourceDefinition"]).To(HaveLen(11))
 
 	deployment := &appsv1.Deployment{}
 	g.Expect(byKind["Deployment"]).To(HaveLen(1))

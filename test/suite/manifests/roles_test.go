@@ -117,7 +117,19 @@ func TestThreat82_RolesOfTenantsAreNarrow(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(permits(roles["elemental-view"], "list", plural)).To(BeTrue(), "view reads %s", plural)
 	}
-	g.Expect(kinds).To(Equal(10))
+	g.Expect(kinds).To(Equal(11))
+}
+
+// A registration decides which programs hosts run as root, and which management cluster they follow
+// to. Tenants only read it.
+func TestThreat91_TenantsNameNoSuccessor(t *testing.T) {
+	g := NewWithT(t)
+	roles := releasedRoles(t)
+	for _, name := range []string{"elemental-view", "elemental-edit", "elemental-admin"} {
+		for _, verb := range []string{"create", "update", "patch"} {
+			g.Expect(permits(roles[name], verb, "elementalregistrations")).To(BeFalse(), "%s may %s registrations", name, verb)
+		}
+	}
 }
 
 // The webhook of restores is required for what begins one, and for nothing else: a removed manager

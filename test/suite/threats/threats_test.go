@@ -27,6 +27,7 @@ var (
 	notInCode = []string{
 		"nothing is signed for hosts",                               // there is no code for it
 		"changes by users are refused while they can't be recorded", // the webhook's manifest
+		"only who may write registrations names a successor",        // the manifests of roles
 	}
 )
 
