@@ -121,6 +121,14 @@ test-bench: ## Run all benchmarks with few hosts and check what does not depend 
 	@echo "==> Testing the benchmarks $(RUN)"
 	$(TEST) -timeout 1h -tags embedded -run '$(or $(RUN),TestScenarios)' ./test/suite/bench
 
+# MOVES is how often test-moves moves everything to the other management cluster.
+MOVES ?= 60
+
+.PHONY: test-moves
+test-moves: ## Move virtual hosts back and forth between two management clusters, with clusterctl killed at random. Needs no root.
+	@echo "==> Moving virtual hosts $(MOVES) times"
+	$(TEST) -timeout 1h -tags embedded -v -run TestHostsFollowMoves ./test/suite/move -moves $(MOVES)
+
 .PHONY: test-simulator
 test-simulator: ## Test workload clusters on virtual hosts; RUN selects. Needs no root.
 	@echo "==> Testing workload clusters on virtual hosts $(RUN)"

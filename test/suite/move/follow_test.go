@@ -1,0 +1,152 @@
+//go:build embedded
+
+package move
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/gomega"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/fleet"
+)
+
+var (
+	moves = flag.Int("moves", 4, "how often everything is moved")
+	seed  = flag.Uint64("seed", uint64(time.Now().UnixNano()), "decides when clusterctl is interrupted, and which hosts are cut off")
+)
+
+// mover runs clusterctl.
+type mover struct {
+	*WithT
+
+	t             *testing.T
+	program, home string
+	random        *rand.Rand
+	// took is the duration of the last move that was not interrupted.
+	took time.Duration
+}
+
+// move moves everything. It kills clusterctl at random times, and begins anew.
+func (m *mover) move(from, to *management) (interruptions int) {
+	m.t.Helper()
+	for {
+		limit := time.Hour
+		if interruptions < 3 {
+			limit = time.Duration(m.random.Int64N(int64(m.took) * 3 / 2))
+		}
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(m.t.Context(), limit)
+		command := exec.CommandContext(ctx, m.program, "move", "--kubeconfig", from.embedded.Kubeconfig, "--to-kubeconfig", to.embedded.Kubeconfig, "--namespace", sites)
+		command.Env = append(os.Environ(), "HOME="+m.home, "XDG_CONFIG_HOME="+m.home, "CLUSTERCTL_DISABLE_VERSIONCHECK=true")
+		out, err := command.CombinedOutput()
+		isCut := ctx.Err() != nil
+		cancel()
+		if err == nil {
+			m.took = time.Since(began)
+			return interruptions
+		}
+		if !isCut {
+			m.Expect(err).NotTo(HaveOccurred(), string(out))
+		}
+		m.t.Logf("  clusterctl was killed after %s", limit.Round(time.Millisecond))
+		interruptions++
+		// clusterctl begins with no Cluster that is paused.
+		from.resume()
+	}
+}
+
+// done counts what hosts have done.
+func done(fleets ...*fleet.Fleet) (bootstraps, resets int) {
+	for _, f := range fleets {
+		for _, h := range f.Hosts() {
+			s := h.Status()
+			bootstraps, resets = bootstraps+s.Done.Bootstraps, resets+s.Done.Resets
+		}
+	}
+	return bootstraps, resets
+}
+
+// Everything is moved back and forth between two management clusters. clusterctl is killed at random times and run
+// again; in each move a host has lost its network, and another one its power. Hosts keep claims, keys and data, and are
+// connected within a minute.
+func TestHostsFollowMoves(t *testing.T) {
+	ctrl.SetLogger(logr.Discard())
+	t.Logf("seed %d", *seed)
+	m := &mover{WithT: NewWithT(t), t: t, program: clusterctl(t), home: t.TempDir(), random: rand.New(rand.NewPCG(*seed, 0)), took: 3 * time.Second}
+	from, to := startManagement(t, "first"), startManagement(t, "second")
+	edge := from.fleet("edge", from.register("edge", infrav1.ApprovalAutomatic), 12)
+	pending := from.fleet("pending", from.register("pending", infrav1.ApprovalManual), 2)
+	from.workers(8)
+	from.Eventually(func() string {
+		n, _ := done(edge)
+		if n == 8 {
+			return ""
+		}
+		all := &infrav1.ElementalMachineList{}
+		from.list(all)
+		return fmt.Sprintf("%d bootstraps; %+v", n, all.Items[0].Status.Conditions)
+	}).Should(BeEmpty())
+	from.settle()
+	from.settleHosts()
+	before := map[string]infrav1.ElementalHostSpec{}
+	for _, h := range from.hosts() {
+		before[h.Name] = h.Spec
+	}
+	var slowest time.Duration
+	interruptions := 0
+	for round := range *moves {
+		from.announce(to)
+		dark, off := edge.Hosts()[m.random.IntN(12)], pending.Hosts()[m.random.IntN(2)]
+		dark.SetNetwork(false)
+		off.PowerOff()
+		cuts := m.move(from, to)
+		interruptions += cuts
+		m.Expect(from.isEmpty()).To(BeTrue(), "%s has everything moved", from.name)
+		to.resume()
+		to.settle()
+		dark.SetNetwork(true)
+		off.PowerOn()
+		took := to.connected(nil)
+		slowest = max(slowest, took)
+		t.Logf("move %d to %s, %d interruptions: all hosts connected after %s", round+1, to.name, cuts, took.Round(10*time.Millisecond))
+		m.Expect(took).To(BeNumerically("<", time.Minute), "hosts must be connected within a minute of the move")
+		to.settleHosts()
+		bootstraps, resets := done(edge, pending)
+		m.Expect(resets).To(BeZero(), "no host is reset")
+		m.Expect(bootstraps).To(Equal(8), "no host is bootstrapped again")
+		hosts := to.hosts()
+		m.Expect(hosts).To(HaveLen(len(before)))
+		for _, h := range hosts {
+			m.Expect(h.Spec.Claim).To(Equal(before[h.Name].Claim), "the claim of %s", h.Name)
+			m.Expect(h.Spec.Identity.KeyFingerprint).To(Equal(before[h.Name].Identity.KeyFingerprint), "the key of %s", h.Name)
+			m.Expect(h.Spec.Approval).To(Equal(before[h.Name].Approval), "the approval of %s", h.Name)
+		}
+		from, to = to, from
+	}
+	t.Logf("%d moves with %d interruptions; the slowest host was connected %s after a move", *moves, interruptions, slowest.Round(10*time.Millisecond))
+}
+
+// settleHosts waits until all workers are provisioned, by what their hosts have reported here.
+func (m *management) settleHosts() {
+	m.t.Helper()
+	m.Eventually(func(g Gomega) {
+		all := &infrav1.ElementalMachineList{}
+		g.Expect(m.admin.List(m.t.Context(), all, client.InNamespace(sites))).To(Succeed())
+		g.Expect(all.Items).To(HaveLen(8))
+		for i := range all.Items {
+			p := all.Items[i].Status.Initialization.Provisioned
+			g.Expect(p != nil && *p).To(BeTrue(), all.Items[i].Name)
+		}
+	}).Should(Succeed())
+}
