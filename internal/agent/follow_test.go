@@ -191,7 +191,7 @@ func TestThreat92_SuccessorTakesNoHostThatIsKnown(t *testing.T) {
 			r, successor, _ := newFollower(t)
 			successor.knowAs(r.manager, protocol.Desired{})
 			asked := r.manager.countRefusals(answer)
-			r.manager.want(nil, protocol.Desired{Hostname: "node-1"})
+			r.manager.want(nil, successor.successor()) // ends the open poll
 			r.manager.await(t, "the host was refused often", func(*manager) bool { return asked.Load() >= 30 })
 			if n := successor.count(&successor.polls); n != 0 {
 				t.Errorf("the host polled the successor %d times", n)
@@ -242,7 +242,7 @@ func TestThreat92_HostDoesNotEnrolWithASuccessor(t *testing.T) {
 			return nil
 		}
 	})
-	r.manager.want(nil, protocol.Desired{Hostname: "node-1"})
+	r.manager.want(nil, successor.successor()) // ends the open poll
 	r.manager.await(t, "the host was refused often", func(*manager) bool { return asked.Load() >= 30 })
 	if n := enrolled.Load(); n != 0 {
 		t.Errorf("the host enrolled with the successor %d times", n)
