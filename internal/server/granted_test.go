@@ -31,17 +31,24 @@ func TestThreat96_OneOfTwoObjectsHasTheKey(t *testing.T) {
 	a := h.enrolled(token)
 	a.home = h.namespace + "/" + a.name
 	own := h.host(a.name)
-	// It names the pool's object, which does not name it.
-	false1 := &infrav1.ElementalHost{
-		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "false"},
+	// They name the pool's object, which does not name them. They are several, because a manager without the rule would
+	// take any of the objects.
+	pretender := &infrav1.ElementalHost{
+		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "a"},
 		Spec: infrav1.ElementalHostSpec{
 			HostID: own.Spec.HostID, Identity: own.Spec.Identity, Approval: infrav1.ApprovalApproved,
 			GrantedFrom: &infrav1.HostGrantedFrom{Namespace: h.namespace, Name: a.name},
 		},
 	}
-	granted := false1.DeepCopy()
+	granted := pretender.DeepCopy()
 	granted.Name = a.name
-	for _, host := range []*infrav1.ElementalHost{false1, granted} {
+	pretenders := []*infrav1.ElementalHost{pretender}
+	for _, name := range []string{"b", "y", "z"} {
+		other := pretender.DeepCopy()
+		other.Name = name
+		pretenders = append(pretenders, other)
+	}
+	for _, host := range append(pretenders, granted) {
 		h.must(h.admin.Create(t.Context(), host))
 		h.cachedSoon(host)
 	}
@@ -58,7 +65,9 @@ func TestThreat96_OneOfTwoObjectsHasTheKey(t *testing.T) {
 	h.setPhase(a.name, tenant, infrav1.HostGrantGranted)
 	g.Eventually(func() int { return a.planOf("boot-1").status }, eventually, often).Should(Equal(http.StatusOK))
 	g.Eventually(proved(granted), eventually, often).Should(Equal(a.fingerprint))
-	g.Expect(proved(false1)()).To(BeEmpty())
+	for _, host := range pretenders {
+		g.Expect(proved(host)()).To(BeEmpty(), host.Name)
+	}
 	h.forgetStatus(granted)
 	g.Expect(a.planOf("boot-1").status).To(Equal(http.StatusOK), "the pool's object leads to it after a restore")
 	g.Eventually(proved(granted), eventually, often).Should(Equal(a.fingerprint))
@@ -67,5 +76,7 @@ func TestThreat96_OneOfTwoObjectsHasTheKey(t *testing.T) {
 	h.setPhase(a.name, tenant, infrav1.HostGrantReturning)
 	g.Expect(a.planOf("boot-1").status).To(Equal(http.StatusOK))
 	g.Eventually(proved(h.host(a.name)), eventually, often).Should(Equal(a.fingerprint))
-	g.Expect(proved(false1)()).To(BeEmpty())
+	for _, host := range pretenders {
+		g.Expect(proved(host)()).To(BeEmpty(), host.Name)
+	}
 }
