@@ -17,6 +17,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/signal"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/snapshot/upload"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/successor"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tunnel"
 )
@@ -96,7 +97,7 @@ type Agent struct {
 	snapshots  *snapshotUpkeep
 	uploads    *upload.Loop
 	logs       *oplog.Sender
-	successor  *successorTrial
+	successor  *successor.Trial
 }
 
 // New returns an Agent, which does nothing until one of its methods is called.
@@ -137,9 +138,9 @@ func New(o Options) *Agent {
 	a.logs = &oplog.Sender{
 		State: o.Store, Logs: logs, Manager: o.Manager, Runners: o.Runners, Backoff: newBackoff(o.Rand), Clock: o.Clock, Log: o.Log, Wake: signal.New(),
 	}
-	a.successor = &successorTrial{
-		manager: o.Manager, facts: facts, reporter: a.reporter,
-		backoff: &retry.Backoff{Base: time.Second, Max: maxTrialDelay, Rand: o.Rand}, clock: o.Clock, log: o.Log, wake: signal.New(),
+	a.successor = &successor.Trial{
+		Successor: o.Manager.Successor, Try: o.Manager.TrySuccessor, Report: a.successorTried,
+		Backoff: &retry.Backoff{Base: time.Second, Max: successor.MaxDelay, Rand: o.Rand}, Clock: o.Clock, Log: o.Log, Wake: signal.New(),
 	}
 	a.operations = &operationLoop{
 		logs: logs, store: o.Store, manager: o.Manager, runners: o.Runners, running: running, reporter: a.reporter,
@@ -153,7 +154,7 @@ func New(o Options) *Agent {
 		store: o.Store, manager: o.Manager, dial: o.Tunnel, bootID: o.BootID, clock: o.Clock, random: o.Rand, log: o.Log, wake: signal.New(),
 	}
 	a.poller = &poller{
-		store: o.Store, manager: o.Manager, enroller: a.enroller, bootID: o.BootID, readoptAfter: o.ReadoptAfter,
+		store: o.Store, manager: o.Manager, follower: connection.NewFollower(o.Manager), enroller: a.enroller, bootID: o.BootID, readoptAfter: o.ReadoptAfter,
 		reconnected: a.reconnected, connection: a.tunneller.setPolling, answered: a.confirmUpdate, acceptPlan: a.acceptPlan, reportEndpoint: a.reportEndpoint,
 		observe: a.observeSoftware, showStatus: o.Status,
 		clock: o.Clock, random: o.Rand, log: o.Log, networkChanged: signal.New(),
@@ -186,7 +187,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		"taking snapshots of etcd":   a.snapshots.run,
 		"uploading snapshots":        a.uploads.Run,
 		"sending logs":               a.logs.Run,
-		"trying the successor":       a.successor.run,
+		"trying the successor":       a.successor.Run,
 		"keeping the local endpoint": a.keepLocal,
 	} {
 		activities.Go(func() {

@@ -161,7 +161,8 @@ func TestFollowsAfterAnOutage(t *testing.T) {
 	lost.Store(r.clock.Now().UnixNano())
 	r.manager.close()
 	successor.await(t, "the host has followed", taken)
-	if waited := time.Duration(first.Load() - lost.Load()); waited < 20*time.Second || waited > time.Minute {
+	// Other parts of the agent move this clock on, too.
+	if waited := time.Duration(first.Load() - lost.Load()); waited < 20*time.Second {
 		t.Errorf("the host turned to the successor after %s", waited)
 	}
 }

@@ -47,7 +47,7 @@ func (a *Agent) acceptPlan(ctx context.Context, plan protocol.Plan) error {
 		log.Error("Kept the current servers and trust bundle: those of the plan do not work", "error", err)
 	}
 	a.observer.observeTrust()
-	a.successor.wake.Raise()
+	a.successor.Wake.Raise()
 	// Each report costs the manager a write. An operation that begins now is reported
 	// soon, and that report includes everything else.
 	if !a.operations.isDue() {
@@ -59,6 +59,12 @@ func (a *Agent) acceptPlan(ctx context.Context, plan protocol.Plan) error {
 // uploadReported reports what was uploaded, or why that failed.
 func (a *Agent) uploadReported(report protocol.EtcdSnapshotUploadReport) {
 	a.observer.facts.update(func(o *observation) { o.etcdSnapshotUpload = &report })
+	a.reporter.wake.Raise()
+}
+
+// successorTried reports whether the host reaches the successor.
+func (a *Agent) successorTried(report protocol.SuccessorReport) {
+	a.observer.facts.update(func(o *observation) { o.successor = &report })
 	a.reporter.wake.Raise()
 }
 

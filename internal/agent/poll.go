@@ -27,6 +27,7 @@ const minShownSkew = time.Minute
 type poller struct {
 	store        *state.Store
 	manager      *connection.Manager
+	follower     *connection.Follower
 	enroller     *enroller
 	bootID       string
 	readoptAfter time.Duration
@@ -56,9 +57,6 @@ type poller struct {
 	// unknownSince is when all managers began to deny knowing the host. It is zero after any
 	// other answer, and if a manager could not be reached.
 	unknownSince time.Time
-	// followAt is when the host may try the successor although its managers do not say that they
-	// don't know it. It is zero while they answer.
-	followAt time.Time
 
 	mu sync.Mutex
 	// endPoll ends the current poll.
@@ -166,7 +164,8 @@ func (p *poller) requestPlan(ctx context.Context) (*protocol.Plan, error) {
 func (p *poller) handleAnswer(ctx context.Context, plan *protocol.Plan) error {
 	if !p.connected {
 		p.setConnected(true)
-		p.unknownSince, p.followAt = time.Time{}, time.Time{}
+		p.unknownSince = time.Time{}
+		p.follower.Answered()
 		p.reconnected()
 	}
 	if err := p.answered(); err != nil {
@@ -195,7 +194,7 @@ func (p *poller) handleAnswer(ctx context.Context, plan *protocol.Plan) error {
 func (p *poller) handleError(ctx context.Context, cause error) (followed bool, err error) {
 	p.setConnected(false)
 	p.setStatus(connection.StateAfter(cause), cause)
-	if followed, err = p.follow(ctx, cause); followed || err != nil {
+	if followed, err = p.follower.Failed(ctx, cause); followed || err != nil {
 		return followed, err
 	}
 	return false, p.readoptIfUnknown(ctx, cause)

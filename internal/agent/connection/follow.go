@@ -46,14 +46,14 @@ func (m *Manager) TrySuccessor(ctx context.Context, successor protocol.Successor
 	return nil
 }
 
-// Follow changes to another management cluster if that one knows the host, and reports whether
+// follow changes to another management cluster if that one knows the host, and reports whether
 // it did. It tries the successor. If isUnknown is true, because the
 // present management cluster does not know the host, it also tries the former one, so that a
 // move can be taken back. After an error the host stays where it is.
 //
 // The new management cluster is durable before it is used. Its first plan says which servers and
 // which trust bundle the host uses from then on.
-func (m *Manager) Follow(ctx context.Context, isUnknown bool) (followed bool, err error) {
+func (m *Manager) follow(ctx context.Context, isUnknown bool) (followed bool, err error) {
 	var targets []state.Management
 	trust := m.o.Store.Trust()
 	if trust.Successor != nil {

@@ -46,7 +46,7 @@ type Options struct {
 }
 
 // Manager is the connection to the manager. It is safe for concurrent use, but only
-// one goroutine may call AdoptServers and RotateIfDue.
+// one goroutine may call AdoptServers and RotateIfDue, and use its Follower.
 type Manager struct {
 	o Options
 

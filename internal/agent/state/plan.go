@@ -14,7 +14,7 @@ type Trust struct {
 	// Config identifies the configuration at the time of that plan. If it differs from the
 	// present one, a person has edited the configuration, which then takes precedence.
 	Config string `json:"config,omitempty"`
-	// Successor is the management cluster that the host may follow to; nil if there is none.
+	// Successor is the management cluster that the host may follow to; nil: it stays here.
 	Successor *Management `json:"successor,omitempty"`
 	// Former is the management cluster that the host has followed a successor from; nil
 	// if it has never done so.
