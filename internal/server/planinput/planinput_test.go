@@ -126,6 +126,35 @@ func TestSite(t *testing.T) {
 	}
 }
 
+// A granted host has the registration of its pool. While the pool is missing, as during a move, nothing is known of it.
+func TestSiteOfAGrantedHost(t *testing.T) {
+	g := NewWithT(t)
+	registration := &infrav1.ElementalRegistration{ObjectMeta: metav1.ObjectMeta{Namespace: "pool", Name: "edge"}}
+	registration.Spec.Successor = &infrav1.RegistrationSuccessor{URLs: []string{"https://next.example.com"}, TrustBundle: "roots"}
+	pool := &infrav1.ElementalHost{ObjectMeta: metav1.ObjectMeta{Namespace: "pool", Name: "a"}}
+	pool.Spec.RegistrationRef = &infrav1.LocalReference{Name: "edge"}
+	pool.Spec.GrantedTo = &infrav1.HostGrantedTo{Namespace: namespace, Name: "a", Phase: infrav1.HostGrantGranted}
+	granted := newHost("a", "c", infrav1.RoleWorker)
+	granted.Spec.GrantedFrom = &infrav1.HostGrantedFrom{Namespace: "pool", Name: "a"}
+	pretender := newHost("b", "c", infrav1.RoleWorker)
+	pretender.Spec.GrantedFrom = granted.Spec.GrantedFrom
+	for name, tc := range map[string]struct {
+		objects []client.Object
+		host    *infrav1.ElementalHost
+		known   bool
+	}{
+		"granted":                      {[]client.Object{registration, pool}, granted, true},
+		"pool missing":                 {[]client.Object{registration}, granted, false},
+		"registration missing":         {[]client.Object{pool}, granted, false},
+		"pool does not know this host": {[]client.Object{registration, pool}, pretender, false},
+	} {
+		site, err := newReader(t, tc.objects...).Site(t.Context(), tc.host)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(site.Successor != nil).To(Equal(tc.known), name)
+		g.Expect(site.UnknownRegistration).To(Equal(!tc.known), name)
+	}
+}
+
 // A successor that is moved with its registration is the management cluster itself then.
 func TestSuccessorOfARegistration(t *testing.T) {
 	g := NewWithT(t)

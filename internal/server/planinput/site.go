@@ -2,10 +2,8 @@ package planinput
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -42,29 +40,11 @@ func (r *Reader) Site(ctx context.Context, host *infrav1.ElementalHost) (plan.Si
 	if err != nil {
 		return plan.Site{}, err
 	}
-	site := plan.Site{TrustBundle: bundle}
-	var registration *infrav1.ElementalRegistration
-	if from := host.Spec.GrantedFrom; from != nil {
-		// A granted host has the registration of its pool: nothing changes on the host.
-		pool := &infrav1.ElementalHost{}
-		err := r.client.Get(ctx, client.ObjectKey{Namespace: from.Namespace, Name: from.Name}, pool, client.UnsafeDisableDeepCopy)
-		if client.IgnoreNotFound(err) != nil {
-			return plan.Site{}, fmt.Errorf("getting the host in its pool: %w", err)
-		}
-		if err == nil && pool.IsGrantedTo(host) {
-			host = pool
-		}
+	registration, isMissing, err := r.registrationOf(ctx, host)
+	if err != nil {
+		return plan.Site{}, err
 	}
-	if ref := host.Spec.RegistrationRef; ref != nil {
-		registration = &infrav1.ElementalRegistration{}
-		err := r.client.Get(ctx, client.ObjectKey{Namespace: host.Namespace, Name: ref.Name}, registration, client.UnsafeDisableDeepCopy)
-		if client.IgnoreNotFound(err) != nil {
-			return plan.Site{}, fmt.Errorf("getting registration: %w", err)
-		}
-		if apierrors.IsNotFound(err) {
-			registration, site.UnknownRegistration = nil, true
-		}
-	}
+	site := plan.Site{TrustBundle: bundle, UnknownRegistration: isMissing}
 	if registration != nil {
 		site.Agent, site.Successor = registration.Spec.Agent, enrolment.Successor(registration, r.url)
 	}
@@ -74,4 +54,31 @@ func (r *Reader) Site(ctx context.Context, host *infrav1.ElementalHost) (plan.Si
 		}
 	}
 	return site, nil
+}
+
+// registrationOf returns the registration of a host, which must not be changed. A granted host
+// has that of its pool, because nothing changes on the host. It returns nil if the host has none,
+// and also if the registration or the pool does not exist; isMissing is true then.
+func (r *Reader) registrationOf(ctx context.Context, host *infrav1.ElementalHost) (found *infrav1.ElementalRegistration, isMissing bool, err error) {
+	if from := host.Spec.GrantedFrom; from != nil {
+		pool := &infrav1.ElementalHost{}
+		exists, err := r.get(ctx, from.Namespace, from.Name, pool)
+		if err != nil {
+			return nil, false, err
+		}
+		if !exists || !pool.IsGrantedTo(host) {
+			return nil, true, nil
+		}
+		host = pool
+	}
+	ref := host.Spec.RegistrationRef
+	if ref == nil {
+		return nil, false, nil
+	}
+	registration := &infrav1.ElementalRegistration{}
+	exists, err := r.get(ctx, host.Namespace, ref.Name, registration)
+	if err != nil || !exists {
+		return nil, err == nil, err
+	}
+	return registration, false, nil
 }
