@@ -199,6 +199,16 @@ func (s *Server) RecordRestore(ctx context.Context, user, source string, before,
 	s.events.audit.RecordRestore(ctx, user, source, before, after)
 }
 
+// RecordGrant is RecordRequest for an ElementalHostGrant.
+func (s *Server) RecordGrant(ctx context.Context, user, source string, before, after *infrav1.ElementalHostGrant) {
+	s.events.audit.RecordGrant(ctx, user, source, before, after)
+}
+
+// RecordRegistration is RecordRequest for an ElementalRegistration.
+func (s *Server) RecordRegistration(ctx context.Context, user, source string, before, after *infrav1.ElementalRegistration) {
+	s.events.audit.RecordRegistration(ctx, user, source, before, after)
+}
+
 // ServeHTTP implements http.Handler, for tests without a listener.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 

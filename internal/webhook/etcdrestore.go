@@ -2,10 +2,7 @@ package webhook
 
 import (
 	"context"
-	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
@@ -41,12 +38,5 @@ func (v restoreValidator) validate(ctx context.Context, before, after *infrav1.E
 	if err := requireVerbs(ctx, v.reviews, restoreResource, after, rights.OfRestore(before.Spec, after.Spec)); err != nil {
 		return err
 	}
-	req, err := admission.RequestFromContext(ctx)
-	if err != nil {
-		return apierrors.NewInternalError(fmt.Errorf("reading the admission request: %w", err))
-	}
-	if !ptr.Deref(req.DryRun, false) {
-		v.requests.RecordRestore(ctx, req.UserInfo.Username, sourceOf(ctx), before, after)
-	}
-	return nil
+	return recordWith(ctx, v.requests.RecordRestore, before, after)
 }

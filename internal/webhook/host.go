@@ -23,12 +23,15 @@ import (
 // +kubebuilder:webhook:verbs=create;update,path=/validate-infrastructure-cluster-x-k8s-io-v1beta2-elementalhost,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=elementalhosts,versions=v1beta2,name=audit.elementalhost.infrastructure.cluster.x-k8s.io,sideEffects=NoneOnDryRun,admissionReviewVersions=v1
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalhosts,verbs=approve;release;erase;install;restore;grant;logs
 
-// RequestLog records which user requests a change of a host, or confirms a restore. source is the
+// RequestLog records which user requests a change of a host, confirms a restore, grants hosts, or
+// changes what the hosts of a registration run. source is the
 // address of the webhook's caller, which should be the API server's. before is an empty object if
 // the user creates the object.
 type RequestLog interface {
 	RecordRequest(ctx context.Context, user, source string, before, after *infrav1.ElementalHost)
 	RecordRestore(ctx context.Context, user, source string, before, after *infrav1.ElementalEtcdRestore)
+	RecordGrant(ctx context.Context, user, source string, before, after *infrav1.ElementalHostGrant)
+	RecordRegistration(ctx context.Context, user, source string, before, after *infrav1.ElementalRegistration)
 }
 
 // sourceKey is the context key of the address of the webhook's caller.
@@ -76,13 +79,17 @@ func (v hostValidator) validate(ctx context.Context, before, after *infrav1.Elem
 	if err := requireVerbs(ctx, v.reviews, hostResource, after, verbs); err != nil {
 		return err
 	}
+	return recordWith(ctx, v.requests.RecordRequest, before, after)
+}
+
+// recordWith records a request by a method of RequestLog, unless it is a dry run.
+func recordWith[T any](ctx context.Context, record func(ctx context.Context, user, source string, before, after T), before, after T) error {
 	req, err := admission.RequestFromContext(ctx)
 	if err != nil {
 		return apierrors.NewInternalError(fmt.Errorf("reading the admission request: %w", err))
 	}
-	if ptr.Deref(req.DryRun, false) {
-		return nil
+	if !ptr.Deref(req.DryRun, false) {
+		record(ctx, req.UserInfo.Username, sourceOf(ctx), before, after)
 	}
-	v.requests.RecordRequest(ctx, req.UserInfo.Username, sourceOf(ctx), before, after)
 	return nil
 }

@@ -13,16 +13,20 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/rights"
 )
 
-// +kubebuilder:webhook:verbs=create;update,path=/validate-infrastructure-cluster-x-k8s-io-v1beta2-elementalhostgrant,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=elementalhostgrants,versions=v1beta2,name=rights.elementalhostgrant.infrastructure.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
+// +kubebuilder:webhook:verbs=create;update,path=/validate-infrastructure-cluster-x-k8s-io-v1beta2-elementalhostgrant,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=elementalhostgrants,versions=v1beta2,name=rights.elementalhostgrant.infrastructure.cluster.x-k8s.io,sideEffects=NoneOnDryRun,admissionReviewVersions=v1
 
 // grantValidator denies grants to the pool itself, and by users who may not decide about hosts of
-// the namespace that gets them: bootstrap data of that namespace goes to those machines.
-type grantValidator struct{ reviews Reviewer }
+// the namespace that gets them: bootstrap data of that namespace goes to those machines. It records
+// all others.
+type grantValidator struct {
+	reviews  Reviewer
+	requests RequestLog
+}
 
 var _ admission.Validator[*infrav1.ElementalHostGrant] = grantValidator{}
 
 func (v grantValidator) ValidateCreate(ctx context.Context, grant *infrav1.ElementalHostGrant) (admission.Warnings, error) {
-	return nil, v.validate(ctx, grant)
+	return nil, v.validate(ctx, &infrav1.ElementalHostGrant{}, grant)
 }
 
 // ValidateUpdate admits what changes no spec, such as the removal of a finalizer.
@@ -30,14 +34,14 @@ func (v grantValidator) ValidateUpdate(ctx context.Context, before, after *infra
 	if equality.Semantic.DeepEqual(before.Spec, after.Spec) {
 		return nil, nil
 	}
-	return nil, v.validate(ctx, after)
+	return nil, v.validate(ctx, before, after)
 }
 
 func (grantValidator) ValidateDelete(context.Context, *infrav1.ElementalHostGrant) (admission.Warnings, error) {
 	return nil, nil
 }
 
-func (v grantValidator) validate(ctx context.Context, grant *infrav1.ElementalHostGrant) error {
+func (v grantValidator) validate(ctx context.Context, before, grant *infrav1.ElementalHostGrant) error {
 	invalid := func(path *field.Path, value any, why string) error {
 		return apierrors.NewInvalid(infrav1.GroupVersion.WithKind("ElementalHostGrant").GroupKind(), grant.Name, field.ErrorList{field.Invalid(path, value, why)})
 	}
@@ -49,5 +53,8 @@ func (v grantValidator) validate(ctx context.Context, grant *infrav1.ElementalHo
 			return invalid(field.NewPath("spec", "hosts", "selector"), s, err.Error())
 		}
 	}
-	return requireVerbsIn(ctx, v.reviews, grant.Spec.Namespace, hostResource, grant, []rights.Verb{rights.Grant})
+	if err := requireVerbsIn(ctx, v.reviews, grant.Spec.Namespace, hostResource, grant, []rights.Verb{rights.Grant}); err != nil {
+		return err
+	}
+	return recordWith(ctx, v.requests.RecordGrant, before, grant)
 }

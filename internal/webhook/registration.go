@@ -17,20 +17,24 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hostname"
 )
 
-// +kubebuilder:webhook:verbs=create;update,path=/validate-infrastructure-cluster-x-k8s-io-v1beta2-elementalregistration,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=elementalregistrations,versions=v1beta2,name=validation.elementalregistration.infrastructure.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
+// +kubebuilder:webhook:verbs=create;update,path=/validate-infrastructure-cluster-x-k8s-io-v1beta2-elementalregistration,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=elementalregistrations,versions=v1beta2,name=validation.elementalregistration.infrastructure.cluster.x-k8s.io,sideEffects=NoneOnDryRun,admissionReviewVersions=v1
 
-// registrationValidator denies invalid name patterns and successors that no host can trust.
-type registrationValidator struct{}
+// registrationValidator denies invalid name patterns and successors that no host can trust. It records
+// who decides what hosts run and follow to.
+type registrationValidator struct{ requests RequestLog }
 
 var _ admission.Validator[*infrav1.ElementalRegistration] = registrationValidator{}
 
-func (registrationValidator) ValidateCreate(_ context.Context, registration *infrav1.ElementalRegistration) (admission.Warnings, error) {
-	return nil, invalidRegistration(registration, append(validateNamePattern(registration), validateSuccessor(registration)...))
+func (v registrationValidator) ValidateCreate(ctx context.Context, registration *infrav1.ElementalRegistration) (admission.Warnings, error) {
+	if err := invalidRegistration(registration, append(validateNamePattern(registration), validateSuccessor(registration)...)); err != nil {
+		return nil, err
+	}
+	return nil, recordWith(ctx, v.requests.RecordRegistration, &infrav1.ElementalRegistration{}, registration)
 }
 
 // ValidateUpdate checks only what changed. If a newer version of the provider denies an existing
 // pattern or successor, the object can still be changed.
-func (registrationValidator) ValidateUpdate(_ context.Context, oldRegistration, newRegistration *infrav1.ElementalRegistration) (admission.Warnings, error) {
+func (v registrationValidator) ValidateUpdate(ctx context.Context, oldRegistration, newRegistration *infrav1.ElementalRegistration) (admission.Warnings, error) {
 	if !newRegistration.DeletionTimestamp.IsZero() {
 		return nil, nil
 	}
@@ -41,7 +45,10 @@ func (registrationValidator) ValidateUpdate(_ context.Context, oldRegistration, 
 	if !reflect.DeepEqual(oldRegistration.Spec.Successor, newRegistration.Spec.Successor) {
 		found = append(found, validateSuccessor(newRegistration)...)
 	}
-	return nil, invalidRegistration(newRegistration, found)
+	if err := invalidRegistration(newRegistration, found); err != nil {
+		return nil, err
+	}
+	return nil, recordWith(ctx, v.requests.RecordRegistration, oldRegistration, newRegistration)
 }
 
 func (registrationValidator) ValidateDelete(context.Context, *infrav1.ElementalRegistration) (admission.Warnings, error) {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 )
@@ -73,4 +75,43 @@ func TestThreat91_SuccessorHasCACertificates(t *testing.T) {
 	g.Expect(c.Create(t.Context(), registration)).To(Succeed())
 	registration.Spec.Successor.TrustBundle = leaf
 	g.Expect(c.Update(t.Context(), registration)).To(MatchError(ContainSubstring("is not that of a CA")))
+}
+
+// Registrations decide what hosts run and whom they obey, and grants which namespace has them.
+func TestThreat56_WhoDecidesOnRegistrationsAndGrantsIsRecorded(t *testing.T) {
+	g := NewWithT(t)
+	out := &logOutput{}
+	serve(t, out)
+	alice, bob := clientOf(t, "alice"), clientOf(t, "bob")
+	namespace, other := env.Namespace(t), env.Namespace(t)
+	ca, _ := newCertificate(t, true)
+	registration := newRegistration(namespace, "")
+	registration.Spec.Agent = &infrav1.AgentRelease{Version: "v1.2.3", Binaries: []infrav1.AgentBinary{{Architecture: "amd64", SHA256: strings.Repeat("a", 64)}}}
+	g.Expect(alice.Create(t.Context(), registration)).To(Succeed())
+	recorded := func() []string { return out.lines("ElementalRegistration", registration) }
+	g.Expect(recorded()).To(HaveExactElements(ContainSubstring(`change="AgentChanged" user="alice"`)))
+
+	registration.Spec.Successor = &infrav1.RegistrationSuccessor{URLs: []string{"https://next.example.com"}, TrustBundle: ca}
+	g.Expect(bob.Update(t.Context(), registration.DeepCopy(), client.DryRunAll)).To(Succeed())
+	g.Expect(bob.Update(t.Context(), registration)).To(Succeed())
+	registration.Spec.MaxPendingHosts = 7
+	g.Expect(bob.Update(t.Context(), registration)).To(Succeed())
+	registration.Spec.Successor = nil
+	g.Expect(alice.Update(t.Context(), registration)).To(Succeed())
+	g.Expect(recorded()[1:]).To(HaveExactElements(
+		And(ContainSubstring(`change="SuccessorChanged" user="bob"`), ContainSubstring(`urls="https://next.example.com"`), Not(ContainSubstring("CERTIFICATE"))),
+		And(ContainSubstring(`change="SuccessorChanged" user="alice"`), ContainSubstring(`urls=""`)),
+	))
+
+	grant := &infrav1.ElementalHostGrant{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "test-"}}
+	grant.Spec.Namespace, grant.Spec.Count = other, new(int32(1))
+	g.Expect(alice.Create(t.Context(), grant)).To(Succeed())
+	grant.Labels = map[string]string{"a": "b"}
+	g.Expect(bob.Update(t.Context(), grant)).To(Succeed())
+	grant.Spec.Count = new(int32(2))
+	g.Expect(bob.Update(t.Context(), grant)).To(Succeed())
+	g.Expect(out.lines("ElementalHostGrant", grant)).To(HaveExactElements(
+		And(ContainSubstring(`change="HostsGranted" user="alice"`), ContainSubstring(`toNamespace="`+other+`"`)),
+		ContainSubstring(`change="HostsGranted" user="bob"`),
+	))
 }

@@ -23,7 +23,7 @@ type Options struct {
 	Deletions Deletions
 	// Recorder records Events on Machines whose deletion was refused.
 	Recorder events.EventRecorder
-	// Requests records changes of hosts, and confirmations of restores.
+	// Requests records who decides on hosts.
 	Requests RequestLog
 	// Reviews finds out what users may do.
 	Reviews Reviewer
@@ -31,6 +31,9 @@ type Options struct {
 
 // Setup serves all webhooks on the manager's webhook server.
 func Setup(mgr ctrl.Manager, o Options) error {
+	// controller-runtime's own logger adds the user name as it is, of any length.
+	logger := mgr.GetLogger().WithName("admission")
+	quiet := func(logr.Logger, *admission.Request) logr.Logger { return logger }
 	err := ctrl.NewWebhookManagedBy(mgr, &infrav1.ElementalMachine{}).
 		WithValidator(machineValidator{reviews: o.Reviews, selectors: o.Selectors, surges: o.Surges}).
 		Complete()
@@ -62,7 +65,9 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		return fmt.Errorf("setting up the webhook of ElementalRemediationTemplate: %w", err)
 	}
 	err = ctrl.NewWebhookManagedBy(mgr, &infrav1.ElementalRegistration{}).
-		WithValidator(registrationValidator{}).
+		WithValidator(registrationValidator{requests: o.Requests}).
+		WithContextFunc(withSource).
+		WithLogConstructor(quiet).
 		Complete()
 	if err != nil {
 		return fmt.Errorf("setting up the webhook of ElementalRegistration: %w", err)
@@ -74,17 +79,17 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		return fmt.Errorf("setting up the webhook of Machine: %w", err)
 	}
 	err = ctrl.NewWebhookManagedBy(mgr, &infrav1.ElementalHostGrant{}).
-		WithValidator(grantValidator{reviews: o.Reviews}).
+		WithValidator(grantValidator{reviews: o.Reviews, requests: o.Requests}).
+		WithContextFunc(withSource).
+		WithLogConstructor(quiet).
 		Complete()
 	if err != nil {
 		return fmt.Errorf("setting up the webhook of ElementalHostGrant: %w", err)
 	}
-	// controller-runtime's own logger adds the user name as it is, of any length.
-	logger := mgr.GetLogger().WithName("admission")
 	err = ctrl.NewWebhookManagedBy(mgr, &infrav1.ElementalHost{}).
 		WithValidator(hostValidator{reviews: o.Reviews, requests: o.Requests}).
 		WithContextFunc(withSource).
-		WithLogConstructor(func(logr.Logger, *admission.Request) logr.Logger { return logger }).
+		WithLogConstructor(quiet).
 		Complete()
 	if err != nil {
 		return fmt.Errorf("setting up the webhook of ElementalHost: %w", err)
@@ -92,7 +97,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	err = ctrl.NewWebhookManagedBy(mgr, &infrav1.ElementalEtcdRestore{}).
 		WithValidator(restoreValidator{reviews: o.Reviews, requests: o.Requests}).
 		WithContextFunc(withSource).
-		WithLogConstructor(func(logr.Logger, *admission.Request) logr.Logger { return logger }).
+		WithLogConstructor(quiet).
 		Complete()
 	if err != nil {
 		return fmt.Errorf("setting up the webhook of ElementalEtcdRestore: %w", err)

@@ -23,6 +23,12 @@ const (
 	logRequested Decision = "LogRequestChanged"
 	// confirmed: somebody has a restore of etcd begin.
 	confirmed Decision = "RestoreConfirmed"
+	// granted: somebody grants hosts to another namespace.
+	granted Decision = "HostsGranted"
+	// successorChanged and agentChanged: somebody decides which management cluster hosts follow to,
+	// and which agent they run.
+	successorChanged Decision = "SuccessorChanged"
+	agentChanged     Decision = "AgentChanged"
 )
 
 // maxUser bounds the name of a user in bytes. An identity provider may send any text.
@@ -67,6 +73,41 @@ func (l *Log) RecordRestore(ctx context.Context, user, source string, before, af
 	l.Record(ctx, Requested, nil, "ElementalEtcdRestore", klog.KObj(after).String(), "change", string(confirmed), "user", bounded(user),
 		"source", source, "generation", after.Generation, "clusterName", after.Spec.ClusterName, "hostName", snapshot.HostName,
 		"snapshotID", snapshot.ID, "replaceHealthy", ptr.Deref(after.Spec.ReplaceHealthy, false))
+}
+
+// RecordGrant records that a user requests a grant of hosts, or another extent of it. before is one
+// without spec if the user creates it.
+func (l *Log) RecordGrant(ctx context.Context, user, source string, before, after *infrav1.ElementalHostGrant) {
+	if reflect.DeepEqual(before.Spec, after.Spec) {
+		return
+	}
+	l.Record(ctx, Requested, nil, "ElementalHostGrant", klog.KObj(after).String(), "change", string(granted), "user", bounded(user),
+		"source", source, "generation", after.Generation, "toNamespace", after.Spec.Namespace)
+}
+
+// RecordRegistration records that a user requests a change of what hosts of a registration run or
+// follow to. before is one without spec if the user creates it.
+func (l *Log) RecordRegistration(ctx context.Context, user, source string, before, after *infrav1.ElementalRegistration) {
+	record := func(decision Decision, keysAndValues ...any) {
+		l.Record(ctx, Requested, nil, append([]any{
+			"ElementalRegistration", klog.KObj(after).String(), "change", string(decision), "user", bounded(user),
+			"source", source, "generation", after.Generation,
+		}, keysAndValues...)...)
+	}
+	if s := after.Spec.Successor; !reflect.DeepEqual(before.Spec.Successor, s) {
+		var urls []string
+		if s != nil {
+			urls = s.URLs
+		}
+		record(successorChanged, "urls", strings.Join(urls, " "))
+	}
+	if a := after.Spec.Agent; !reflect.DeepEqual(before.Spec.Agent, a) {
+		version := ""
+		if a != nil {
+			version = a.Version
+		}
+		record(agentChanged, "version", version)
+	}
 }
 
 // accessChanges returns the changes of approval and fence, and the removal of a lock.
