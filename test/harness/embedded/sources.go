@@ -75,14 +75,19 @@ func (c *Cluster) buildTools(ctx context.Context, modules string) (string, error
 	return folder, nil
 }
 
-// buildManager builds this provider's manager into the cluster's folder, because its sources may change meanwhile.
+// buildManager builds this provider's manager into a folder of its own in the cluster's folder, because its sources may
+// change meanwhile.
 func (c *Cluster) buildManager(ctx context.Context, checkout string) (string, error) {
-	file := filepath.Join(c.Folder, "manager")
+	folder, err := os.MkdirTemp(c.Folder, "manager-")
+	if err != nil {
+		return "", fmt.Errorf("making a folder for the manager: %w", err)
+	}
+	file := filepath.Join(folder, "manager")
 	tags := ""
 	if c.options.Simulation {
 		tags = "simulation"
 	}
-	_, err := shell.Command{
+	_, err = shell.Command{
 		Args: []string{"go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-tags", tags, "-o", file, "./cmd/manager"},
 		Dir:  checkout, Env: []string{"CGO_ENABLED=0"},
 	}.Run(ctx)
