@@ -40,6 +40,9 @@ func TestThreat33_HostsNameNoSecret(t *testing.T) {
 	all := fields(reflect.TypeFor[infrav1.ElementalHostSpec](), "spec")
 	g.Expect(all).To(ContainElements("spec.claim.machineName", "spec.identity.match.serialNumber"))
 	for _, path := range all {
+		if strings.HasPrefix(path, "spec.grantedTo.namespace") || strings.HasPrefix(path, "spec.grantedFrom.namespace") {
+			continue // where the other object of a granted host is, which needs a verb of its own
+		}
 		g.Expect(strings.ToLower(path)).NotTo(Or(ContainSubstring("secret"), ContainSubstring("namespace"), ContainSubstring("data"),
 			ContainSubstring("objectreference")), path)
 	}
