@@ -1,8 +1,10 @@
 package agent_test
 
 import (
+	"net/http"
 	"reflect"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -67,6 +69,38 @@ func TestRotationSurvivesALostAnswer(t *testing.T) {
 	if r.manager.enrolments != 1 || r.manager.rotations != 2 || r.manager.locked != "" {
 		t.Errorf("enrolled %d times, rotated %d times", r.manager.enrolments, r.manager.rotations)
 	}
+}
+
+// The successor may know the host already, and would take the former key for that of a copied disk. So the host does not
+// change its key while it tries the successor.
+func TestTriesNoSuccessorDuringARotation(t *testing.T) {
+	r := newRig(t)
+	successor := newManager(t)
+	asked, answer := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	successor.set(func(m *manager) {
+		m.refuse = func(string) *protocol.Problem {
+			once.Do(func() { close(asked) })
+			<-answer
+			return &protocol.Problem{Type: protocol.ProblemUnknownHost, Status: http.StatusForbidden}
+		}
+	})
+	r.start()
+	r.manager.want(nil, successor.successor())
+	<-asked
+	r.aged()
+	r.manager.want(nil, successor.successor())
+	r.manager.await(t, "the host polls again", taken)
+	polls := r.manager.count(&r.manager.polls)
+	r.manager.want(nil, protocol.Desired{Hostname: "node-1", Successor: successor.successor().Successor})
+	r.manager.await(t, "the host polls again", func(m *manager) bool { return m.polls > polls })
+	if n := r.manager.count(&r.manager.rotations); n != 0 {
+		t.Errorf("the host rotated its key %d times while the successor was asked", n)
+	}
+	close(answer)
+	r.manager.await(t, "the successor was reached", hasReached(successor.successor().Successor, true))
+	r.manager.want(nil, successor.successor())
+	r.manager.await(t, "the key is rotated", rotated)
 }
 
 func TestRotationSurvivesEveryCrash(t *testing.T) {

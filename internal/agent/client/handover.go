@@ -155,6 +155,10 @@ func (c *Client) Follow(next *Client) {
 	c.Close()
 }
 
+// RecordAbandoned records that a request with this client's key, made by another client, may still
+// reach a server. IsQuiet and HandOver count it as one of this client.
+func (c *Client) RecordAbandoned() { c.barrier.recordAbandoned(c.clock.now()) }
+
 // IsQuiet reports whether no abandoned request can still reach a server, which HandOver
 // requires.
 func (c *Client) IsQuiet() bool { return c.clock.now().Sub(c.barrier.lastAbandoned()) > quietTime }

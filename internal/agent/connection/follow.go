@@ -35,15 +35,27 @@ func (m *Manager) adoptSuccessor(desired protocol.Desired) error {
 // TrySuccessor asks a successor of the management cluster for an answer. It succeeds if a server
 // of the successor knows the host or says that it does not, and changes nothing.
 func (m *Manager) TrySuccessor(ctx context.Context, successor protocol.Successor) error {
+	m.trial.Lock()
+	defer m.trial.Unlock()
 	candidate, err := m.clientOf(state.Management{Servers: successor.Servers, TrustBundle: successor.TrustBundle})
 	if err != nil {
 		return err
 	}
 	defer candidate.Close()
-	if err := candidate.Report(ctx, protocol.Report{}); !client.IsProblem(err, protocol.ProblemUnknownHost) {
+	if err := m.ask(ctx, candidate); !client.IsProblem(err, protocol.ProblemUnknownHost) {
 		return err
 	}
 	return nil
+}
+
+// ask makes a call that changes nothing, with a client that is not the one in use and has the same
+// key. It succeeds if the managers know the host.
+func (m *Manager) ask(ctx context.Context, candidate *client.Client) error {
+	err := candidate.Report(ctx, protocol.Report{})
+	if _, refused := errors.AsType[*client.ProblemError](err); err != nil && !refused && !client.Unreachable(err) {
+		m.Client().RecordAbandoned()
+	}
+	return err
 }
 
 // follow changes to another management cluster if that one knows the host, and reports whether
@@ -81,7 +93,7 @@ func (m *Manager) followTo(ctx context.Context, target state.Management) error {
 	if err != nil {
 		return err
 	}
-	if err := candidate.Report(ctx, protocol.Report{}); err != nil {
+	if err := m.ask(ctx, candidate); err != nil {
 		candidate.Close()
 		return err
 	}

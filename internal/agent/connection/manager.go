@@ -49,6 +49,9 @@ type Options struct {
 // one goroutine may call AdoptServers and RotateIfDue, and use its Follower.
 type Manager struct {
 	o Options
+	// trial is held while another management cluster is asked with the host's key, and while that
+	// key is replaced: the key's last use elsewhere must not come after the first use of the next.
+	trial sync.Mutex
 
 	mu     sync.Mutex
 	client *client.Client

@@ -50,6 +50,10 @@ func (m *Manager) RotateIfDue(ctx context.Context) error {
 	if current.PendingKey == "" && m.Client().ServerNow().Before(current.RotatedAt.Add(m.rotationAge(current))) {
 		return nil
 	}
+	if !m.trial.TryLock() {
+		return nil // the next poll tries again
+	}
+	defer m.trial.Unlock()
 	return m.rotate(ctx)
 }
 

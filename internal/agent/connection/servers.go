@@ -41,7 +41,7 @@ func (m *Manager) AdoptServers(ctx context.Context, desired protocol.Desired) er
 	if err != nil {
 		return fmt.Errorf("checking the servers of the plan: %w", err)
 	}
-	if err := candidate.Report(ctx, protocol.Report{}); err != nil {
+	if err := m.ask(ctx, candidate); err != nil {
 		candidate.Close()
 		return fmt.Errorf("trying the servers of the plan: %w", err)
 	}
