@@ -3,11 +3,10 @@ package hoststatus
 import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/cluster-api/util/annotations"
-
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/plan"
 )
 
 // Available reports whether machines can claim the host. It evaluates spec and facts, not
@@ -49,7 +48,7 @@ func Usable(host *infrav1.ElementalHost) Verdict {
 	if c := host.Spec.Cordon; c != nil {
 		return no(infrav1.CordonedReason, "spec.cordon: %s", c.Reason)
 	}
-	if annotations.HasPaused(host) {
+	if plan.Paused(host) {
 		return no(clusterv1.PausedReason, "The host is paused")
 	}
 	return yes(infrav1.AvailableReason)

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
@@ -159,6 +160,17 @@ func TestUsable(t *testing.T) {
 			g.Expect(meta.IsStatusConditionTrue(h.Status.Conditions, clusterv1.PausedCondition)).To(Equal(want == clusterv1.PausedReason))
 		}
 	}
+}
+
+// An interrupted clusterctl leaves hosts that nobody would otherwise know to be paused.
+func TestHostThatAnInterruptedMoveHasLeft(t *testing.T) {
+	g := NewWithT(t)
+	left := host(func(h *infrav1.ElementalHost) { h.Annotations = map[string]string{clusterctlv1.DeleteForMoveAnnotation: ""} })
+	g.Expect(hoststatus.Usable(left).Reason()).To(Equal(clusterv1.PausedReason))
+	hoststatus.Update(left, now)
+	c := meta.FindStatusCondition(left.Status.Conditions, clusterv1.PausedCondition)
+	g.Expect(c.Status).To(Equal(metav1.ConditionTrue))
+	g.Expect(c.Message).To(And(ContainSubstring(clusterctlv1.DeleteForMoveAnnotation), ContainSubstring("Run clusterctl again")))
 }
 
 // If a change of spec changes no condition, only the condition Ready gets the new

@@ -3,6 +3,7 @@
 package move
 
 import (
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -11,8 +12,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
@@ -169,13 +172,7 @@ func (m *management) settle() {
 // reached it.
 func (m *management) announce(next *management) {
 	m.t.Helper()
-	successor := &infrav1.RegistrationSuccessor{URLs: []string{next.embedded.AgentURL}, TrustBundle: next.embedded.CABundle}
-	all := &infrav1.ElementalRegistrationList{}
-	m.list(all)
-	for i := range all.Items {
-		patch(m, &all.Items[i], func(r *infrav1.ElementalRegistration) { r.Spec.Successor = successor })
-	}
-	digest := plan.Successor(successor).Digest()
+	digest := m.announceTo(next)
 	m.Eventually(func(g Gomega) {
 		for _, h := range m.hosts() {
 			if c := h.Status.Connection; c == nil || c.State != infrav1.ConnectionConnected {
@@ -185,6 +182,18 @@ func (m *management) announce(next *management) {
 			g.Expect(h.Status.Successor).To(HaveValue(And(HaveField("Digest", digest), HaveField("Reached", HaveValue(BeTrue())))), h.Name)
 		}
 	}).Should(Succeed())
+}
+
+// announceTo names the next management cluster in all registrations, and returns its digest.
+func (m *management) announceTo(next *management) string {
+	m.t.Helper()
+	successor := &infrav1.RegistrationSuccessor{URLs: []string{next.embedded.AgentURL}, TrustBundle: next.embedded.CABundle}
+	all := &infrav1.ElementalRegistrationList{}
+	m.list(all)
+	for i := range all.Items {
+		patch(m, &all.Items[i], func(r *infrav1.ElementalRegistration) { r.Spec.Successor = successor })
+	}
+	return plan.Successor(successor).Digest()
 }
 
 // resume ends the pause of the Cluster that an interrupted clusterctl has left, if the Cluster is here.
@@ -197,6 +206,24 @@ func (m *management) resume() {
 	}
 	m.Expect(err).NotTo(HaveOccurred())
 	patch(m, c, func(c *clusterv1.Cluster) { c.Spec.Paused = nil })
+}
+
+// removeLeftovers removes the annotation that an interrupted clusterctl has left on objects, as docs/operating.md says.
+func (m *management) removeLeftovers(namespace string) {
+	m.t.Helper()
+	for _, list := range []client.ObjectList{
+		&infrav1.ElementalHostList{}, &infrav1.ElementalMachineList{}, &infrav1.ElementalClusterList{}, &infrav1.ElementalHostGrantList{},
+	} {
+		m.Expect(m.admin.List(m.t.Context(), list, client.InNamespace(namespace))).To(Succeed())
+		m.Expect(apimeta.EachListItem(list, func(o runtime.Object) error {
+			obj, ok := o.(client.Object)
+			if _, left := obj.GetAnnotations()[clusterctlv1.DeleteForMoveAnnotation]; !ok || !left {
+				return nil
+			}
+			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, clusterctlv1.DeleteForMoveAnnotation)
+			return m.admin.Patch(m.t.Context(), obj, client.RawPatch(types.MergePatchType, patch))
+		})).To(Succeed())
+	}
 }
 
 // isEmpty reports whether everything has left the management cluster.

@@ -14,6 +14,8 @@ import (
 
 	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -37,8 +39,14 @@ type mover struct {
 	took time.Duration
 }
 
-// move moves everything. It kills clusterctl at random times, and begins anew.
-func (m *mover) move(from, to *management) (interruptions int) {
+func newMover(t *testing.T) *mover {
+	t.Helper()
+	t.Logf("seed %d", *seed)
+	return &mover{WithT: NewWithT(t), t: t, program: clusterctl(t), home: t.TempDir(), random: rand.New(rand.NewPCG(*seed, 0)), took: 3 * time.Second}
+}
+
+// move moves everything in a namespace. It kills clusterctl at random times, and begins anew.
+func (m *mover) move(from, to *management, namespace string) (interruptions int) {
 	m.t.Helper()
 	for {
 		limit := time.Hour
@@ -47,7 +55,7 @@ func (m *mover) move(from, to *management) (interruptions int) {
 		}
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(m.t.Context(), limit)
-		command := exec.CommandContext(ctx, m.program, "move", "--kubeconfig", from.embedded.Kubeconfig, "--to-kubeconfig", to.embedded.Kubeconfig, "--namespace", sites)
+		command := exec.CommandContext(ctx, m.program, "move", "--kubeconfig", from.embedded.Kubeconfig, "--to-kubeconfig", to.embedded.Kubeconfig, "--namespace", namespace)
 		command.Env = append(os.Environ(), "HOME="+m.home, "XDG_CONFIG_HOME="+m.home, "CLUSTERCTL_DISABLE_VERSIONCHECK=true")
 		out, err := command.CombinedOutput()
 		isCut := ctx.Err() != nil
@@ -82,8 +90,7 @@ func done(fleets ...*fleet.Fleet) (bootstraps, resets int) {
 // connected within a minute.
 func TestHostsFollowMoves(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
-	t.Logf("seed %d", *seed)
-	m := &mover{WithT: NewWithT(t), t: t, program: clusterctl(t), home: t.TempDir(), random: rand.New(rand.NewPCG(*seed, 0)), took: 3 * time.Second}
+	m := newMover(t)
 	from, to := startManagement(t, "first"), startManagement(t, "second")
 	edge := from.fleet("edge", from.register("edge", infrav1.ApprovalAutomatic), 12)
 	pending := from.fleet("pending", from.register("pending", infrav1.ApprovalManual), 2)
@@ -110,10 +117,11 @@ func TestHostsFollowMoves(t *testing.T) {
 		dark, off := edge.Hosts()[m.random.IntN(12)], pending.Hosts()[m.random.IntN(2)]
 		dark.SetNetwork(false)
 		off.PowerOff()
-		cuts := m.move(from, to)
+		cuts := m.move(from, to, sites)
 		interruptions += cuts
 		m.Expect(from.isEmpty()).To(BeTrue(), "%s has everything moved", from.name)
 		to.resume()
+		to.removeLeftovers(sites)
 		to.settle()
 		dark.SetNetwork(true)
 		off.PowerOn()
@@ -149,4 +157,54 @@ func (m *management) settleHosts() {
 			g.Expect(p != nil && *p).To(BeTrue(), all.Items[i].Name)
 		}
 	}).Should(Succeed())
+}
+
+// The pool is moved before the namespace that has two of its hosts. These stay granted, follow with their own namespace,
+// and go back to the pool afterwards.
+func TestGrantedHostsFollowMoves(t *testing.T) {
+	ctrl.SetLogger(logr.Discard())
+	m := newMover(t)
+	from, to := startManagement(t, "first"), startManagement(t, "second")
+	const tenant = "tenant"
+	for _, side := range []*management{from, to} {
+		m.Expect(side.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant}})).To(Succeed())
+	}
+	edge := from.fleet("edge", from.register("edge", infrav1.ApprovalAutomatic), 4)
+	grant := &infrav1.ElementalHostGrant{ObjectMeta: metav1.ObjectMeta{Namespace: sites, Name: "grant"}}
+	grant.Spec.Namespace, grant.Spec.Count = tenant, new(int32(2))
+	m.Expect(from.admin.Create(t.Context(), grant)).To(Succeed())
+	granted := func(side *management) (names []string) {
+		list := &infrav1.ElementalHostList{}
+		m.Expect(side.admin.List(t.Context(), list, client.InNamespace(tenant))).To(Succeed())
+		for i := range list.Items {
+			if c := list.Items[i].Status.Connection; c != nil && c.State == infrav1.ConnectionConnected {
+				names = append(names, list.Items[i].Name)
+			}
+		}
+		return names
+	}
+	from.Eventually(func() int { return len(granted(from)) }).Should(Equal(2))
+	before := granted(from)
+	digest := from.announceTo(to)
+	from.Eventually(func() string {
+		r := &infrav1.ElementalRegistration{ObjectMeta: metav1.ObjectMeta{Namespace: sites, Name: "edge"}}
+		m.Expect(from.admin.Get(t.Context(), client.ObjectKeyFromObject(r), r)).To(Succeed())
+		for _, c := range r.Status.Conditions {
+			if c.Type == infrav1.SuccessorReachedCondition {
+				return c.Message
+			}
+		}
+		return digest
+	}).Should(Equal("4 of 4 hosts know the successor and have reached it"))
+	for _, namespace := range []string{sites, tenant} {
+		m.move(from, to, namespace)
+		to.removeLeftovers(namespace)
+	}
+	to.Eventually(func() []string { return granted(to) }).Should(ConsistOf(before))
+	m.Expect(to.hosts()).To(HaveLen(4), "the pool keeps a record of each host")
+	m.Expect(to.admin.Delete(t.Context(), grant)).To(Succeed())
+	to.Eventually(func() int { return len(granted(to)) }).Should(BeZero())
+	to.connected(nil)
+	_, resets := done(edge)
+	m.Expect(resets).To(BeZero())
 }
