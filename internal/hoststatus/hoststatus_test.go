@@ -165,7 +165,9 @@ func TestUsable(t *testing.T) {
 // An interrupted clusterctl leaves hosts that nobody would otherwise know to be paused.
 func TestHostThatAnInterruptedMoveHasLeft(t *testing.T) {
 	g := NewWithT(t)
-	left := host(func(h *infrav1.ElementalHost) { h.Annotations = map[string]string{clusterctlv1.DeleteForMoveAnnotation: ""} })
+	left := host(func(h *infrav1.ElementalHost) {
+		h.Annotations = map[string]string{clusterctlv1.DeleteForMoveAnnotation: ""}
+	})
 	g.Expect(hoststatus.Usable(left).Reason()).To(Equal(clusterv1.PausedReason))
 	hoststatus.Update(left, now)
 	c := meta.FindStatusCondition(left.Status.Conditions, clusterv1.PausedCondition)
