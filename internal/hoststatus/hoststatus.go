@@ -7,8 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
-	"sigs.k8s.io/cluster-api/util/annotations"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/plan"
@@ -202,7 +200,7 @@ func resetVerdict(host *infrav1.ElementalHost, claim *infrav1.HostClaim) (v Verd
 		return no(infrav1.UnsupportedReason, "The agent can't erase data disks, so nothing is reset; upgrade it, or remove spec.claim.erase (%s) "+
 			"to leave all data disks as they are", claim.Erase), false
 	case op == nil && plan.Paused(host):
-		return no(clusterv1.PausedReason, "The reset waits until the annotation %s is removed from the host", pausing(host)), false
+		return no(clusterv1.PausedReason, "The reset waits until the annotation %s is removed from the host", plan.PausedBy(host)), false
 	case op == nil:
 		return no(infrav1.ResettingReason, "Waiting for the agent to reset the host"), false
 	default:
@@ -245,7 +243,7 @@ func bootstrapped(host *infrav1.ElementalHost) Verdict {
 	case plan.BootstrapPrevented(host):
 		return no(infrav1.MaintenanceReason, "The bootstrap waits until the maintenance ends; spec.maintenance: %s", host.Spec.Maintenance.Reason)
 	case op == nil && plan.Paused(host):
-		return no(clusterv1.PausedReason, "The bootstrap waits until the annotation %s is removed from the host", pausing(host))
+		return no(clusterv1.PausedReason, "The bootstrap waits until the annotation %s is removed from the host", plan.PausedBy(host))
 	case op == nil:
 		return no(infrav1.BootstrappingReason, "Waiting for the agent to run the bootstrap data of Machine %s", claim.MachineName)
 	case op.State == infrav1.OperationSucceeded:
@@ -259,18 +257,10 @@ func bootstrapped(host *infrav1.ElementalHost) Verdict {
 	}
 }
 
-// pausing returns the annotation that pauses a host; see plan.Paused.
-func pausing(host *infrav1.ElementalHost) string {
-	if annotations.HasPaused(host) {
-		return clusterv1.PausedAnnotation
-	}
-	return clusterctlv1.DeleteForMoveAnnotation
-}
-
 func paused(host *infrav1.ElementalHost) Verdict {
-	if plan.Paused(host) {
-		message := "The host has the annotation " + pausing(host)
-		if pausing(host) == clusterctlv1.DeleteForMoveAnnotation {
+	if by := plan.PausedBy(host); by != "" {
+		message := "The host has the annotation " + by
+		if by != clusterv1.PausedAnnotation {
 			message += ": clusterctl is moving it, or was interrupted. Run clusterctl again, and remove the annotation from all objects " +
 				"in the management cluster where they are then"
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/util/annotations"
 
@@ -118,9 +119,17 @@ func operation(host *infrav1.ElementalHost, cluster Cluster, paused bool) *proto
 // `clusterctl move` replaces all annotations of a host by delete-for-move before it deletes
 // the host. A host that has the annotation counts as paused, because an annotation that
 // paused it or prevented its reset may be lost.
-func Paused(host *infrav1.ElementalHost) bool {
-	_, moved := host.Annotations[clusterctlv1.DeleteForMoveAnnotation]
-	return moved || annotations.HasPaused(host)
+func Paused(host *infrav1.ElementalHost) bool { return PausedBy(host) != "" }
+
+// PausedBy returns the annotation that pauses the host; blank if none does.
+func PausedBy(host *infrav1.ElementalHost) string {
+	if annotations.HasPaused(host) {
+		return clusterv1.PausedAnnotation
+	}
+	if _, moved := host.Annotations[clusterctlv1.DeleteForMoveAnnotation]; moved {
+		return clusterctlv1.DeleteForMoveAnnotation
+	}
+	return ""
 }
 
 // erase is the capability that a reset with an erasure of data disks needs.
