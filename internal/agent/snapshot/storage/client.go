@@ -20,7 +20,10 @@ const (
 	connectTimeout   = 10 * time.Second
 	handshakeTimeout = 10 * time.Second
 	// answerTimeout is how long the storage may take for its answer after the last byte.
-	answerTimeout  = 5 * time.Minute
+	answerTimeout = 5 * time.Minute
+	// expectTimeout is how long a request with a body waits until the storage wants the body. It is
+	// sent then in any case.
+	expectTimeout  = 10 * time.Second
 	maxHeaderBytes = 32 << 10
 	maxErrorBytes  = 8 << 10
 	maxErrorText   = 200
@@ -43,7 +46,7 @@ func NewClient(dial func(ctx context.Context, network, address string) (net.Conn
 	return &http.Client{
 		Transport: &http.Transport{
 			Proxy: http.ProxyFromEnvironment, DialContext: dial, TLSClientConfig: config, TLSHandshakeTimeout: handshakeTimeout,
-			ResponseHeaderTimeout: answerTimeout, MaxResponseHeaderBytes: maxHeaderBytes, DisableKeepAlives: true,
+			ResponseHeaderTimeout: answerTimeout, ExpectContinueTimeout: expectTimeout, MaxResponseHeaderBytes: maxHeaderBytes, DisableKeepAlives: true,
 		},
 		// The permission is for one server, and a body can be read once.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

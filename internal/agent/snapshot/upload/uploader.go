@@ -96,6 +96,9 @@ func (u *Uploader) put(ctx context.Context, grant protocol.EtcdSnapshotGrant, bo
 	for key, value := range grant.Headers {
 		request.Header.Set(key, value)
 	}
+	// A storage that refuses the snapshot says so before it is sent, instead of closing the connection
+	// in the midst of it (RFC 9110, section 10.1.1).
+	request.Header.Set("Expect", "100-continue")
 	response, err := client.Do(request)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
