@@ -59,9 +59,9 @@ func (m *Manager) ask(ctx context.Context, candidate *client.Client) error {
 }
 
 // follow changes to another management cluster if that one knows the host, and reports whether
-// it did. It tries the successor. If isUnknown is true, because the
-// present management cluster does not know the host, it also tries the former one, so that a
-// move can be taken back. After an error the host stays where it is.
+// it did. It tries the successor. If isUnknown is true, the present management cluster does not
+// know the host: then it also tries the former one, so that a move can be taken back. After an
+// error the host stays where it is.
 //
 // The new management cluster is durable before it is used. Its first plan says which servers and
 // which trust bundle the host uses from then on.

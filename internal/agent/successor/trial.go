@@ -58,7 +58,7 @@ func (t *Trial) Run(ctx context.Context) error {
 		}
 		err := t.Try(ctx, *desired)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the agent is being stopped
+			break
 		}
 		known = protocol.SuccessorReport{Digest: desired.Digest(), Reached: err == nil, Message: message(err)}
 		t.Report(known)

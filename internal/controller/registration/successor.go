@@ -112,7 +112,7 @@ func successorReached(f *followers) metav1.Condition {
 		c.Message += "; not: " + strings.Join(f.missing, ", ")
 	}
 	if others := f.hosts - f.reached - len(f.missing); others > 0 {
-		c.Message += fmt.Sprintf(" and %d others", others)
+		c.Message += fmt.Sprintf(" and %d more", others)
 	}
 	return c
 }

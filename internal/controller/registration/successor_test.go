@@ -61,7 +61,7 @@ func TestHostsThatReachTheSuccessor(t *testing.T) {
 	f.Expect(f.reconcile().RequeueAfter).To(Equal(10 * time.Second))
 	f.Expect(condition()).To(And(HaveField("Status", metav1.ConditionFalse), HaveField("Reason", infrav1.HostsNotReachedReason)))
 	f.Expect(condition().Message).To(Equal("1 of 7 hosts know the successor and have reached it; not: blocked (connection refused), " +
-		"new (has not tried yet), off (is not connected), old (its agent is too old; set spec.agent), outdated (has not tried yet) and 1 others"))
+		"new (has not tried yet), off (is not connected), old (its agent is too old; set spec.agent), outdated (has not tried yet) and 1 more"))
 	f.expectCondition("Ready", metav1.ConditionTrue, "Published")
 
 	for _, name := range []string{"blocked", "new", "off", "old", "outdated", "z"} {
