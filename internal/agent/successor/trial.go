@@ -56,18 +56,24 @@ func (t *Trial) Run(ctx context.Context) error {
 			t.Backoff.Reset()
 			t.Wake.WaitFor(ctx, t.Clock, t.Backoff.Within(firstTrials))
 		}
-		err := t.Try(ctx, *desired)
-		if ctx.Err() != nil {
-			break
-		}
-		known = protocol.SuccessorReport{Digest: desired.Digest(), Reached: err == nil, Message: message(err)}
-		t.Report(known)
-		if err != nil {
-			t.Log.Warn("Could not reach the successor of the management cluster", "servers", desired.Servers, "error", err)
-			t.Wake.WaitFor(ctx, t.Clock, max(client.RetryAfter(err), t.Backoff.Next()))
-		}
+		known = t.attempt(ctx, *desired)
 	}
 	return nil
+}
+
+// attempt makes one attempt, and returns what it has reported. It waits after one that failed.
+func (t *Trial) attempt(ctx context.Context, desired protocol.Successor) protocol.SuccessorReport {
+	err := t.Try(ctx, desired)
+	report := protocol.SuccessorReport{Digest: desired.Digest(), Reached: err == nil, Message: message(err)}
+	if ctx.Err() != nil {
+		return report // the agent is being stopped
+	}
+	t.Report(report)
+	if err != nil {
+		t.Log.Warn("Could not reach the successor of the management cluster", "servers", desired.Servers, "error", err)
+		t.Wake.WaitFor(ctx, t.Clock, max(client.RetryAfter(err), t.Backoff.Next()))
+	}
+	return report
 }
 
 // message returns an error as a report may have it.
