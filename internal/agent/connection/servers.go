@@ -9,9 +9,9 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// AdoptServers stores the successor of a plan, and uses the servers and the trust bundle of a plan from now on. It first
-// makes a connection with them: a wrong plan must not disconnect the host. After an
-// error the former ones stay in use.
+// AdoptServers stores the successor of a plan, and uses the plan's servers and trust bundle from
+// now on. It first makes a connection with them: a wrong plan must not disconnect the host. After
+// an error the former ones stay in use.
 func (m *Manager) AdoptServers(ctx context.Context, desired protocol.Desired) error {
 	next := state.Trust{Servers: desired.Servers, TrustBundle: desired.TrustBundle, Config: m.o.Source}
 	if err := m.adoptSuccessor(desired); err != nil {
@@ -63,5 +63,6 @@ func (m *Manager) isSameConnection(a, b state.Trust) bool {
 }
 
 func equalTrust(a, b state.Trust) bool {
-	return a.TrustBundle == b.TrustBundle && a.Config == b.Config && slices.Equal(a.Servers, b.Servers) && a.Former == b.Former && a.Successor == b.Successor
+	return a.TrustBundle == b.TrustBundle && a.Config == b.Config && slices.Equal(a.Servers, b.Servers) &&
+		a.Former == b.Former && a.Successor == b.Successor
 }
