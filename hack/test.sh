@@ -13,6 +13,9 @@
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# haproxy and nft are in folders that the PATH of an ordinary user lacks.
+export PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+
 long=false
 if [[ ${1-} == long ]]; then
 	long=true

@@ -11,10 +11,11 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oscommand"
 )
 
-// realPrograms runs the programs of this machine.
+// realPrograms runs the programs in /sbin of this machine: the PATH of an ordinary user lacks them.
 type realPrograms struct{}
 
 func (realPrograms) Run(ctx context.Context, c host.Command) (string, error) {
+	c.Args[0] = filepath.Join("/sbin", c.Args[0])
 	return oscommand.System{}.Run(ctx, c.Stdin, c.Args...)
 }
 
