@@ -11,7 +11,8 @@ const EtcdRestoreFinalizer = "infrastructure.cluster.x-k8s.io/etcd-restore"
 // is set; until then, status.plan shows what would.
 // +kubebuilder:validation:XValidation:rule="self.clusterName == oldSelf.clusterName && self.source == oldSelf.source",message="clusterName and source can't change: create another ElementalEtcdRestore"
 // +kubebuilder:validation:XValidation:rule="!has(self.confirm) || self.confirm == self.clusterName",message="confirm must be the name of the Cluster"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.confirm) || (has(self.confirm) && has(self.replaceHealthy) == has(oldSelf.replaceHealthy) && (!has(self.replaceHealthy) || self.replaceHealthy == oldSelf.replaceHealthy))",message="a confirmed restore can't change"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.confirm) || (has(self.confirm) && has(self.replaceHealthy) == has(oldSelf.replaceHealthy) && (!has(self.replaceHealthy) || self.replaceHealthy == oldSelf.replaceHealthy) && has(self.rebuildControlPlane) == has(oldSelf.rebuildControlPlane) && (!has(self.rebuildControlPlane) || self.rebuildControlPlane == oldSelf.rebuildControlPlane))",message="a confirmed restore can't change"
+// +kubebuilder:validation:XValidation:rule="!has(self.rebuildControlPlane) || !self.rebuildControlPlane || !has(self.source.survivor)",message="rebuildControlPlane needs a snapshot: a host that has lost its control plane is no survivor"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.request) || (has(self.request) && self.request.id == oldSelf.request.id)",message="the request can't change"
 type ElementalEtcdRestoreSpec struct {
 	// clusterName is the name of the Cluster, in the same namespace.
@@ -28,6 +29,13 @@ type ElementalEtcdRestoreSpec struct {
 	// time before a mistake. Everything that was written since the snapshot is lost.
 	// +optional
 	ReplaceHealthy *bool `json:"replaceHealthy,omitempty"`
+
+	// rebuildControlPlane has the host that etcd is restored on set up its control plane again
+	// first, because the files of Kubernetes on it are lost: certificates, kubeconfigs and
+	// manifests, from the bootstrap data of its Machine and the kubeadmConfigSpec of the
+	// KubeadmControlPlane. A host that has not lost them refuses. The source must be a snapshot.
+	// +optional
+	RebuildControlPlane *bool `json:"rebuildControlPlane,omitempty"`
 
 	// confirm begins the restore. It must be the name of the Cluster. Read status.plan
 	// before.
@@ -315,4 +323,7 @@ type HostEtcdRestore struct {
 	// replaceHealthy permits to replace the data of an etcd that is well.
 	// +optional
 	ReplaceHealthy *bool `json:"replaceHealthy,omitempty"`
+	// rebuildControlPlane has the host set up its control plane again before anything else.
+	// +optional
+	RebuildControlPlane *bool `json:"rebuildControlPlane,omitempty"`
 }

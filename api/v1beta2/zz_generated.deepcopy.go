@@ -528,6 +528,11 @@ func (in *ElementalEtcdRestoreSpec) DeepCopyInto(out *ElementalEtcdRestoreSpec) 
 		*out = new(bool)
 		**out = **in
 	}
+	if in.RebuildControlPlane != nil {
+		in, out := &in.RebuildControlPlane, &out.RebuildControlPlane
+		*out = new(bool)
+		**out = **in
+	}
 	if in.Request != nil {
 		in, out := &in.Request, &out.Request
 		*out = new(EtcdRestoreRequest)
@@ -2451,6 +2456,11 @@ func (in *HostEtcdRestore) DeepCopyInto(out *HostEtcdRestore) {
 	}
 	if in.ReplaceHealthy != nil {
 		in, out := &in.ReplaceHealthy, &out.ReplaceHealthy
+		*out = new(bool)
+		**out = **in
+	}
+	if in.RebuildControlPlane != nil {
+		in, out := &in.RebuildControlPlane, &out.RebuildControlPlane
 		*out = new(bool)
 		**out = **in
 	}

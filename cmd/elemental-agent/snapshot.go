@@ -2,10 +2,12 @@ package main
 
 import (
 	"log/slog"
+	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/assembly"
+	hostfiles "github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/apply/host"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/checkpoint"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/controlplane"
@@ -13,6 +15,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/etcdrestore"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/etcdrestore/setup"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/halt"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade/cluster"
@@ -43,6 +46,9 @@ func addSnapshots(o *assembly.Options, stateDir string, log *slog.Logger) {
 			Documents: o.Store.Documents(), Checkpoints: checkpoints, Root: "/", System: durable.OS{},
 			Snapshots: store, Fetcher: &fetch.Fetcher{Store: store, Manager: func() fetch.Manager { return currentClient() }, Log: log},
 			Commands: oscommand.System{}, Free: download.System{}.Free, Plan: o.Store.Plan, Clock: retry.System{}, Log: log, ControlPlane: host,
+			Setup: setup.Setup{
+				Root: "/", Manager: func() setup.Manager { return currentClient() }, Commands: oscommand.System{}, System: hostfiles.LocalSystem{}, Hostname: os.Hostname,
+			},
 		}
 	}
 	o.Halter = &halt.Runner{

@@ -23,6 +23,9 @@ type Facts struct {
 	Hosts []*infrav1.ElementalHost
 	// Uploaded is what the destination has, if the source is there.
 	Uploaded Uploaded
+	// CantRebuild is why the control plane can't be set up again, if the restore asks for that;
+	// nil if it can.
+	CantRebuild error
 }
 
 // Uploaded is the snapshot at the destination that a restore names.
@@ -79,6 +82,14 @@ func IsPausedFor(cluster *clusterv1.Cluster, restore string) bool {
 	return ptr.Deref(cluster.Spec.Paused, false) && cluster.Annotations[infrav1.RestoreAnnotation] == restore
 }
 
+// IsConfirmedFor reports whether a person has confirmed the restore, it has not ended, and it is the
+// one that the host was asked for.
+func IsConfirmedFor(restore *infrav1.ElementalEtcdRestore, host *infrav1.ElementalHost) bool {
+	asked, spec := host.Spec.EtcdRestore, restore.Spec
+	return asked != nil && host.Spec.Claim != nil && spec.Confirm == host.Spec.Claim.ClusterName &&
+		spec.Request != nil && spec.Request.ID == asked.ID && spec.Request.HostName == host.Name && spec.Request.Result == ""
+}
+
 // Refusal returns why the restore can't begin, and what a person can do; blank if it can.
 func Refusal(f Facts) string {
 	switch name := f.Restore.Spec.ClusterName; {
@@ -117,6 +128,12 @@ func refuseHost(f Facts) string {
 	case obstacle != "":
 	case source.Uploaded != nil && !host.Supports(infrav1.OperationType(protocol.CapabilityEtcdSnapshotFetch)):
 		obstacle = "its agent can't download snapshots: update the agent"
+	case f.isRebuild() && !host.Supports(infrav1.OperationType(protocol.CapabilityControlPlaneRebuild)):
+		obstacle = "its agent can't set up the control plane again: update the agent"
+	case f.isRebuild() && isServing(host):
+		obstacle = "its API server is well, so it has not lost its control plane: leave spec.rebuildControlPlane out"
+	case f.isRebuild() && f.CantRebuild != nil:
+		obstacle = fmt.Sprintf("its control plane can't be set up again: %v", f.CantRebuild)
 	case source.Survivor != nil && !host.Supports(infrav1.OperationType(protocol.CapabilityEtcdRestoreOwnData)):
 		obstacle = "its agent can't go on with the data of its own member: update the agent"
 	}
@@ -125,6 +142,9 @@ func refuseHost(f Facts) string {
 	}
 	return ""
 }
+
+// isRebuild reports whether the host is to set up its control plane again.
+func (f Facts) isRebuild() bool { return ptr.Deref(f.Restore.Spec.RebuildControlPlane, false) }
 
 // isControlPlane reports whether the host belongs to the control plane of its cluster.
 func isControlPlane(host *infrav1.ElementalHost) bool {

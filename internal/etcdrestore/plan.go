@@ -21,6 +21,9 @@ func Plan(f Facts) *infrav1.EtcdRestorePlan {
 	if len(off) > 0 {
 		do("Fenced, and off as somebody has said: %s. They must not start before the restore has ended", off)
 	}
+	if f.isRebuild() {
+		do("Host %s sets up its control plane again, which must be lost there: it gets the files of its bootstrap data once more, with the keys of the certificate authorities", host.Name)
+	}
 	if source.Uploaded != nil {
 		plan.Object = f.Uploaded.Object
 		do("Host %s downloads the snapshot from the destination. It gets the key of this one object", host.Name)

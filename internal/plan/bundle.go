@@ -42,6 +42,9 @@ func needed(op protocol.Operation) infrav1.OperationType {
 	if op.NodeUpgrade != nil && op.NodeUpgrade.OSImage != "" {
 		return infrav1.OperationType(protocol.CapabilityNodeImage)
 	}
+	if op.EtcdRestore != nil && op.EtcdRestore.Rebuild {
+		return infrav1.OperationType(protocol.CapabilityControlPlaneRebuild)
+	}
 	if op.EtcdRestore != nil && op.EtcdRestore.Uploaded {
 		return infrav1.OperationType(protocol.CapabilityEtcdSnapshotFetch)
 	}

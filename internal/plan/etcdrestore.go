@@ -22,7 +22,7 @@ func etcdRestore(host *infrav1.ElementalHost) []protocol.Operation {
 		Type: protocol.OperationEtcdRestore, ID: want.ID, ClusterName: claim.ClusterName, MachineName: claim.MachineName,
 		EtcdRestore: &protocol.EtcdRestore{
 			SnapshotID: want.SnapshotID, SHA256: want.SHA256, ReplaceHealthy: ptr.Deref(want.ReplaceHealthy, false), Uploaded: ptr.Deref(want.Uploaded, false),
-			OwnData: want.SnapshotID == "",
+			OwnData: want.SnapshotID == "", Rebuild: ptr.Deref(want.RebuildControlPlane, false),
 			Cluster: protocol.EtcdCluster{Namespace: host.Namespace, Name: claim.ClusterName},
 		},
 	}}

@@ -84,6 +84,21 @@ func TestUploadedEtcdRestore(t *testing.T) {
 	}
 }
 
+// An agent that can set up the control plane again learns that it has to; another one gets nothing.
+func TestRebuildingEtcdRestore(t *testing.T) {
+	t.Parallel()
+	host := restoring()
+	host.Spec.EtcdRestore.RebuildControlPlane = new(true)
+	if op := plan.For(host, plan.Site{}, plan.Cluster{Paused: true}).Operation; op != nil && op.Type == protocol.OperationEtcdRestore {
+		t.Errorf("an old agent gets %+v", op)
+	}
+	host.Status.Agent.Capabilities = append(host.Status.Agent.Capabilities, "ControlPlaneRebuild")
+	op := plan.For(host, plan.Site{}, plan.Cluster{Paused: true}).Operation
+	if op == nil || op.Type != protocol.OperationEtcdRestore || !op.EtcdRestore.Rebuild {
+		t.Errorf("got %+v", op)
+	}
+}
+
 // A host that stands still does nothing else, and starts again once.
 func TestControlPlaneHalt(t *testing.T) {
 	t.Parallel()

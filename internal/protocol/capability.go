@@ -43,6 +43,9 @@ const (
 	CapabilityEtcdSnapshotUpload Capability = "EtcdSnapshotUpload"
 	// CapabilityEtcdSnapshotFetch: an EtcdRestore can begin with an uploaded snapshot.
 	CapabilityEtcdSnapshotFetch Capability = "EtcdSnapshotFetch"
+	// CapabilityControlPlaneRebuild: an EtcdRestore can begin with a Rebuild, also of an uploaded
+	// snapshot.
+	CapabilityControlPlaneRebuild Capability = "ControlPlaneRebuild"
 	// CapabilityCertificateRenewal: the agent does CertificateRenewals.
 	CapabilityCertificateRenewal Capability = "CertificateRenewal"
 	// CapabilityLogs: the agent keeps logs of operations, and sends the one of Desired.Log.

@@ -21,7 +21,32 @@ type EtcdRestore struct {
 	Uploaded bool `json:"uploaded,omitempty"`
 	// OwnData has the member go on with its own data, as the only one.
 	OwnData bool `json:"ownData,omitempty"`
+	// Rebuild has the host set up its control plane again first, with what PathControlPlaneSetup
+	// answers. It must have lost the control plane.
+	Rebuild bool `json:"rebuild,omitempty"`
 }
+
+// ControlPlaneSetupRequest asks for what the EtcdRestore of the plan sets up the control plane
+// from.
+type ControlPlaneSetupRequest struct {
+	// ID of the operation.
+	ID string `json:"id"`
+}
+
+// ControlPlaneSetup is what a host sets up its control plane from. It has the keys of the
+// cluster's certificate authorities, and must not be logged or stored as a whole.
+type ControlPlaneSetup struct {
+	// BootstrapData is that of the host's Machine, of which the host writes the files only, and
+	// Format its format, as in HeaderBootstrapFormat.
+	BootstrapData []byte `json:"bootstrapData"`
+	Format        string `json:"format"`
+	// KubeadmConfig is a cloud-config that writes KubeadmConfigPath: configuration for the
+	// phases of kubeadm init.
+	KubeadmConfig string `json:"kubeadmConfig"`
+}
+
+// KubeadmConfigPath is the file that ControlPlaneSetup.KubeadmConfig writes. A reset removes it.
+const KubeadmConfigPath = "/etc/kubernetes/elemental-kubeadm.conf"
 
 // ControlPlaneHalt ends the control plane of a host whose cluster's etcd is restored on another
 // host.

@@ -79,6 +79,7 @@ func TestOpenAPIDocument(t *testing.T) {
 		protocol.EtcdSnapshot{}, protocol.EtcdCluster{}, protocol.EtcdSnapshotReport{}, protocol.EtcdSnapshotFacts{}, protocol.EtcdSnapshotFailure{},
 		protocol.EtcdSnapshotUpload{}, protocol.EtcdSnapshotGrantRequest{}, protocol.EtcdSnapshotGrant{}, protocol.EtcdSnapshotUploadReport{},
 		protocol.EtcdSnapshotObject{}, protocol.EtcdSnapshotUploadFailure{}, protocol.EtcdSnapshotFetchRequest{}, protocol.EtcdSnapshotFetchGrant{},
+		protocol.ControlPlaneSetupRequest{}, protocol.ControlPlaneSetup{},
 		protocol.LogRequest{}, protocol.HostLog{}, protocol.CertificateReport{}, protocol.CertificateFacts{},
 		protocol.Successor{}, protocol.SuccessorReport{},
 	} {

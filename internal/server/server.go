@@ -22,6 +22,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/api"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/audit"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/bootstrapsecret"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/controlplanesetup"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/enrol"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/hostlog"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/hoststore"
@@ -140,10 +141,11 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	bootstraps := bootstrapsecret.NewFinder(o.Client, o.APIReader)
 	s.handler, err = api.New(api.Options{
 		Clock: o.Clock, Timers: s.timers, Hosts: s.hosts, Sessions: s.sessions, Budget: budget, Enroller: s.enroller, Trust: s.trust, Reports: s.status,
-		PlanInputs: inputs, Bootstrap: bootstrapsecret.NewFinder(o.Client, o.APIReader),
-		Destinations: snapshotgrant.New(o.APIReader, o.Clock),
+		PlanInputs: inputs, Bootstrap: bootstraps,
+		Destinations: snapshotgrant.New(o.APIReader, o.Clock), Setups: controlplanesetup.New(o.APIReader, bootstraps),
 		Logs: &hostlog.Receiver{
 			Client: o.Client, APIReader: o.APIReader, Hosts: s.hosts, Audit: decisions, Recorder: o.Recorder, Clock: o.Clock,
 		},

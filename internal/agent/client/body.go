@@ -11,7 +11,12 @@ import (
 )
 
 func decode(response *http.Response, into any) error {
-	body, err := readAll(response, maxResponseBytes)
+	return decodeUpTo(response, into, maxResponseBytes)
+}
+
+// decodeUpTo decodes an answer of at most limit bytes.
+func decodeUpTo(response *http.Response, into any, limit int64) error {
+	body, err := readAll(response, limit)
 	if err != nil {
 		return err
 	}

@@ -60,15 +60,42 @@ type version struct {
 }
 
 // List returns the complete and undamaged snapshots of the etcd that the host runs, the newest
-// one first. It reads each file once in the life of the Store.
+// one first. A host that runs none may have lost the files of Kubernetes, so all snapshots are
+// listed: they tell of which cluster they are. It reads each file once in the life of the Store.
 func (s *Store) List(ctx context.Context) ([]protocol.EtcdSnapshotFacts, error) {
 	folder, found, err := s.folder()
-	if err != nil || !found {
+	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !found {
+		return s.listAll(ctx)
+	}
 	return s.list(ctx, folder)
+}
+
+// listAll lists the snapshots of all clusters.
+func (s *Store) listAll(ctx context.Context) ([]protocol.EtcdSnapshotFacts, error) {
+	if err := s.System.Stat(s.Folder); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	_, folders, err := s.System.Walk(s.Folder)
+	if err != nil {
+		return nil, fmt.Errorf("looking for snapshots of etcd: %w", err)
+	}
+	var all []protocol.EtcdSnapshotFacts
+	for _, folder := range folders {
+		if folder == s.Folder {
+			continue
+		}
+		list, err := s.list(ctx, folder)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, list...)
+	}
+	return newest(all), nil
 }
 
 // folder returns the folder of the etcd that the host runs. found is false if it runs none.
@@ -102,9 +129,13 @@ func (s *Store) list(ctx context.Context, folder string) ([]protocol.EtcdSnapsho
 		}
 		list = append(list, facts)
 	}
-	// IDs are times.
+	return newest(list), nil
+}
+
+// newest returns as many snapshots as may be reported, the newest one first. IDs are times.
+func newest(list []protocol.EtcdSnapshotFacts) []protocol.EtcdSnapshotFacts {
 	slices.SortFunc(list, func(a, b protocol.EtcdSnapshotFacts) int { return cmp.Compare(b.ID, a.ID) })
-	return list[:min(len(list), protocol.MaxEtcdSnapshots)], nil
+	return list[:min(len(list), protocol.MaxEtcdSnapshots)]
 }
 
 // names returns the names of the files in a cluster's folder.

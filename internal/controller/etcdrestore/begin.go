@@ -20,6 +20,9 @@ import (
 // consider shows what the restore would do, and begins it if a person has confirmed it.
 func (r *Reconciler) consider(ctx context.Context, s *scope) error {
 	r.readUploaded(ctx, s)
+	if err := r.readRebuild(ctx, s); err != nil {
+		return err
+	}
 	if refusal := etcdrestore.Refusal(s.facts); refusal != "" {
 		s.restore.Status.Plan = nil
 		s.condition = no(infrav1.RestoreRefusedReason, "%s", refusal)
@@ -114,6 +117,7 @@ func (r *Reconciler) pause(ctx context.Context, s *scope) (paused bool, err erro
 func (r *Reconciler) request(ctx context.Context, s *scope) error {
 	want := &infrav1.HostEtcdRestore{
 		ID: s.restore.Spec.Request.ID, RestoreName: s.restore.Name, SHA256: s.restore.Spec.Request.SHA256, ReplaceHealthy: s.restore.Spec.ReplaceHealthy,
+		RebuildControlPlane: s.restore.Spec.RebuildControlPlane,
 	}
 	switch source := s.restore.Spec.Source; {
 	case source.Uploaded != nil:

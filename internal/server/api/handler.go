@@ -76,6 +76,12 @@ type Destinations interface {
 	GrantFetch(ctx context.Context, host *infrav1.ElementalHost, infra *infrav1.ElementalCluster) (protocol.EtcdSnapshotFetchGrant, error)
 }
 
+// Setups find what hosts set up their control planes from again.
+type Setups interface {
+	// Setup returns it for a host whose plan has the restore that needs it.
+	Setup(ctx context.Context, host *infrav1.ElementalHost) (protocol.ControlPlaneSetup, error)
+}
+
 // Connections knows which connections have used the key of a known host.
 type Connections interface {
 	// Authenticated reports it for the connection of an HTTP request.
@@ -98,6 +104,8 @@ type Options struct {
 	Bootstrap  BootstrapData
 	// Destinations permit uploads and downloads of snapshots of etcd.
 	Destinations Destinations
+	// Setups find what hosts that have lost their control plane set it up from.
+	Setups Setups
 	// Logs keeps the logs that hosts send.
 	Logs    Logs
 	Tunnels *tunnels.Reviewer
@@ -128,6 +136,7 @@ type Handler struct {
 	planInputs PlanInputs
 	bootstraps BootstrapData
 	uploads    Destinations
+	setups     Setups
 	logs       Logs
 	// receiving has an element for each log that is being received.
 	receiving   chan struct{}
@@ -147,7 +156,7 @@ type Handler struct {
 func New(o Options) (*Handler, error) {
 	h := &Handler{
 		clock: o.Clock, timers: o.Timers, hosts: o.Hosts, sessions: o.Sessions, budget: o.Budget, enroller: o.Enroller, trust: o.Trust, reports: o.Reports,
-		planInputs: o.PlanInputs, bootstraps: o.Bootstrap, uploads: o.Destinations, logs: o.Logs, tunnels: o.Tunnels, audit: o.Audit, limiter: o.Limiter,
+		planInputs: o.PlanInputs, bootstraps: o.Bootstrap, uploads: o.Destinations, setups: o.Setups, logs: o.Logs, tunnels: o.Tunnels, audit: o.Audit, limiter: o.Limiter,
 		connections: o.Connections, draining: o.Draining, routes: map[string]map[string]route{},
 		receiving: make(chan struct{}, concurrentLogs),
 	}
@@ -207,6 +216,7 @@ func (h *Handler) routeTable() []route {
 		{http.MethodGet, protocol.PathTunnel, accessHost, h.tunnel},
 		{http.MethodPost, protocol.PathEtcdSnapshotUpload, accessHost, h.etcdSnapshotUpload},
 		{http.MethodPost, protocol.PathEtcdSnapshotFetch, accessHost, h.etcdSnapshotFetch},
+		{http.MethodPost, protocol.PathControlPlaneSetup, accessHost, h.controlPlaneSetup},
 		{http.MethodPost, protocol.PathLog, accessHost, h.log},
 		{http.MethodGet, PathOpenAPI, accessKey, h.openAPI},
 		{http.MethodGet, protocol.PathInstall, accessPublic, h.install},

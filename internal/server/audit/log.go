@@ -36,6 +36,9 @@ const (
 	BootstrapServed  Decision = "BootstrapServed"
 	// SnapshotUploadGranted: a host may upload a snapshot of etcd.
 	SnapshotUploadGranted Decision = "SnapshotUploadGranted"
+	// ControlPlaneSetupServed: a host may set up its control plane again, and has the keys of the
+	// cluster's certificate authorities.
+	ControlPlaneSetupServed Decision = "ControlPlaneSetupServed"
 	// SnapshotFetchGranted: a host may download a snapshot of etcd, and has its key.
 	SnapshotFetchGranted Decision = "SnapshotFetchGranted"
 	// LogReceived: a host has sent the log that a person asked for.

@@ -40,59 +40,74 @@ func NewFinder(c, live client.Reader) *Finder { return &Finder{client: c, live: 
 // must be the newest state. The problem is the same for everything that does not fit:
 // NoOperation.
 func (f *Finder) Find(ctx context.Context, host *infrav1.ElementalHost, operation string) (data []byte, format string, err error) {
-	secret, err := f.secret(ctx, host, operation)
+	if !mayBootstrap(host, operation) {
+		return nil, "", problem.NoOperation(http.StatusNotFound)
+	}
+	data, format, _, err = f.Again(ctx, host)
+	return data, format, err
+}
+
+// Again returns the data that the host was bootstrapped with, its format, and the Machine whose it
+// is. The caller has decided that the host may have it once more. The host must be the newest state.
+func (f *Finder) Again(ctx context.Context, host *infrav1.ElementalHost) (data []byte, format string, machine *clusterv1.Machine, err error) {
+	if !isAccepted(host) {
+		return nil, "", nil, problem.NoOperation(http.StatusNotFound)
+	}
+	secret, machine, err := f.secret(ctx, host)
 	if err != nil {
-		return nil, "", err
+		return nil, "", nil, err
 	}
 	data = secret.Data[dataKey]
 	if len(data) == 0 || len(data) > protocol.MaxBootstrapBytes {
-		return nil, "", problem.NoOperation(http.StatusNotFound)
+		return nil, "", nil, problem.NoOperation(http.StatusNotFound)
 	}
 	format = string(secret.Data[formatKey])
 	if format == "" {
 		format = protocol.FormatCloudConfig
 	}
-	return data, format, nil
+	return data, format, machine, nil
 }
 
 // secret follows the references from host and claim to Machine, ElementalMachine and Secret.
-func (f *Finder) secret(ctx context.Context, host *infrav1.ElementalHost, operation string) (*corev1.Secret, error) {
+func (f *Finder) secret(ctx context.Context, host *infrav1.ElementalHost) (*corev1.Secret, *clusterv1.Machine, error) {
 	notFound := problem.NoOperation(http.StatusNotFound)
-	if !mayBootstrap(host, operation) {
-		return nil, notFound
-	}
 	claim := host.Spec.Claim
 	machine := &clusterv1.Machine{}
 	if err := f.client.Get(ctx, client.ObjectKey{Namespace: host.Namespace, Name: claim.MachineName}, machine); err != nil {
-		return nil, notFoundOr(client.IgnoreNotFound(err), notFound)
+		return nil, nil, notFoundOr(client.IgnoreNotFound(err), notFound)
 	}
 	if machine.Spec.ClusterName != claim.ClusterName || machine.Spec.Bootstrap.DataSecretName == nil {
-		return nil, notFound
+		return nil, nil, notFound
 	}
 	if refers, err := f.refersToHost(ctx, machine, host); err != nil || !refers {
-		return nil, notFoundOr(err, notFound)
+		return nil, nil, notFoundOr(err, notFound)
 	}
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: host.Namespace, Name: *machine.Spec.Bootstrap.DataSecretName}
 	if err := f.live.Get(ctx, key, secret); err != nil {
-		return nil, notFoundOr(client.IgnoreNotFound(err), notFound)
+		return nil, nil, notFoundOr(client.IgnoreNotFound(err), notFound)
 	}
 	if !ownership.IsBootstrapData(secret, machine) {
-		return nil, notFound
+		return nil, nil, notFound
 	}
-	return secret, nil
+	return secret, machine, nil
 }
 
 // mayBootstrap reports whether the host is to run this bootstrap operation and has not yet
 // reported its end.
 func mayBootstrap(host *infrav1.ElementalHost, operation string) bool {
-	claim := host.Spec.Claim
-	if claim == nil || claim.Phase != infrav1.ClaimBound || claim.ID == "" || claim.ID != operation ||
-		host.Spec.Approval != infrav1.ApprovalApproved || !host.DeletionTimestamp.IsZero() {
+	if !isAccepted(host) || host.Spec.Claim.ID != operation {
 		return false
 	}
-	op := host.Operation(infrav1.OperationBootstrap, claim.ID)
+	op := host.Operation(infrav1.OperationBootstrap, operation)
 	return op == nil || !facts.OperationEnded(*op)
+}
+
+// isAccepted reports whether the host is approved and claimed.
+func isAccepted(host *infrav1.ElementalHost) bool {
+	claim := host.Spec.Claim
+	return claim != nil && claim.Phase == infrav1.ClaimBound && claim.ID != "" &&
+		host.Spec.Approval == infrav1.ApprovalApproved && host.DeletionTimestamp.IsZero()
 }
 
 // refersToHost reports whether the Machine's ElementalMachine names the host and its claim.

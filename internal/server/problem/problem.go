@@ -62,6 +62,11 @@ func NoSnapshotToFetch() *Error {
 	return New(http.StatusNotFound, Blank, "The host is to download no such snapshot")
 }
 
+// NoControlPlaneToSetUp is the answer to a host that is to set up no control plane again.
+func NoControlPlaneToSetUp() *Error {
+	return New(http.StatusNotFound, Blank, "The host is to set up no control plane")
+}
+
 // NoOperation is returned for an operation that the host is not to run.
 func NoOperation(status int) *Error {
 	return New(status, protocol.ProblemNoOperation, "The host has no such operation")

@@ -7,6 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/etcdrestore"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/problem"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/snapshotkey"
@@ -56,10 +57,9 @@ func (g *Granter) confirmed(ctx context.Context, host *infrav1.ElementalHost) (*
 	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("getting ElementalEtcdRestore %s: %w", asked.RestoreName, err)
 	}
-	spec := restore.Spec // blank without the object, so nothing is confirmed
-	if spec.Confirm != host.Spec.Claim.ClusterName || spec.Source.Uploaded == nil || spec.Source.Uploaded.ID != asked.SnapshotID ||
-		spec.Request == nil || spec.Request.ID != asked.ID || spec.Request.HostName != host.Name || spec.Request.Result != "" {
+	source := restore.Spec.Source.Uploaded // blank without the object, so nothing is confirmed
+	if !etcdrestore.IsConfirmedFor(restore, host) || source == nil || source.ID != asked.SnapshotID {
 		return nil, nil
 	}
-	return spec.Source.Uploaded, nil
+	return source, nil
 }

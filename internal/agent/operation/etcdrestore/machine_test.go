@@ -31,9 +31,11 @@ import (
 const (
 	data     = "/var/lib/etcd"
 	database = "member/snap/db"
-	former   = "former"
-	restored = "restored"
-	uploaded = "uploaded"
+	// kubeletConfig is what the kubelet can't run without.
+	kubeletConfig = "/etc/kubernetes/kubelet.conf"
+	former        = "former"
+	restored      = "restored"
+	uploaded      = "uploaded"
 	// alone is added to the data of a member that goes on as the only one.
 	alone = " alone"
 )
@@ -72,6 +74,10 @@ type machine struct {
 	store *snapshot.Store
 	// fetchErr is the error of downloads.
 	fetchErr error
+	// credentials are the files of the certificate for health checks.
+	credentials map[string]string
+	// setupErr is the error of setting up the control plane, and kubeletErr that of the kubelet.
+	setupErr, kubeletErr error
 }
 
 func newMachine(t *testing.T, seed uint64) *machine {
@@ -97,6 +103,8 @@ func newMachineWith(t *testing.T, seed uint64, credentials map[string]string) *m
 	for name, content := range credentials {
 		m.write("/etc/kubernetes/pki/etcd/"+name, content)
 	}
+	m.write(kubeletConfig, "")
+	m.credentials = credentials
 	m.write(filepath.Join(data, database), former)
 	return m
 }
@@ -143,6 +151,10 @@ func (m *machine) hasManifest(component string) bool {
 
 // kubelet starts what has a manifest. etcd must never start without complete data.
 func (m *machine) kubelet() {
+	if _, err := os.Stat(filepath.Join(m.root, kubeletConfig)); err != nil {
+		m.isRunning = false
+		return
+	}
 	m.isRunning = m.hasManifest("etcd") || m.hasManifest("kube-apiserver")
 	if is := m.served(); m.hasManifest("etcd") && is != former && is != restored && is != former+alone {
 		m.t.Errorf("etcd starts with the data %q", is)
@@ -170,7 +182,7 @@ func (m *machine) live(dieAt int) (result operation.Result, operations int, err 
 	}
 	runner := &etcdrestore.Runner{
 		Documents: documents, Checkpoints: filepath.Join(m.state, "checkpoints"), Root: m.root, System: guarded{m.life, m},
-		Snapshots: m, Fetcher: m, ControlPlane: m, Commands: m, Free: func(string) (int64, error) { return m.free, nil },
+		Snapshots: m, Fetcher: m, ControlPlane: m, Setup: rebuilt{m}, Commands: m, Free: func(string) (int64, error) { return m.free, nil },
 		Plan: func() state.Plan { return m.plan }, Clock: &clock{now: time.Now()}, Log: slog.New(slog.DiscardHandler),
 	}
 	for range 10 { // the run loop repeats it

@@ -29,7 +29,7 @@ const (
 // check returns an error unless etcd can be restored. It records the member.
 func (s *restore) check(ctx context.Context) error {
 	if _, err := staticpods.Read(s.Root); err != nil {
-		return fmt.Errorf("looking for the control plane of this host: %w", err)
+		return fmt.Errorf("looking for the control plane of this host (if its files are lost, set spec.rebuildControlPlane of another ElementalEtcdRestore): %w", err)
 	}
 	found, isHere, err := etcd.Local(s.Root)
 	if err != nil {
@@ -195,6 +195,11 @@ func (s *restore) discard() error {
 func (s *restore) finish(context.Context) error {
 	if err := s.System.RemoveAll(s.folders().prepared()); err != nil {
 		return fmt.Errorf("removing an empty folder: %w", err)
+	}
+	if s.want.Rebuild {
+		if err := s.System.RemoveAll(s.formerFiles()); err != nil {
+			return fmt.Errorf("removing the former files of Kubernetes: %w", err)
+		}
 	}
 	entries, err := os.ReadDir(s.folders().data)
 	if err != nil {

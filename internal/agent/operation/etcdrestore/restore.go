@@ -2,6 +2,7 @@ package etcdrestore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,12 +14,14 @@ import (
 
 // Steps of a restore, in order, and the step of the way back.
 const (
+	stepRebuild = "rebuild"
 	stepFetch   = "fetch"
 	stepCheck   = "check"
 	stepPrepare = "prepare"
 	stepHalt    = "halt"
 	stepCopy    = "copy"
 	stepSwap    = "swap"
+	stepKubelet = "kubelet"
 	stepStart   = "start"
 	stepGate    = "gate"
 	stepFinish  = "finish"
@@ -26,7 +29,7 @@ const (
 )
 
 // untouched are the steps that change nothing that is in use.
-func untouched() []string { return []string{stepFetch, stepCheck, stepPrepare} }
+func untouched() []string { return []string{stepRebuild, stepFetch, stepCheck, stepPrepare} }
 
 const (
 	// maxFetches bounds how often the download is repeated: lines of sites are bad.
@@ -48,6 +51,10 @@ type record struct {
 	HadData bool `json:"hadData,omitempty"`
 	// WasReady is true if the control plane was well before.
 	WasReady bool `json:"wasReady,omitempty"`
+	// Examined is true once a rebuild knows what the host had: HadFiles is true if it had
+	// /etc/kubernetes.
+	Examined bool `json:"examined,omitempty"`
+	HadFiles bool `json:"hadFiles,omitempty"`
 }
 
 // member is what etcdutl and the steps have to know of the member.
@@ -73,6 +80,11 @@ func (s *restore) Position() *sequence.Position { return &s.at.Position }
 // Step returns what a step does, and what follows.
 func (s *restore) Step(name string) sequence.Step {
 	switch name {
+	case stepRebuild:
+		if s.want.Uploaded {
+			return sequence.Step{Run: s.rebuild, Next: stepFetch}
+		}
+		return sequence.Step{Run: s.rebuild, Next: stepCheck}
 	case stepFetch:
 		return sequence.Step{Run: s.fetch, Next: stepCheck}
 	case stepCheck:
@@ -87,7 +99,12 @@ func (s *restore) Step(name string) sequence.Step {
 	case stepCopy:
 		return sequence.Step{Run: s.copy, Next: stepSwap}
 	case stepSwap:
+		if s.want.Rebuild {
+			return sequence.Step{Run: s.swap, Next: stepKubelet}
+		}
 		return sequence.Step{Run: s.swap, Next: stepStart}
+	case stepKubelet:
+		return sequence.Step{Run: s.setUpKubelet, Next: stepStart}
 	case stepStart:
 		return sequence.Step{Run: s.start, Next: stepGate}
 	case stepGate:
@@ -111,16 +128,21 @@ func (s *restore) Fail(_ context.Context, cause error) (*operation.Result, error
 	}
 	s.at.Tries++
 	isLast := s.at.Tries >= sequence.MaxAttempts
+	isFetch := step == stepFetch || step == stepRebuild // from the manager, or the destination
+	_, isFinal := errors.AsType[sequence.Final](cause)
 	switch {
-	case step == stepCheck, step == stepFetch && s.at.Tries >= maxFetches:
-		return failed(step, protocol.RestoreChangedNothing, sequence.Short(cause)), nil
+	case step == stepCheck, isFetch && s.at.Tries >= maxFetches, step == stepRebuild && isFinal:
+		return s.failUnbuilt(step, cause)
 	case step == stepPrepare && isLast:
-		return failed(step, protocol.RestoreChangedNothing, sequence.Short(cause)), s.discard()
-	case step == stepFetch, step == stepPrepare:
+		if err := s.discard(); err != nil {
+			return nil, err
+		}
+		return s.failUnbuilt(step, cause)
+	case isFetch, step == stepPrepare:
 		return nil, sequence.Again(s, fmt.Errorf("%w: %w", operation.ErrNothingDone, cause))
 	case step == stepBack && isLast:
 		return s.broken("the way back failed: " + sequence.Short(cause)), nil
-	case step == stepBack, step == stepHalt && !isLast:
+	case step == stepBack, (step == stepHalt || step == stepKubelet) && !isLast:
 		return nil, sequence.Again(s, cause)
 	}
 	s.Log.Error("A restore of etcd failed; going back", "id", s.op.ID, "step", step, "error", cause)

@@ -267,20 +267,7 @@ func TestPowerCuts(t *testing.T) {
 				m := newMachineWith(t, uint64(dieAt), credentials)
 				m.isBroken[restored], m.isBroken[former+alone] = !works, !works
 				test.source(m)
-				for _, at := range []int{dieAt, m.disk.Random.IntN(operations), 0} {
-					result, _, err := m.live(at)
-					if m.life.Dead && isPower {
-						m.boot()
-					}
-					if m.life.Dead {
-						continue
-					}
-					want := map[bool]protocol.OperationState{true: protocol.StateSucceeded, false: protocol.StateFailed}[works]
-					if err != nil || result.State != want {
-						t.Fatalf("after a cut at operation %d of %d, in the steps %q: got %+v, %v", dieAt, operations, m.progress, result, err)
-					}
-					break
-				}
+				m.end(operations, dieAt, isPower, works)
 				if m.expect(served); t.Failed() {
 					t.Fatalf("after a cut at operation %d of %d, in the steps %q", dieAt, operations, m.progress)
 				}

@@ -51,6 +51,7 @@ type Runner struct {
 	Snapshots    Snapshots
 	Fetcher      Fetcher
 	ControlPlane ControlPlane
+	Setup        Setup
 	// Commands runs etcdutl.
 	Commands oscommand.Runner
 	// Free returns how many bytes can be written below a folder.
@@ -73,7 +74,10 @@ func (r *Runner) Run(ctx context.Context, op state.Operation, progress func(stri
 	}
 	if s.at.Step == "" {
 		s.at.Step = stepCheck
-		if s.want.Uploaded {
+		switch {
+		case s.want.Rebuild:
+			s.at.Step = stepRebuild
+		case s.want.Uploaded:
 			s.at.Step = stepFetch
 		}
 	}
@@ -93,7 +97,7 @@ func (s *restore) CheckWanted() error {
 		return nil
 	}
 	err := fmt.Errorf("%w: the manager has withdrawn the restore", operation.ErrNothingDone)
-	return errors.Join(err, s.discard(), s.Documents.Remove(s.op.Folder()))
+	return errors.Join(err, s.discard(), s.unbuild(), s.Documents.Remove(s.op.Folder()))
 }
 
 func (s *restore) document() state.Document[record] {

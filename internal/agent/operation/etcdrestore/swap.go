@@ -12,6 +12,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/sequence"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/standstill"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/staticpods"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -60,6 +61,15 @@ func (s *restore) exists(path string) (bool, error) {
 
 // halt ends the control plane. First the manifests go, so that no reboot starts it.
 func (s *restore) halt(ctx context.Context) error { return s.standstill().Begin(ctx, s.name()) }
+
+// haltAgain halts for the way back. A rebuilt control plane may be removed already.
+func (s *restore) haltAgain(ctx context.Context) error {
+	is, err := s.exists(filepath.Join(s.Root, staticpods.Folder))
+	if err != nil || !is {
+		return err
+	}
+	return s.halt(ctx)
+}
 
 // swap sets the former data aside and puts the new data in its place. Each rename is durable
 // before the next one, and what exists tells which one comes next.
@@ -112,23 +122,28 @@ func (s *restore) standstill() standstill.Standstill {
 // goBack is the step rollback: the former data comes back to its place. Without former data
 // the new one stays, because an etcd without data would begin an empty cluster.
 func (s *restore) goBack(ctx context.Context) error {
-	if err := s.halt(ctx); err != nil {
+	if err := s.haltAgain(ctx); err != nil {
 		return err
 	}
 	isAside, err := s.exists(s.folders().setAside())
 	if err != nil {
 		return err
 	}
-	if isAside {
+	if isAside || s.want.Rebuild && !s.at.HadData {
 		if err := s.System.RemoveAll(s.folders().current()); err != nil {
 			return fmt.Errorf("removing the new data: %w", err)
 		}
+	}
+	if isAside {
 		if err := move(s.System, s.folders().setAside(), s.folders().current()); err != nil {
 			return err
 		}
 	}
 	if err := s.System.RemoveAll(s.folders().prepared()); err != nil {
 		return fmt.Errorf("removing the restored data: %w", err)
+	}
+	if s.want.Rebuild {
+		return s.unbuild() // there was no control plane to start
 	}
 	isCurrent, err := s.exists(s.folders().current())
 	if err != nil {
@@ -142,6 +157,9 @@ func (s *restore) goBack(ctx context.Context) error {
 
 // judge judges the control plane after the way back. One that was not well before need not be.
 func (s *restore) judge(ctx context.Context) (*operation.Result, error) {
+	if s.want.Rebuild {
+		return failed(s.at.FailedStep, protocol.RestoreRolledBack, "the host is as before, without a control plane; "+s.at.Cause), nil
+	}
 	if !s.at.HadData {
 		return s.broken("there is no former data to go back to"), nil
 	}

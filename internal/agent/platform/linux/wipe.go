@@ -15,7 +15,7 @@ import (
 // bootstrap provider moves its configuration, with a token in it, to /tmp.
 func nodeData() []string {
 	return []string{
-		"/etc/kubernetes/*.conf", "/etc/kubernetes/manifests/*", "/etc/kubernetes/pki", "/etc/kubernetes/tmp", "/tmp/kubeadm.yml",
+		"/etc/kubernetes/*.conf", "/etc/kubernetes/manifests/*", "/etc/kubernetes/pki", "/etc/kubernetes/tmp", "/etc/kubernetes.before-*", "/tmp/kubeadm.yml",
 		"/var/lib/kubelet/*", "/var/lib/etcd/*",
 		"/var/lib/cni/*", "/var/lib/calico", "/var/lib/weave", "/var/lib/cilium", "/run/flannel", "/run/calico", "/run/cilium",
 		"/var/log/pods/*", "/var/log/containers/*",

@@ -1,0 +1,131 @@
+package etcdrestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/sequence"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/staticpods"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+// kubernetesFolder has the files of the control plane. Without the kubelet.conf there, no kubelet
+// that kubeadm has set up starts anything, also after a reboot.
+const kubernetesFolder = "/etc/kubernetes"
+
+// setupTimeout bounds the programs of one step that sets up the control plane.
+const setupTimeout = 10 * time.Minute
+
+// Setup sets up the control plane of this host again; see setup.Setup. Both methods may be
+// repeated.
+type Setup interface {
+	// ControlPlane writes certificates, kubeconfigs and manifests, and nothing for the kubelet.
+	ControlPlane(ctx context.Context, operation string) error
+	// Kubelet sets up the kubelet after that, and starts it.
+	Kubelet(ctx context.Context) error
+}
+
+// rebuild sets up the control plane again, without the kubelet: it must not start an etcd that
+// has no data yet.
+func (s *restore) rebuild(ctx context.Context) error {
+	if !s.at.Examined {
+		if err := s.checkLost(); err != nil {
+			return sequence.Final{Err: err}
+		}
+		var err error
+		if s.at.HadFiles, err = s.exists(s.kubernetes()); err != nil {
+			return err
+		}
+		s.at.Examined = true
+		if err := s.Save(); err != nil {
+			return err
+		}
+	}
+	isAside, err := s.exists(s.formerFiles())
+	if err != nil {
+		return err
+	}
+	if s.at.HadFiles && !isAside {
+		err = s.rename(s.kubernetes(), s.formerFiles())
+	} else {
+		err = s.removeFiles() // of an interrupted attempt
+	}
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
+	defer cancel()
+	if err := s.Setup.ControlPlane(ctx, s.op.ID); err != nil {
+		return err
+	}
+	return syncAll(s.System, s.kubernetes())
+}
+
+// checkLost returns an error unless the host has lost its control plane.
+func (s *restore) checkLost() error {
+	for _, component := range []string{staticpods.Etcd, staticpods.Server} {
+		is, err := s.exists(filepath.Join(s.Root, staticpods.Path(component)))
+		if err != nil {
+			return err
+		}
+		if is {
+			return fmt.Errorf("this host has the manifest %s, so it has not lost its control plane: leave spec.rebuildControlPlane out of the ElementalEtcdRestore", staticpods.Path(component))
+		}
+	}
+	return nil
+}
+
+// setUpKubelet is the step kubelet. The kubelet starts nothing of the control plane: its manifests
+// come back in the next step.
+func (s *restore) setUpKubelet(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
+	defer cancel()
+	if err := s.Setup.Kubelet(ctx); err != nil {
+		return err
+	}
+	return syncAll(s.System, s.kubernetes())
+}
+
+// unbuild removes what rebuild has made, and puts the former files back.
+func (s *restore) unbuild() error {
+	if !s.at.Examined {
+		return nil
+	}
+	isAside, err := s.exists(s.formerFiles())
+	if err != nil || s.at.HadFiles && !isAside {
+		return err // nothing was set aside yet, or all is back
+	}
+	if err := s.removeFiles(); err != nil || !isAside {
+		return err
+	}
+	return s.rename(s.formerFiles(), s.kubernetes())
+}
+
+// failUnbuilt returns the result of a restore that has failed before the data was touched.
+func (s *restore) failUnbuilt(step string, cause error) (*operation.Result, error) {
+	return failed(step, protocol.RestoreChangedNothing, sequence.Short(cause)), s.unbuild()
+}
+
+func (s *restore) kubernetes() string { return filepath.Join(s.Root, kubernetesFolder) }
+
+// formerFiles is where what was left of the former files stays until the restore has ended.
+func (s *restore) formerFiles() string { return s.kubernetes() + ".before-" + s.name() }
+
+func (s *restore) removeFiles() error {
+	if err := s.System.RemoveAll(s.kubernetes()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing %s: %w", kubernetesFolder, err)
+	}
+	return s.System.SyncDir(filepath.Dir(s.kubernetes()))
+}
+
+func (s *restore) rename(from, to string) error {
+	if err := s.System.Rename(from, to); err != nil {
+		return fmt.Errorf("renaming %s: %w", from, err)
+	}
+	return s.System.SyncDir(filepath.Dir(to))
+}

@@ -1,0 +1,155 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/apply/host"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/parser"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/bootstrap"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oscommand"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+const kubeadm = "kubeadm"
+
+// Manager serves what a host sets up its control plane from.
+type Manager interface {
+	ControlPlaneSetup(ctx context.Context, request protocol.ControlPlaneSetupRequest) (protocol.ControlPlaneSetup, error)
+}
+
+// Setup sets up a control plane. All fields but Root and Chown are required.
+type Setup struct {
+	// Root replaces "/".
+	Root string
+	// Manager returns the manager to ask.
+	Manager func() Manager
+	// Commands runs kubeadm.
+	Commands oscommand.Runner
+	// System runs what sets the security contexts of files.
+	System host.System
+	// Hostname returns the name of this host.
+	Hostname func() (string, error)
+	// Chown sets the owner of a file; nil means os.Chown.
+	Chown func(path string, uid, gid int) error
+}
+
+// ControlPlane asks the manager, writes the files and has kubeadm make certificates, kubeconfigs
+// and manifests. operation is the ID of the EtcdRestore.
+func (s Setup) ControlPlane(ctx context.Context, operation string) error {
+	got, err := s.Manager().ControlPlaneSetup(ctx, protocol.ControlPlaneSetupRequest{ID: operation})
+	if err != nil {
+		return err
+	}
+	files, err := s.files(got, operation)
+	if err != nil {
+		return err
+	}
+	to := host.New(s.Root, s.System, s.Chown)
+	for _, file := range files {
+		if err := write(ctx, to, file); err != nil {
+			return err
+		}
+	}
+	return s.phases(ctx, []string{"certs", "all"}, []string{"kubeconfig", "admin"}, []string{"kubeconfig", "controller-manager"},
+		[]string{"kubeconfig", "scheduler"}, []string{"control-plane", "all"}, []string{"etcd", "local"})
+}
+
+// Kubelet has kubeadm set up and start the kubelet.
+func (s Setup) Kubelet(ctx context.Context) error {
+	return s.phases(ctx, []string{"kubeconfig", "kubelet"}, []string{"kubelet-start"})
+}
+
+// phases runs phases of kubeadm init.
+func (s Setup) phases(ctx context.Context, phases ...[]string) error {
+	for _, phase := range phases {
+		command := slices.Concat([]string{kubeadm, "init", "phase"}, phase, []string{"--config=" + filepath.Join(s.Root, protocol.KubeadmConfigPath)})
+		if _, err := s.Commands.Run(ctx, "", command...); err != nil {
+			return fmt.Errorf("running kubeadm init phase %s: %w", strings.Join(phase, " "), err)
+		}
+	}
+	return nil
+}
+
+// files returns the files to write. A file that bootstrap data appends to is left alone: the host
+// has the text already.
+func (s Setup) files(got protocol.ControlPlaneSetup, operation string) ([]bootstrapdata.File, error) {
+	name, err := s.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("asking for the name of this host: %w", err)
+	}
+	claim, _, _ := strings.Cut(operation, ".")
+	variables, err := bootstrap.Variables(s.Root, claim, name)
+	if err != nil {
+		return nil, err
+	}
+	var files []bootstrapdata.File
+	for _, document := range []struct{ what, data, format string }{
+		{"the bootstrap data", string(got.BootstrapData), got.Format},
+		{"kubeadm's configuration", got.KubeadmConfig, protocol.FormatCloudConfig},
+	} {
+		config, _, err := parser.Parse([]byte(document.data), document.format, variables)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", document.what, err)
+		}
+		files = append(files, config.Files...)
+	}
+	files = slices.DeleteFunc(files, func(f bootstrapdata.File) bool { return f.Append })
+	if !slices.ContainsFunc(files, func(f bootstrapdata.File) bool { return f.Path == protocol.KubeadmConfigPath }) {
+		return nil, errors.New("the manager sent no configuration of kubeadm")
+	}
+	return files, nil
+}
+
+// write writes a file, durably.
+func write(ctx context.Context, to *host.Host, file bootstrapdata.File) error {
+	target, err := to.Resolve(file.Path)
+	if err != nil {
+		return err
+	}
+	uid, gid, err := owner(to, file)
+	if err != nil {
+		return err
+	}
+	if err := to.MakeDirs(filepath.Dir(target), 0o755, 0, 0); err != nil {
+		return err
+	}
+	if err := to.Replace(target, file.Content, file.Mode, uid, gid); err != nil {
+		return err
+	}
+	return to.Relabel(ctx, target)
+}
+
+// owner returns the owner of a file; root without one.
+func owner(on *host.Host, file bootstrapdata.File) (uid, gid int, err error) {
+	user, err := on.User(file.User)
+	if err != nil {
+		return 0, 0, err
+	}
+	group, err := on.Group(file.Group)
+	if err != nil {
+		return 0, 0, err
+	}
+	switch {
+	case file.UID != nil:
+		uid = *file.UID
+	case user != nil:
+		uid = user.UID
+	case file.User != "" && file.User != "root":
+		return 0, 0, fmt.Errorf("writing file %s: there is no user %q", file.Path, file.User)
+	}
+	switch {
+	case file.GID != nil:
+		gid = *file.GID
+	case group != nil:
+		gid = group.GID
+	case file.Group != "" && file.Group != "root":
+		return 0, 0, fmt.Errorf("writing file %s: there is no group %q", file.Path, file.Group)
+	}
+	return uid, gid, nil
+}

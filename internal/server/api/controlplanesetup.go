@@ -1,0 +1,34 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/plan"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/audit"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/problem"
+)
+
+// controlPlaneSetup serves what the restore in the host's plan sets up the control plane from. It
+// may be asked for again as long as the plan has the restore: a power cut must not end it.
+func (h *Handler) controlPlaneSetup(w http.ResponseWriter, r *http.Request, from caller) error {
+	in, host, cluster, err := readGrantRequest[protocol.ControlPlaneSetupRequest](h, w, r, from)
+	if err != nil {
+		return err
+	}
+	site, err := h.planInputs.Site(r.Context(), host)
+	if err != nil {
+		return err
+	}
+	op := plan.For(host, site, cluster).Operation
+	if op == nil || op.EtcdRestore == nil || !op.EtcdRestore.Rebuild || op.ID != in.ID {
+		return problem.NoControlPlaneToSetUp()
+	}
+	setup, err := h.setups.Setup(r.Context(), host)
+	if err != nil {
+		return err
+	}
+	h.audit.Record(r.Context(), audit.ControlPlaneSetupServed, host, "restore", strings.Clone(host.Spec.EtcdRestore.RestoreName))
+	return writeJSON(w, setup)
+}
