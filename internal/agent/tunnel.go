@@ -56,7 +56,8 @@ func (t *tunneller) run(ctx context.Context) error {
 	spread := &retry.Backoff{Rand: t.random}
 	// failure is the last error that was logged.
 	failure := ""
-	var pause time.Duration
+	// Polling may have begun before this runs: the first tunnel, too, waits for its share of the spread.
+	pause := spread.Within(tunnelSpread)
 	for ctx.Err() == nil {
 		if !t.isWanted() || !t.polling.Load() {
 			pause = spread.Within(tunnelSpread)
