@@ -72,7 +72,7 @@ func classOfHost(field string) (Verb, bool) {
 // happens, so everybody who may create one may look at its plan.
 func classOfRestore(field string) (Verb, bool) {
 	switch field {
-	case "Confirm", "Request", "ReplaceHealthy":
+	case "Confirm", "Request", "ReplaceHealthy", "RebuildControlPlane":
 		return Restore, true
 	case "ClusterName", "Source":
 		return free, true

@@ -117,11 +117,12 @@ func TestThreat82_ConfirmationsNeedTheirVerb(t *testing.T) {
 		change func(*infrav1.ElementalEtcdRestoreSpec)
 		verbs  []rights.Verb
 	}{
-		"ClusterName":    {func(*infrav1.ElementalEtcdRestoreSpec) {}, nil},
-		"Source":         {func(*infrav1.ElementalEtcdRestoreSpec) {}, nil},
-		"Confirm":        {func(s *infrav1.ElementalEtcdRestoreSpec) { s.Confirm = "c" }, []rights.Verb{rights.Restore}},
-		"ReplaceHealthy": {func(s *infrav1.ElementalEtcdRestoreSpec) { s.ReplaceHealthy = new(true) }, []rights.Verb{rights.Restore}},
-		"Request":        {func(s *infrav1.ElementalEtcdRestoreSpec) { s.Request = &infrav1.EtcdRestoreRequest{} }, []rights.Verb{rights.Restore}},
+		"ClusterName":         {func(*infrav1.ElementalEtcdRestoreSpec) {}, nil},
+		"Source":              {func(*infrav1.ElementalEtcdRestoreSpec) {}, nil},
+		"Confirm":             {func(s *infrav1.ElementalEtcdRestoreSpec) { s.Confirm = "c" }, []rights.Verb{rights.Restore}},
+		"ReplaceHealthy":      {func(s *infrav1.ElementalEtcdRestoreSpec) { s.ReplaceHealthy = new(true) }, []rights.Verb{rights.Restore}},
+		"RebuildControlPlane": {func(s *infrav1.ElementalEtcdRestoreSpec) { s.RebuildControlPlane = new(true) }, []rights.Verb{rights.Restore}},
+		"Request":             {func(s *infrav1.ElementalEtcdRestoreSpec) { s.Request = &infrav1.EtcdRestoreRequest{} }, []rights.Verb{rights.Restore}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -133,7 +134,7 @@ func TestThreat82_ConfirmationsNeedTheirVerb(t *testing.T) {
 			g.Expect(exists).To(BeTrue())
 		})
 	}
-	NewWithT(t).Expect(reflect.TypeFor[infrav1.ElementalEtcdRestoreSpec]().NumField()).To(Equal(5), "add the new field above")
+	NewWithT(t).Expect(reflect.TypeFor[infrav1.ElementalEtcdRestoreSpec]().NumField()).To(Equal(6), "add the new field above")
 }
 
 func TestEveryVerbIsInARole(t *testing.T) {

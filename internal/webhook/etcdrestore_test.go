@@ -26,7 +26,7 @@ func TestThreat56_WhoConfirmsARestoreIsRecorded(t *testing.T) {
 	g.Expect(alice.Update(t.Context(), confirmed)).To(Succeed())
 	g.Expect(out.lines("ElementalEtcdRestore", restore)).To(HaveExactElements(And(
 		line("RestoreConfirmed", "bob", restore.Generation+1),
-		ContainSubstring(`clusterName="c" hostName="h" snapshotID="s" replaceHealthy=false`),
+		ContainSubstring(`clusterName="c" hostName="h" snapshotID="s" replaceHealthy=false rebuildControlPlane=false`),
 	)))
 
 	whole := newRestore(restore.Namespace)

@@ -72,7 +72,7 @@ func (l *Log) RecordRestore(ctx context.Context, user, source string, before, af
 	}
 	l.Record(ctx, Requested, nil, "ElementalEtcdRestore", klog.KObj(after).String(), "change", string(confirmed), "user", bounded(user),
 		"source", source, "generation", after.Generation, "clusterName", after.Spec.ClusterName, "hostName", snapshot.HostName,
-		"snapshotID", snapshot.ID, "replaceHealthy", ptr.Deref(after.Spec.ReplaceHealthy, false))
+		"snapshotID", snapshot.ID, "replaceHealthy", ptr.Deref(after.Spec.ReplaceHealthy, false), "rebuildControlPlane", ptr.Deref(after.Spec.RebuildControlPlane, false))
 }
 
 // RecordGrant records that a user requests a grant of hosts, or another extent of it. before is one

@@ -29,7 +29,26 @@ const (
 )
 
 // loseKubernetes removes the data of Kubernetes and etcd. The agent and its key stay.
-const loseKubernetes = "systemctl stop kubelet; pkill -KILL -x etcd; pkill -KILL -x kube-apiserver; rm -rf /etc/kubernetes /var/lib/etcd/* /var/lib/kubelet/pki; sync"
+const loseKubernetes = "systemctl stop kubelet; pkill -KILL -x etcd; pkill -KILL -x kube-apiserver; rm -rf /etc/kubernetes /var/lib/etcd/* " +
+	"/var/lib/kubelet/pki /var/lib/kubelet/*.yaml /var/lib/kubelet/*.env; sync"
+
+// loseEverything removes the data of Kubernetes and etcd from the hosts, cuts their power and starts them again.
+func loseEverything(ctx context.Context, hosts ...infrav1.ElementalHost) {
+	GinkgoHelper()
+	for _, host := range hosts {
+		box := boxOf(&host)
+		shell(ctx, box, loseKubernetes)
+		Expect(box.Kill(ctx)).To(Succeed())
+	}
+	for _, host := range hosts {
+		box := boxOf(&host)
+		Expect(box.Start(ctx)).To(Succeed())
+		Expect(box.WaitBooted(ctx)).To(Succeed())
+	}
+	for _, host := range hosts {
+		expectConnected(ctx, boxOf(&host))
+	}
+}
 
 var _ = Describe("etcd of a cluster with three control-plane hosts", Ordered, Label("etcd-members"), func() {
 	w := workload{lab.Cluster{Name: "members", ControlPlanes: 3, Workers: 2}}
@@ -43,21 +62,7 @@ var _ = Describe("etcd of a cluster with three control-plane hosts", Ordered, La
 		last := w.count(ctx)
 		survivor, lost := w.survivor(ctx)
 		machines := w.controlPlaneMachines(ctx)
-		step("members: two control-plane hosts have lost everything", func() {
-			for _, host := range lost {
-				box := boxOf(&host)
-				shell(ctx, box, loseKubernetes)
-				Expect(box.Kill(ctx)).To(Succeed())
-			}
-			for _, host := range lost {
-				box := boxOf(&host)
-				Expect(box.Start(ctx)).To(Succeed())
-				Expect(box.WaitBooted(ctx)).To(Succeed())
-			}
-			for _, host := range lost {
-				expectConnected(ctx, boxOf(&host))
-			}
-		})
+		step("members: two control-plane hosts have lost everything", func() { loseEverything(ctx, lost...) })
 		source := infrav1.EtcdRestoreSource{Survivor: &infrav1.EtcdRestoreSurvivor{HostName: survivor.Name}}
 		planned := w.planRestore(ctx, "survivor", source, false)
 		began := time.Now()
@@ -83,6 +88,29 @@ var _ = Describe("etcd of a cluster with three control-plane hosts", Ordered, La
 		Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
 	}, SpecTimeout(80*time.Minute))
 
+	It("comes back after all control-plane hosts have lost everything", func(ctx context.Context) {
+		last := w.count(ctx)
+		var host infrav1.ElementalHost
+		var snapshot infrav1.HostEtcdSnapshot
+		step("members: another snapshot taken", func() { host, snapshot = w.takeNewSnapshot(ctx) })
+		machines := w.controlPlaneMachines(ctx)
+		var lost []infrav1.ElementalHost
+		for _, h := range w.claimed(ctx) {
+			if h.Spec.Claim.Role.IsControlPlane() {
+				lost = append(lost, h)
+			}
+		}
+		Expect(lost).To(HaveLen(3))
+		step("members: all control-plane hosts have lost everything", func() { loseEverything(ctx, lost...) })
+		planned := w.planRebuild(ctx, "everything", snapshotOn(host.Name, snapshot.ID))
+		began := time.Now()
+		step("members: control plane set up again, etcd restored", func() { w.confirmRestore(ctx, planned) })
+		w.expectServed(ctx, began)
+		step("members: control plane replaced after the loss of everything", func() { w.expectReplaced(ctx, machines[host.Spec.Claim.MachineName]) })
+		Expect(w.counted(ctx)).To(BeNumerically(">=", last), "the counter was lost")
+		Expect(w.endpoint(ctx).host).To(Equal(host.Name))
+	}, SpecTimeout(100*time.Minute))
+
 	It("is deleted afterwards", func(ctx context.Context) {
 		step("members: cluster deleted, hosts available", func() {
 			w.delete(ctx)
@@ -95,10 +123,13 @@ var _ = Describe("etcd of a cluster with three control-plane hosts", Ordered, La
 // before it returns: a follower knows by then that it was committed.
 func (w workload) count(ctx context.Context) (last int) {
 	GinkgoHelper()
-	w.remember(ctx, counter)
 	c := w.client(ctx)
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: counter}}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(object), object); apierrors.IsNotFound(err) {
+		w.remember(ctx, counter)
+	}
 	Expect(c.Get(ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
+	last, _ = strconv.Atoi(object.Data[counter]) // 0 in a new object
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
 		object.Data = map[string]string{counter: strconv.Itoa(last + 1)}
 		Expect(c.Update(ctx, object)).To(Succeed())
@@ -192,4 +223,24 @@ func (w workload) takeAnySnapshot(ctx context.Context) (on infrav1.ElementalHost
 		})))
 	}).WithTimeout(5 * time.Minute).Should(Succeed())
 	return on, first
+}
+
+// takeNewSnapshot has snapshots taken often, and returns one that is taken from now on, and its host.
+func (w workload) takeNewSnapshot(ctx context.Context) (on infrav1.ElementalHost, next infrav1.HostEtcdSnapshot) {
+	GinkgoHelper()
+	infra := w.infra(ctx)
+	before := infra.DeepCopy()
+	infra.Spec.EtcdSnapshots = &infrav1.EtcdSnapshots{Schedule: infrav1.EtcdSnapshotSchedule{IntervalSeconds: new(int32(300))}}
+	Expect(management.Patch(ctx, infra, client.MergeFrom(before))).To(Succeed())
+	since := time.Now()
+	Eventually(func() bool {
+		for _, host := range w.claimed(ctx) {
+			if list := host.Status.EtcdSnapshots; list != nil && len(list.Items) > 0 && list.Items[0].CompletedAt.After(since) {
+				on, next = host, list.Items[0]
+				return true
+			}
+		}
+		return false
+	}).WithTimeout(15 * time.Minute).Should(BeTrue())
+	return on, next
 }

@@ -69,11 +69,21 @@ var _ = Describe("etcd of a cluster with one control-plane host", Ordered, Label
 		w.expectRestored(ctx, nodes, "lost")
 	}, SpecTimeout(restoreTimeout+10*time.Minute))
 
+	It("comes back after its host has lost all files of Kubernetes and etcd", func(ctx context.Context) {
+		w.remember(ctx, "files")
+		step("restored: the control-plane host has lost everything", func() { loseEverything(ctx, controlPlane) })
+		planned := w.planRebuild(ctx, "files", snapshotOn(controlPlane.Name, snapshot.ID))
+		began := time.Now()
+		step("restored: control plane set up again, data back", func() { w.confirmRestore(ctx, planned) })
+		w.expectServed(ctx, began)
+		w.expectRestored(ctx, nodes, "files")
+	}, SpecTimeout(restoreTimeout+10*time.Minute))
+
 	It("is deleted afterwards", func(ctx context.Context) {
 		step("restored: cluster deleted, hosts available", func() {
 			w.delete(ctx)
 			expectAllAvailable(ctx)
-			leftovers := shell(ctx, boxOf(&controlPlane), "ls -d "+filepath.Dir(etcdData)+"/* 2>/dev/null || true")
+			leftovers := shell(ctx, boxOf(&controlPlane), "ls -d "+filepath.Dir(etcdData)+"/* /etc/kubernetes*/* 2>/dev/null | grep -v manifests || true")
 			Expect(strings.TrimSpace(leftovers)).To(BeEmpty())
 		})
 	}, SpecTimeout(20*time.Minute))
@@ -128,10 +138,19 @@ func snapshotOn(host, id string) infrav1.EtcdRestoreSource {
 // planRestore asks for a restore and waits for its plan.
 func (w workload) planRestore(ctx context.Context, name string, source infrav1.EtcdRestoreSource, replaceHealthy bool) *infrav1.ElementalEtcdRestore {
 	GinkgoHelper()
-	object := &infrav1.ElementalEtcdRestore{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace(), Name: name},
-		Spec:       infrav1.ElementalEtcdRestoreSpec{ClusterName: w.Name, ReplaceHealthy: new(replaceHealthy), Source: source},
-	}
+	return w.plan(ctx, name, infrav1.ElementalEtcdRestoreSpec{ReplaceHealthy: new(replaceHealthy), Source: source})
+}
+
+// planRebuild is planRestore for a host that sets up its control plane again.
+func (w workload) planRebuild(ctx context.Context, name string, source infrav1.EtcdRestoreSource) *infrav1.ElementalEtcdRestore {
+	GinkgoHelper()
+	return w.plan(ctx, name, infrav1.ElementalEtcdRestoreSpec{RebuildControlPlane: new(true), Source: source})
+}
+
+func (w workload) plan(ctx context.Context, name string, spec infrav1.ElementalEtcdRestoreSpec) *infrav1.ElementalEtcdRestore {
+	GinkgoHelper()
+	spec.ClusterName = w.Name
+	object := &infrav1.ElementalEtcdRestore{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace(), Name: name}, Spec: spec}
 	Expect(management.Create(ctx, object)).To(Succeed())
 	Eventually(func(g Gomega) {
 		g.Expect(management.Get(ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
