@@ -202,6 +202,15 @@ func testAnotherCluster(r *rig) {
 		!slices.Equal(got, []string{"4.db", "4.json", "5.db", "5.json", "1.db", "1.json", "2.db", "2.json"}) {
 		r.t.Errorf("got %q", got)
 	}
+	// A host that has lost the files of Kubernetes does not know which snapshots are of its cluster.
+	authority := filepath.Join(r.Root, "/etc/kubernetes/pki/etcd/ca.crt")
+	if err := os.Rename(authority, authority+".lost"); err != nil {
+		r.t.Fatal(err)
+	}
+	r.expectListed("5", "4", "2", "1")
+	if err := os.Rename(authority+".lost", authority); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 // A failure removes nothing.

@@ -32,6 +32,7 @@ func node(t *testing.T) (*box, *linux.Platform) {
 		"/tmp/kubeadm.yml":                    "x",
 		"/etc/kubernetes/patches/mine.yaml":   "keep",
 		"/etc/kubernetes/manifests/etcd.yaml": "x",
+		"/etc/kubernetes.before-x/admin.conf": "x",
 		"/etc/kubernetes/pki/ca.crt":          "x",
 		"/var/lib/kubelet/config.yaml":        "x",
 		"/var/lib/kubelet/pods/p/volumes/v":   "x",
