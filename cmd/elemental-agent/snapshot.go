@@ -44,10 +44,10 @@ func addSnapshots(o *assembly.Options, stateDir string, log *slog.Logger) {
 	o.NewEtcdRestore = func(currentClient func() *client.Client) operation.Runner {
 		return &etcdrestore.Runner{
 			Documents: o.Store.Documents(), Checkpoints: checkpoints, Root: "/", System: durable.OS{},
-			Snapshots: store, Fetcher: &fetch.Fetcher{Store: store, Manager: func() fetch.Manager { return currentClient() }, Log: log},
+			Snapshots: store, Fetcher: &fetch.Fetcher{Store: store, Manager: func() fetch.Manager { return client.Restores{Client: currentClient()} }, Log: log},
 			Commands: oscommand.System{}, Free: download.System{}.Free, Plan: o.Store.Plan, Clock: retry.System{}, Log: log, ControlPlane: host,
 			Setup: setup.Setup{
-				Root: "/", Manager: func() setup.Manager { return currentClient() }, Commands: oscommand.System{}, System: hostfiles.LocalSystem{}, Hostname: os.Hostname,
+				Root: "/", Manager: func() setup.Manager { return client.Restores{Client: currentClient()} }, Commands: oscommand.System{}, System: hostfiles.LocalSystem{}, Hostname: os.Hostname,
 			},
 		}
 	}

@@ -26,6 +26,13 @@ type EtcdRestore struct {
 	Rebuild bool `json:"rebuild,omitempty"`
 }
 
+// PathControlPlaneSetup (POST ControlPlaneSetupRequest -> ControlPlaneSetup) returns what the plan's
+// EtcdRestore sets up the control plane from, while that restore goes on.
+const PathControlPlaneSetup = "/v1/control-plane-setup"
+
+// MaxControlPlaneSetupBytes bounds a ControlPlaneSetup, in which bootstrap data is encoded.
+const MaxControlPlaneSetupBytes = 2 << 20
+
 // ControlPlaneSetupRequest asks for what the EtcdRestore of the plan sets up the control plane
 // from.
 type ControlPlaneSetupRequest struct {

@@ -54,9 +54,6 @@ const (
 	// PathEtcdSnapshotFetch (POST EtcdSnapshotFetchRequest -> EtcdSnapshotFetchGrant) permits
 	// the download of the snapshot that the plan's EtcdRestore begins with.
 	PathEtcdSnapshotFetch = "/v1/etcd-snapshot-fetch"
-	// PathControlPlaneSetup (POST ControlPlaneSetupRequest -> ControlPlaneSetup) returns what the
-	// plan's EtcdRestore sets up the control plane from, while that restore goes on.
-	PathControlPlaneSetup = "/v1/control-plane-setup"
 	// PathLog (POST ?request=ID HostLog -> 204) answers the request of the plan's Desired.Log.
 	// The answer is durable then. Another ID is answered with 404.
 	PathLog = "/v1/log"
@@ -93,8 +90,6 @@ const (
 	MaxRequestBytes = 256 << 10
 	// MaxBootstrapBytes bounds bootstrap data; a Secret holds at most 1 MiB.
 	MaxBootstrapBytes = 1 << 20
-	// MaxControlPlaneSetupBytes bounds a ControlPlaneSetup, in which bootstrap data is encoded.
-	MaxControlPlaneSetupBytes = 2 << 20
 	// MaxMessageBytes bounds OperationReport.Message.
 	MaxMessageBytes = 1 << 10
 	// MaxDevices bounds each list of the inventory and the addresses.

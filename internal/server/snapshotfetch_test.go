@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	hostclient "github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/snapshot"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/snapshot/fetch"
@@ -106,7 +107,7 @@ func TestSnapshotsComeBack(t *testing.T) {
 	op := f.a.plan("").Operation
 	f.Expect(op.EtcdRestore.Uploaded).To(BeTrue())
 	c := f.a.client()
-	fetcher := &fetch.Fetcher{Store: f.store, Manager: func() fetch.Manager { return c }, Log: slog.New(slog.DiscardHandler)}
+	fetcher := &fetch.Fetcher{Store: f.store, Manager: func() fetch.Manager { return hostclient.Restores{Client: c} }, Log: slog.New(slog.DiscardHandler)}
 	f.must(fetcher.Fetch(t.Context(), op.ID, *op.EtcdRestore))
 	_, facts, err := f.store.Verify(t.Context(), f.facts.ID)
 	f.must(err)

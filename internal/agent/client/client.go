@@ -224,27 +224,6 @@ func (c *Client) EtcdSnapshotGrant(ctx context.Context, request protocol.EtcdSna
 	return grant, err
 }
 
-// EtcdSnapshotFetch gets the permission to download the snapshot that a restore begins with, and
-// its key.
-func (c *Client) EtcdSnapshotFetch(ctx context.Context, request protocol.EtcdSnapshotFetchRequest) (protocol.EtcdSnapshotFetchGrant, error) {
-	var grant protocol.EtcdSnapshotFetchGrant
-	err := c.call(ctx, call{
-		name: "asking for the permission to download a snapshot", method: http.MethodPost, path: protocol.PathEtcdSnapshotFetch, body: request,
-		timeout: CallTimeout, accept: []int{http.StatusOK},
-	}, func(r *http.Response) error { return decode(r, &grant) })
-	return grant, err
-}
-
-// ControlPlaneSetup gets what a restore sets up the control plane of this host from.
-func (c *Client) ControlPlaneSetup(ctx context.Context, request protocol.ControlPlaneSetupRequest) (protocol.ControlPlaneSetup, error) {
-	var setup protocol.ControlPlaneSetup
-	err := c.call(ctx, call{
-		name: "asking what to set up the control plane from", method: http.MethodPost, path: protocol.PathControlPlaneSetup, body: request,
-		timeout: CallTimeout, accept: []int{http.StatusOK},
-	}, func(r *http.Response) error { return decodeUpTo(r, &setup, protocol.MaxControlPlaneSetupBytes) })
-	return setup, err
-}
-
 // SendLog answers a request for a log. It is durable at the manager if SendLog returns nil.
 func (c *Client) SendLog(ctx context.Context, request string, log protocol.HostLog) error {
 	return c.call(ctx, call{

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -18,6 +19,16 @@ import (
 // maxOverhead is how many bytes an object may have more than its snapshot, besides the 1/1024
 // that encryption adds.
 const maxOverhead = 64 << 10
+
+// Destinations permit uploads and downloads of snapshots.
+type Destinations interface {
+	// Grant permits the upload of a snapshot of the cluster that the host has, with that size,
+	// as a host is to make it.
+	Grant(ctx context.Context, host *infrav1.ElementalHost, infra *infrav1.ElementalCluster, id string, size int64) (protocol.EtcdSnapshotGrant, error)
+	// GrantFetch permits the download of the snapshot of the restore that the host was asked
+	// for, and returns the key of that object. infra may be nil.
+	GrantFetch(ctx context.Context, host *infrav1.ElementalHost, infra *infrav1.ElementalCluster) (protocol.EtcdSnapshotFetchGrant, error)
+}
 
 // etcdSnapshotUpload permits the upload of the snapshot that the host's plan wants uploaded.
 // For any other snapshot the answer is the same, whether it exists or not.

@@ -66,22 +66,6 @@ type BootstrapData interface {
 	Find(ctx context.Context, host *infrav1.ElementalHost, operation string) (data []byte, format string, err error)
 }
 
-// Destinations permit uploads and downloads of snapshots.
-type Destinations interface {
-	// Grant permits the upload of a snapshot of the cluster that the host has, with that size,
-	// as a host is to make it.
-	Grant(ctx context.Context, host *infrav1.ElementalHost, infra *infrav1.ElementalCluster, id string, size int64) (protocol.EtcdSnapshotGrant, error)
-	// GrantFetch permits the download of the snapshot of the restore that the host was asked
-	// for, and returns the key of that object. infra may be nil.
-	GrantFetch(ctx context.Context, host *infrav1.ElementalHost, infra *infrav1.ElementalCluster) (protocol.EtcdSnapshotFetchGrant, error)
-}
-
-// Setups find what hosts set up their control planes from again.
-type Setups interface {
-	// Setup returns it for a host whose plan has the restore that needs it.
-	Setup(ctx context.Context, host *infrav1.ElementalHost) (protocol.ControlPlaneSetup, error)
-}
-
 // Connections knows which connections have used the key of a known host.
 type Connections interface {
 	// Authenticated reports it for the connection of an HTTP request.

@@ -125,11 +125,6 @@ func newCredentials(t *testing.T) map[string]string {
 	}
 }
 
-func manifest(component string) string {
-	return fmt.Sprintf("kind: Pod\nspec:\n  containers:\n  - image: registry.k8s.io/%s:v1.36.3\n    command:\n    - %s\n"+
-		"    - --name=host-1\n    - --initial-advertise-peer-urls=https://192.0.2.1:2380\n", component, component)
-}
-
 func (m *machine) write(path, content string) {
 	m.t.Helper()
 	path = filepath.Join(m.root, path)

@@ -197,7 +197,7 @@ func (s *restore) finish(context.Context) error {
 		return fmt.Errorf("removing an empty folder: %w", err)
 	}
 	if s.want.Rebuild {
-		if err := s.System.RemoveAll(s.formerFiles()); err != nil {
+		if err := s.System.RemoveAll(rebuild{s}.formerFiles()); err != nil {
 			return fmt.Errorf("removing the former files of Kubernetes: %w", err)
 		}
 	}

@@ -30,9 +30,12 @@ type Setup interface {
 	Kubelet(ctx context.Context) error
 }
 
-// rebuild sets up the control plane again, without the kubelet: it must not start an etcd that
+// rebuild is the part of a restore that sets up the control plane of the host again.
+type rebuild struct{ *restore }
+
+// controlPlane sets it up, without the kubelet: it must not start an etcd that
 // has no data yet.
-func (s *restore) rebuild(ctx context.Context) error {
+func (s rebuild) controlPlane(ctx context.Context) error {
 	if !s.at.Examined {
 		if err := s.checkLost(); err != nil {
 			return sequence.Final{Err: err}
@@ -67,7 +70,7 @@ func (s *restore) rebuild(ctx context.Context) error {
 }
 
 // checkLost returns an error unless the host has lost its control plane.
-func (s *restore) checkLost() error {
+func (s rebuild) checkLost() error {
 	for _, component := range []string{staticpods.Etcd, staticpods.Server} {
 		is, err := s.exists(filepath.Join(s.Root, staticpods.Path(component)))
 		if err != nil {
@@ -80,9 +83,9 @@ func (s *restore) checkLost() error {
 	return nil
 }
 
-// setUpKubelet is the step kubelet. The kubelet starts nothing of the control plane: its manifests
+// kubelet is the step kubelet. The kubelet starts nothing of the control plane: its manifests
 // come back in the next step.
-func (s *restore) setUpKubelet(ctx context.Context) error {
+func (s rebuild) kubelet(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
 	defer cancel()
 	if err := s.Setup.Kubelet(ctx); err != nil {
@@ -91,8 +94,8 @@ func (s *restore) setUpKubelet(ctx context.Context) error {
 	return syncAll(s.System, s.kubernetes())
 }
 
-// unbuild removes what rebuild has made, and puts the former files back.
-func (s *restore) unbuild() error {
+// undo removes what was made, and puts the former files back.
+func (s rebuild) undo() error {
 	if !s.at.Examined {
 		return nil
 	}
@@ -106,24 +109,24 @@ func (s *restore) unbuild() error {
 	return s.rename(s.formerFiles(), s.kubernetes())
 }
 
-// failUnbuilt returns the result of a restore that has failed before the data was touched.
-func (s *restore) failUnbuilt(step string, cause error) (*operation.Result, error) {
-	return failed(step, protocol.RestoreChangedNothing, sequence.Short(cause)), s.unbuild()
+// fail returns the result of a restore that has failed before the data was touched.
+func (s rebuild) fail(step string, cause error) (*operation.Result, error) {
+	return failed(step, protocol.RestoreChangedNothing, sequence.Short(cause)), s.undo()
 }
 
-func (s *restore) kubernetes() string { return filepath.Join(s.Root, kubernetesFolder) }
+func (s rebuild) kubernetes() string { return filepath.Join(s.Root, kubernetesFolder) }
 
 // formerFiles is where what was left of the former files stays until the restore has ended.
-func (s *restore) formerFiles() string { return s.kubernetes() + ".before-" + s.name() }
+func (s rebuild) formerFiles() string { return s.kubernetes() + ".before-" + s.name() }
 
-func (s *restore) removeFiles() error {
+func (s rebuild) removeFiles() error {
 	if err := s.System.RemoveAll(s.kubernetes()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing %s: %w", kubernetesFolder, err)
 	}
 	return s.System.SyncDir(filepath.Dir(s.kubernetes()))
 }
 
-func (s *restore) rename(from, to string) error {
+func (s rebuild) rename(from, to string) error {
 	if err := s.System.Rename(from, to); err != nil {
 		return fmt.Errorf("renaming %s: %w", from, err)
 	}

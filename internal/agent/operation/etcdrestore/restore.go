@@ -82,9 +82,9 @@ func (s *restore) Step(name string) sequence.Step {
 	switch name {
 	case stepRebuild:
 		if s.want.Uploaded {
-			return sequence.Step{Run: s.rebuild, Next: stepFetch}
+			return sequence.Step{Run: rebuild{s}.controlPlane, Next: stepFetch}
 		}
-		return sequence.Step{Run: s.rebuild, Next: stepCheck}
+		return sequence.Step{Run: rebuild{s}.controlPlane, Next: stepCheck}
 	case stepFetch:
 		return sequence.Step{Run: s.fetch, Next: stepCheck}
 	case stepCheck:
@@ -104,7 +104,7 @@ func (s *restore) Step(name string) sequence.Step {
 		}
 		return sequence.Step{Run: s.swap, Next: stepStart}
 	case stepKubelet:
-		return sequence.Step{Run: s.setUpKubelet, Next: stepStart}
+		return sequence.Step{Run: rebuild{s}.kubelet, Next: stepStart}
 	case stepStart:
 		return sequence.Step{Run: s.start, Next: stepGate}
 	case stepGate:
@@ -132,12 +132,12 @@ func (s *restore) Fail(_ context.Context, cause error) (*operation.Result, error
 	_, isFinal := errors.AsType[sequence.Final](cause)
 	switch {
 	case step == stepCheck, isFetch && s.at.Tries >= maxFetches, step == stepRebuild && isFinal:
-		return s.failUnbuilt(step, cause)
+		return rebuild{s}.fail(step, cause)
 	case step == stepPrepare && isLast:
 		if err := s.discard(); err != nil {
 			return nil, err
 		}
-		return s.failUnbuilt(step, cause)
+		return rebuild{s}.fail(step, cause)
 	case isFetch, step == stepPrepare:
 		return nil, sequence.Again(s, fmt.Errorf("%w: %w", operation.ErrNothingDone, cause))
 	case step == stepBack && isLast:

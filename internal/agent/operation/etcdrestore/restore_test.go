@@ -2,6 +2,7 @@ package etcdrestore_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -274,4 +275,9 @@ func TestPowerCuts(t *testing.T) {
 			}
 		}
 	}
+}
+
+func manifest(component string) string {
+	return fmt.Sprintf("kind: Pod\nspec:\n  containers:\n  - image: registry.k8s.io/%s:v1.36.3\n    command:\n    - %s\n"+
+		"    - --name=host-1\n    - --initial-advertise-peer-urls=https://192.0.2.1:2380\n", component, component)
 }

@@ -97,7 +97,7 @@ func (s *restore) CheckWanted() error {
 		return nil
 	}
 	err := fmt.Errorf("%w: the manager has withdrawn the restore", operation.ErrNothingDone)
-	return errors.Join(err, s.discard(), s.unbuild(), s.Documents.Remove(s.op.Folder()))
+	return errors.Join(err, s.discard(), rebuild{s}.undo(), s.Documents.Remove(s.op.Folder()))
 }
 
 func (s *restore) document() state.Document[record] {
