@@ -150,7 +150,7 @@ func (w workload) planRebuild(ctx context.Context, name string, source infrav1.E
 func (w workload) plan(ctx context.Context, name string, spec infrav1.ElementalEtcdRestoreSpec) *infrav1.ElementalEtcdRestore {
 	GinkgoHelper()
 	spec.ClusterName = w.Name
-	object := &infrav1.ElementalEtcdRestore{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace(), Name: name}, Spec: spec}
+	object := &infrav1.ElementalEtcdRestore{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace(), Name: w.Name + "-" + name}, Spec: spec}
 	Expect(management.Create(ctx, object)).To(Succeed())
 	Eventually(func(g Gomega) {
 		g.Expect(management.Get(ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
