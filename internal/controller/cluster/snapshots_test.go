@@ -50,6 +50,11 @@ func TestSnapshots(t *testing.T) {
 	f.reconcile()
 	f.ExpectCondition(f.infra, infrav1.EtcdSnapshotsReadyCondition, no, infrav1.WaitingForControlPlaneReason)
 	hosts := map[string]*infrav1.ElementalHost{"a": f.snapshotHost("a"), "b": f.snapshotHost("b")}
+	f.reconcile()
+	// The test begins just after a time of the schedule, which follows from the random namespace, so
+	// that no other one comes in between.
+	f.Clock.SetTime(f.requested().ScheduledAt.Add(time.Hour + time.Second))
+	controllertest.Change(f.Fixture, f.infra, func(c *infrav1.ElementalCluster) { c.Spec.EtcdSnapshotRecord = nil })
 	f.Client.Forget()
 	f.reconcile()
 	first := f.requested()

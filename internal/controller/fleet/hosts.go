@@ -126,8 +126,8 @@ func stepWords() []string {
 		"stop", "reboot", "clean", "verify", "erase", "recovery",
 		// Upgrade and NodeUpgrade.
 		"upgrade", "checkpoint", "kubeadm", "drain", "kubelet", "gate", "finish", "rollback", "image",
-		// EtcdRestore, which begins with fetch or check, ControlPlaneHalt and ControlPlaneStart.
-		"prepare", "halt", "copy", "swap", "start",
+		// EtcdRestore, which may begin with fetch or check, ControlPlaneHalt and ControlPlaneStart.
+		"rebuild", "prepare", "halt", "copy", "swap", "start",
 		// CertificateRenewal, which shares the others.
 		"renew", "restart",
 	}
