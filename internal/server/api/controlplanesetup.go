@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/plan"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/audit"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/problem"
@@ -25,12 +24,11 @@ func (h *Handler) controlPlaneSetup(w http.ResponseWriter, r *http.Request, from
 	if err != nil {
 		return err
 	}
-	site, err := h.planInputs.Site(r.Context(), host)
+	restore, err := h.restore(r.Context(), host, cluster, in.ID)
 	if err != nil {
 		return err
 	}
-	op := plan.For(host, site, cluster).Operation
-	if op == nil || op.EtcdRestore == nil || !op.EtcdRestore.Rebuild || op.ID != in.ID {
+	if !restore.Rebuild {
 		return problem.NoControlPlaneToSetUp()
 	}
 	setup, err := h.setups.Setup(r.Context(), host)
