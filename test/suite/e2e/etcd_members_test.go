@@ -208,39 +208,31 @@ func (w workload) expectReplaced(ctx context.Context, kept string) {
 // takeAnySnapshot switches snapshots on, and returns the first one and its host.
 func (w workload) takeAnySnapshot(ctx context.Context) (on infrav1.ElementalHost, first infrav1.HostEtcdSnapshot) {
 	GinkgoHelper()
-	infra := w.infra(ctx)
-	before := infra.DeepCopy()
-	infra.Spec.EtcdSnapshots = &infrav1.EtcdSnapshots{}
-	Expect(management.Patch(ctx, infra, client.MergeFrom(before))).To(Succeed())
-	Eventually(func(g Gomega) {
-		g.Expect(w.claimed(ctx)).To(ContainElement(Satisfy(func(host infrav1.ElementalHost) bool {
-			list := host.Status.EtcdSnapshots
-			if list == nil || len(list.Items) == 0 {
-				return false
-			}
-			on, first = host, list.Items[0]
-			return true
-		})))
-	}).WithTimeout(5 * time.Minute).Should(Succeed())
-	return on, first
+	return w.takeSnapshot(ctx, infrav1.EtcdSnapshots{}, time.Time{})
 }
 
 // takeNewSnapshot has snapshots taken often, and returns one that is taken from now on, and its host.
 func (w workload) takeNewSnapshot(ctx context.Context) (on infrav1.ElementalHost, next infrav1.HostEtcdSnapshot) {
 	GinkgoHelper()
+	often := infrav1.EtcdSnapshotSchedule{IntervalSeconds: new(int32(300))}
+	return w.takeSnapshot(ctx, infrav1.EtcdSnapshots{Schedule: often}, time.Now())
+}
+
+// takeSnapshot sets the policy, and returns a snapshot that was completed after a time, and its host.
+func (w workload) takeSnapshot(ctx context.Context, policy infrav1.EtcdSnapshots, after time.Time) (on infrav1.ElementalHost, taken infrav1.HostEtcdSnapshot) {
+	GinkgoHelper()
 	infra := w.infra(ctx)
 	before := infra.DeepCopy()
-	infra.Spec.EtcdSnapshots = &infrav1.EtcdSnapshots{Schedule: infrav1.EtcdSnapshotSchedule{IntervalSeconds: new(int32(300))}}
+	infra.Spec.EtcdSnapshots = &policy
 	Expect(management.Patch(ctx, infra, client.MergeFrom(before))).To(Succeed())
-	since := time.Now()
 	Eventually(func() bool {
 		for _, host := range w.claimed(ctx) {
-			if list := host.Status.EtcdSnapshots; list != nil && len(list.Items) > 0 && list.Items[0].CompletedAt.After(since) {
-				on, next = host, list.Items[0]
+			if list := host.Status.EtcdSnapshots; list != nil && len(list.Items) > 0 && list.Items[0].CompletedAt.After(after) {
+				on, taken = host, list.Items[0]
 				return true
 			}
 		}
 		return false
 	}).WithTimeout(15 * time.Minute).Should(BeTrue())
-	return on, next
+	return on, taken
 }

@@ -64,8 +64,8 @@ type machine struct {
 	// copyErr is the error of etcdutl for the member's own database.
 	copyErr error
 	free    int64
-	// isRunning is true while a program of the control plane runs.
-	isRunning bool
+	// isRunning is true while a program of the control plane runs, and kubeletRuns while the kubelet does.
+	isRunning, kubeletRuns bool
 	// isBroken makes the control plane not well with some data.
 	isBroken map[string]bool
 	progress []string
@@ -143,12 +143,18 @@ func (m *machine) hasManifest(component string) bool {
 	return err == nil
 }
 
-// kubelet starts what has a manifest. etcd must never start without complete data.
+// kubelet is a start of the kubelet. etcd must never start without complete data.
 func (m *machine) kubelet() {
 	if _, err := os.Stat(filepath.Join(m.root, kubeletConfig)); err != nil {
-		m.isRunning = false
+		m.isRunning, m.kubeletRuns = false, false
 		return
 	}
+	m.kubeletRuns = true
+	m.startPods()
+}
+
+// startPods starts what has a manifest.
+func (m *machine) startPods() {
 	m.isRunning = m.hasManifest("etcd") || m.hasManifest("kube-apiserver")
 	if is := m.served(); m.hasManifest("etcd") && is != former && is != restored && is != former+alone {
 		m.t.Errorf("etcd starts with the data %q", is)
@@ -252,7 +258,7 @@ func (m *machine) Fetch(ctx context.Context, _ string, want protocol.EtcdRestore
 // Halt is ControlPlane.
 func (m *machine) Halt(context.Context) error {
 	return m.life.Do(func() error {
-		m.isRunning = false
+		m.isRunning, m.kubeletRuns = false, false
 		return nil
 	})
 }
@@ -328,20 +334,6 @@ func (m *machine) expect(served string) {
 			m.t.Errorf("the manifest of %s is %q, %v", component, content, err)
 		}
 	}
-}
-
-// folders returns the names in the folder of the data.
-func (m *machine) folders() []string {
-	m.t.Helper()
-	entries, err := os.ReadDir(filepath.Join(m.root, data))
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	var names []string
-	for _, entry := range entries {
-		names = append(names, entry.Name())
-	}
-	return names
 }
 
 var _ durable.System = guarded{}

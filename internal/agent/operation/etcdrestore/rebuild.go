@@ -49,6 +49,10 @@ func (s rebuild) controlPlane(ctx context.Context) error {
 			return err
 		}
 	}
+	// A kubelet that has run on without its files would start etcd as soon as there is a manifest.
+	if err := s.ControlPlane.Halt(ctx); err != nil {
+		return err
+	}
 	isAside, err := s.exists(s.formerFiles())
 	if err != nil {
 		return err
@@ -94,24 +98,31 @@ func (s rebuild) kubelet(ctx context.Context) error {
 	return syncAll(s.System, s.kubernetes())
 }
 
-// undo removes what was made, and puts the former files back.
-func (s rebuild) undo() error {
+// undo removes what was made, puts the former files back, and starts the kubelet again.
+func (s rebuild) undo(ctx context.Context) error {
 	if !s.at.Examined {
 		return nil
 	}
 	isAside, err := s.exists(s.formerFiles())
-	if err != nil || s.at.HadFiles && !isAside {
-		return err // nothing was set aside yet, or all is back
-	}
-	if err := s.removeFiles(); err != nil || !isAside {
+	if err != nil {
 		return err
 	}
-	return s.rename(s.formerFiles(), s.kubernetes())
+	if isAside || !s.at.HadFiles { // otherwise nothing was set aside yet, or all is back
+		if err := s.removeFiles(); err != nil {
+			return err
+		}
+	}
+	if isAside {
+		if err := s.rename(s.formerFiles(), s.kubernetes()); err != nil {
+			return err
+		}
+	}
+	return s.ControlPlane.Start(ctx)
 }
 
 // fail returns the result of a restore that has failed before the data was touched.
-func (s rebuild) fail(step string, cause error) (*operation.Result, error) {
-	return failed(step, protocol.RestoreChangedNothing, sequence.Short(cause)), s.undo()
+func (s rebuild) fail(ctx context.Context, step string, cause error) (*operation.Result, error) {
+	return failed(step, protocol.RestoreChangedNothing, sequence.Short(cause)), s.undo(ctx)
 }
 
 func (s rebuild) kubernetes() string { return filepath.Join(s.Root, kubernetesFolder) }

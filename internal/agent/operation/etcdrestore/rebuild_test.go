@@ -29,7 +29,8 @@ func (m *machine) lose(keep bool) {
 	if keep {
 		m.write(leftover, "former")
 	}
-	m.isRunning, m.isBroken[""] = false, true
+	// The kubelet that ran goes on, and starts what it finds.
+	m.isRunning, m.kubeletRuns, m.isBroken[""] = true, true, true
 	m.op.EtcdRestore.Rebuild, m.op.EtcdRestore.ReplaceHealthy = true, false
 }
 
@@ -66,6 +67,9 @@ func (r rebuilt) Kubelet(context.Context) error {
 func (r rebuilt) write(path, content string) error {
 	return r.m.life.Do(func() error {
 		r.m.write(path, content)
+		if r.m.kubeletRuns {
+			r.m.startPods()
+		}
 		return nil
 	})
 }

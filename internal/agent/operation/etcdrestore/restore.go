@@ -121,7 +121,7 @@ func (s *restore) Step(name string) sequence.Step {
 func (s *restore) fetch(ctx context.Context) error { return s.Fetcher.Fetch(ctx, s.op.ID, s.want) }
 
 // Fail decides what follows the failure of a step.
-func (s *restore) Fail(_ context.Context, cause error) (*operation.Result, error) {
+func (s *restore) Fail(ctx context.Context, cause error) (*operation.Result, error) {
 	step := s.at.Step
 	if step == stepFinish {
 		return nil, fmt.Errorf("%s: %w", step, cause)
@@ -132,12 +132,12 @@ func (s *restore) Fail(_ context.Context, cause error) (*operation.Result, error
 	_, isFinal := errors.AsType[sequence.Final](cause)
 	switch {
 	case step == stepCheck, isFetch && s.at.Tries >= maxFetches, step == stepRebuild && isFinal:
-		return rebuild{s}.fail(step, cause)
+		return rebuild{s}.fail(ctx, step, cause)
 	case step == stepPrepare && isLast:
 		if err := s.discard(); err != nil {
 			return nil, err
 		}
-		return rebuild{s}.fail(step, cause)
+		return rebuild{s}.fail(ctx, step, cause)
 	case isFetch, step == stepPrepare:
 		return nil, sequence.Again(s, fmt.Errorf("%w: %w", operation.ErrNothingDone, cause))
 	case step == stepBack && isLast:

@@ -281,3 +281,17 @@ func manifest(component string) string {
 	return fmt.Sprintf("kind: Pod\nspec:\n  containers:\n  - image: registry.k8s.io/%s:v1.36.3\n    command:\n    - %s\n"+
 		"    - --name=host-1\n    - --initial-advertise-peer-urls=https://192.0.2.1:2380\n", component, component)
 }
+
+// folders returns the names in the folder of the data.
+func (m *machine) folders() []string {
+	m.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(m.root, data))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}

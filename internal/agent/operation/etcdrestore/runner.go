@@ -96,8 +96,9 @@ func (s *restore) CheckWanted() error {
 	if sequence.IsWanted(s.Plan(), s.op) || !slices.Contains(untouched(), s.at.Step) {
 		return nil
 	}
+	// The agent may be stopping: a withdrawal must not leave the kubelet stopped.
 	err := fmt.Errorf("%w: the manager has withdrawn the restore", operation.ErrNothingDone)
-	return errors.Join(err, s.discard(), rebuild{s}.undo(), s.Documents.Remove(s.op.Folder()))
+	return errors.Join(err, s.discard(), rebuild{s}.undo(context.Background()), s.Documents.Remove(s.op.Folder()))
 }
 
 func (s *restore) document() state.Document[record] {

@@ -143,7 +143,7 @@ func (s *restore) goBack(ctx context.Context) error {
 		return fmt.Errorf("removing the restored data: %w", err)
 	}
 	if s.want.Rebuild {
-		return rebuild{s}.undo() // there was no control plane to start
+		return rebuild{s}.undo(ctx) // there was no control plane to start
 	}
 	isCurrent, err := s.exists(s.folders().current())
 	if err != nil {

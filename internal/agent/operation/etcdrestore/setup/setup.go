@@ -9,7 +9,10 @@ import (
 	"strings"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/apply/files"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/apply/host"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/apply/journal"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/apply/step"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/parser"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/bootstrap"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oscommand"
@@ -46,13 +49,13 @@ func (s Setup) ControlPlane(ctx context.Context, operation string) error {
 	if err != nil {
 		return err
 	}
-	files, err := s.files(got, operation)
+	config, err := s.files(got, operation)
 	if err != nil {
 		return err
 	}
-	to := host.New(s.Root, s.System, s.Chown)
-	for _, file := range files {
-		if err := write(ctx, to, file); err != nil {
+	to := &step.Execution{Host: host.New(s.Root, s.System, s.Chown)}
+	for _, write := range slices.Concat(files.Steps(config, false), files.Steps(config, true)) {
+		if err := write.Execute(ctx, to, &journal.Intent{}); err != nil {
 			return err
 		}
 	}
@@ -76,9 +79,9 @@ func (s Setup) phases(ctx context.Context, phases ...[]string) error {
 	return nil
 }
 
-// files returns the files to write. A file that bootstrap data appends to is left alone: the host
+// files returns the configuration with the files to write. A file that bootstrap data appends to is left alone: the host
 // has the text already.
-func (s Setup) files(got protocol.ControlPlaneSetup, operation string) ([]bootstrapdata.File, error) {
+func (s Setup) files(got protocol.ControlPlaneSetup, operation string) (*bootstrapdata.Config, error) {
 	name, err := s.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("asking for the name of this host: %w", err)
@@ -88,7 +91,7 @@ func (s Setup) files(got protocol.ControlPlaneSetup, operation string) ([]bootst
 	if err != nil {
 		return nil, err
 	}
-	var files []bootstrapdata.File
+	all := &bootstrapdata.Config{}
 	for _, document := range []struct{ what, data, format string }{
 		{"the bootstrap data", string(got.BootstrapData), got.Format},
 		{"kubeadm's configuration", got.KubeadmConfig, protocol.FormatCloudConfig},
@@ -97,59 +100,11 @@ func (s Setup) files(got protocol.ControlPlaneSetup, operation string) ([]bootst
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", document.what, err)
 		}
-		files = append(files, config.Files...)
+		all.Files = append(all.Files, config.Files...)
 	}
-	files = slices.DeleteFunc(files, func(f bootstrapdata.File) bool { return f.Append })
-	if !slices.ContainsFunc(files, func(f bootstrapdata.File) bool { return f.Path == protocol.KubeadmConfigPath }) {
+	all.Files = slices.DeleteFunc(all.Files, func(f bootstrapdata.File) bool { return f.Append })
+	if !slices.ContainsFunc(all.Files, func(f bootstrapdata.File) bool { return f.Path == protocol.KubeadmConfigPath }) {
 		return nil, errors.New("the manager sent no configuration of kubeadm")
 	}
-	return files, nil
-}
-
-// write writes a file, durably.
-func write(ctx context.Context, to *host.Host, file bootstrapdata.File) error {
-	target, err := to.Resolve(file.Path)
-	if err != nil {
-		return err
-	}
-	uid, gid, err := owner(to, file)
-	if err != nil {
-		return err
-	}
-	if err := to.MakeDirs(filepath.Dir(target), 0o755, 0, 0); err != nil {
-		return err
-	}
-	if err := to.Replace(target, file.Content, file.Mode, uid, gid); err != nil {
-		return err
-	}
-	return to.Relabel(ctx, target)
-}
-
-// owner returns the owner of a file; root without one.
-func owner(on *host.Host, file bootstrapdata.File) (uid, gid int, err error) {
-	user, err := on.User(file.User)
-	if err != nil {
-		return 0, 0, err
-	}
-	group, err := on.Group(file.Group)
-	if err != nil {
-		return 0, 0, err
-	}
-	switch {
-	case file.UID != nil:
-		uid = *file.UID
-	case user != nil:
-		uid = user.UID
-	case file.User != "" && file.User != "root":
-		return 0, 0, fmt.Errorf("writing file %s: there is no user %q", file.Path, file.User)
-	}
-	switch {
-	case file.GID != nil:
-		gid = *file.GID
-	case group != nil:
-		gid = group.GID
-	case file.Group != "" && file.Group != "root":
-		return 0, 0, fmt.Errorf("writing file %s: there is no group %q", file.Path, file.Group)
-	}
-	return uid, gid, nil
+	return all, nil
 }

@@ -53,7 +53,10 @@ func newBox(t *testing.T) *box {
 	t.Helper()
 	b := &box{t: t, root: t.TempDir()}
 	b.answer = protocol.ControlPlaneSetup{BootstrapData: []byte(bootstrapData), Format: protocol.FormatCloudConfig, KubeadmConfig: kubeadmConfig}
-	for path, content := range map[string]string{"/etc/os-release": "ID=debian\n", "/etc/app/table": "line"} {
+	for path, content := range map[string]string{
+		"/etc/os-release": "ID=debian\n", "/etc/app/table": "line",
+		"/etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "/etc/group": "root:x:0:\n",
+	} {
 		path = filepath.Join(b.root, path)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600)); err != nil {
 			t.Fatal(err)
