@@ -10,12 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/staticpods"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
-
-// leftover is a file of the lost control plane.
-const leftover = "/etc/kubernetes/admin.conf"
 
 // lose takes the control plane from the machine, and the data of etcd. A file is left if keep is
 // true.
@@ -27,7 +25,7 @@ func (m *machine) lose(keep bool) {
 		}
 	}
 	if keep {
-		m.write(leftover, "former")
+		m.write(kubeletConfig, former) // with it, the kubelet starts
 	}
 	// The kubelet that ran goes on, and starts what it finds.
 	m.isRunning, m.kubeletRuns, m.isBroken[""] = true, true, true
@@ -90,7 +88,7 @@ func TestRebuild(t *testing.T) {
 			t.Errorf("the steps were %q", m.progress)
 		}
 		m.expectNoFormerFiles()
-		if _, err := os.Stat(filepath.Join(m.root, leftover)); err == nil {
+		if content, _ := os.ReadFile(filepath.Join(m.root, kubeletConfig)); string(content) == former {
 			t.Error("a file of the lost control plane is left")
 		}
 	}
@@ -157,12 +155,31 @@ func TestRebuildFails(t *testing.T) {
 	}
 }
 
+// A rebuild that the manager withdraws while the host downloads leaves the host as it was.
+func TestRebuildIsWithdrawn(t *testing.T) {
+	t.Parallel()
+	for _, keep := range []bool{true, false} {
+		m := newMachine(t, 1)
+		m.lose(keep)
+		m.upload()
+		m.fetchErr = errors.New("no route to host")
+		if _, _, err := m.live(0); !errors.Is(err, operation.ErrNothingDone) || !m.hasManifest("etcd") {
+			t.Fatalf("got %v", err)
+		}
+		m.plan.Operation = nil
+		if _, _, err := m.live(0); !errors.Is(err, operation.ErrNothingDone) {
+			t.Errorf("got %v", err)
+		}
+		m.expectLost(keep)
+	}
+}
+
 // expectLost checks that the machine is as lose has left it.
 func (m *machine) expectLost(keep bool) {
 	m.t.Helper()
-	content, err := os.ReadFile(filepath.Join(m.root, leftover))
-	if keep && string(content) != "former" || !keep && err == nil {
-		m.t.Errorf("the file that was left is %q, %v", content, err)
+	content, err := os.ReadFile(filepath.Join(m.root, kubeletConfig))
+	if keep && string(content) != former || !keep && err == nil || m.kubeletRuns != keep {
+		m.t.Errorf("the file that was left is %q, %v; the kubelet runs: %t", content, err, m.kubeletRuns)
 	}
 	if m.hasManifest("etcd") || m.served() != "" || m.isRunning {
 		m.t.Errorf("the machine has a manifest of etcd: %t, the data %q, and runs: %t", m.hasManifest("etcd"), m.served(), m.isRunning)
