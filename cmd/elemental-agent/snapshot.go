@@ -14,6 +14,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/download"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/bootstrap"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/etcdrestore"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/etcdrestore/setup"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/halt"
@@ -47,7 +48,8 @@ func addSnapshots(o *assembly.Options, stateDir string, log *slog.Logger) {
 			Snapshots: store, Fetcher: &fetch.Fetcher{Store: store, Manager: func() fetch.Manager { return client.Restores{Client: currentClient()} }, Log: log},
 			Commands: oscommand.System{}, Free: download.System{}.Free, Plan: o.Store.Plan, Clock: retry.System{}, Log: log, ControlPlane: host,
 			Setup: setup.Setup{
-				Root: "/", Manager: func() setup.Manager { return client.Restores{Client: currentClient()} }, Commands: oscommand.System{}, System: hostfiles.LocalSystem{}, Hostname: os.Hostname,
+				Root: "/", Manager: func() setup.Manager { return client.Restores{Client: currentClient()} }, Commands: oscommand.System{}, Hostname: os.Hostname,
+				Files: &bootstrap.LocalExecutor{Files: o.Store.Documents(), Dir: stateDir, Root: "/", System: hostfiles.LocalSystem{}},
 			},
 		}
 	}

@@ -70,6 +70,28 @@ func TestRestartRunsNothingAgain(t *testing.T) {
 	}
 }
 
+// This machine has become a host whose bootstrap another machine has run. It does not run it again, also
+// after a manager has lost its status, and tells that manager when it was.
+func TestBootstrapOfAnotherMachine(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	at := time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
+	known := bootstrapOf("a")
+	known.SucceededAt = &at
+	r.manager.want(known, protocol.Desired{})
+	r.manager.await(t, "the host has the plan", taken)
+	r.manager.want(bootstrapOf("a"), protocol.Desired{})
+	r.manager.await(t, "the agent reports the result", ended("a", protocol.StateSucceeded))
+	if finished := r.manager.heard("a"); len(r.scripts) > 0 || r.manager.fetches > 0 {
+		t.Errorf("ran %v, fetched %d times, reported %v", r.scripts, r.manager.fetches, finished)
+	}
+	r.manager.mu.Lock()
+	defer r.manager.mu.Unlock()
+	if got := r.manager.operations["a"].FinishedAt; got == nil || !got.Equal(at) {
+		t.Errorf("it has succeeded at %v", got)
+	}
+}
+
 func TestStopLeavesTheScriptRunning(t *testing.T) {
 	r := newRig(t)
 	r.hold = make(chan struct{})

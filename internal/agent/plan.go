@@ -11,6 +11,11 @@ import (
 // the state directory.
 func (a *Agent) acceptPlan(ctx context.Context, plan protocol.Plan) error {
 	store, log := a.o.Store, a.o.Log
+	if op := plan.Operation; op != nil { // before the plan is stored, so that it never runs
+		if err := store.Adopt(state.Operation{Operation: *op}); err != nil {
+			return err
+		}
+	}
 	if err := store.SetPlan(state.Plan{Desired: plan.Desired, Operation: plan.Operation}); err != nil {
 		return err
 	}
@@ -22,7 +27,7 @@ func (a *Agent) acceptPlan(ctx context.Context, plan protocol.Plan) error {
 	}
 	if op := plan.Operation; op != nil {
 		log.Info("Received a plan", "operation", op.Type, "id", op.ID, "cluster", op.ClusterName, "machine", op.MachineName)
-		if known, found := store.Operation(op.Type, op.ID); found && known.Done() && known.Acknowledged {
+		if known, found := store.Operation(op.Type, op.ID); found && known.Done() && known.Acknowledged && op.SucceededAt == nil {
 			a.reporter.repeatResult(known)
 		}
 	}

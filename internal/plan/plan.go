@@ -153,6 +153,7 @@ func wantedOperations(host *infrav1.ElementalHost, cluster Cluster) []protocol.O
 		case len(standstill) > 0:
 			return standstill
 		case is != nil && is.State == infrav1.OperationSucceeded:
+			bootstrap.SucceededAt = new(is.FinishedAt.UTC())
 			return slices.Concat(etcdRestore(host), nodeUpgrade(host, cluster), certificateRenewal(host), requestedOperations(host), []protocol.Operation{bootstrap})
 		case BootstrapPrevented(host), is == nil && !(canGetFiles(host, cluster) && canServeEndpoint(host, cluster)):
 			return requestedOperations(host)
@@ -238,7 +239,14 @@ func desiredAgent(host *infrav1.ElementalHost, site Site) *protocol.AgentRelease
 	return nil
 }
 
+// revision does not depend on whether the operation has succeeded: a host knows that itself. Another
+// machine that becomes the host knows no revision.
 func revision(p protocol.Plan) string {
+	if p.Operation != nil {
+		op := *p.Operation
+		op.SucceededAt = nil
+		p.Operation = &op
+	}
 	// Marshalling plain structs of strings can't fail.
 	raw, _ := json.Marshal(p)
 	sum := sha256.Sum256(raw)

@@ -220,6 +220,18 @@ func TestHostname(t *testing.T) {
 	g.Expect(plan.Hostname(h)).To(Equal("node-7.example.org"))
 }
 
+// Another machine that becomes a bootstrapped host must not run its bootstrap again.
+func TestFinishedBootstrap(t *testing.T) {
+	g := NewWithT(t)
+	at := metav1.Unix(1790000000, 0)
+	h := able(infrav1.ClaimBound)
+	g.Expect(plan.For(h, site, plan.Cluster{}).Operation.SucceededAt).To(BeNil())
+	h.Status.Operations = []infrav1.HostOperation{{Type: infrav1.OperationBootstrap, ID: "id-1", State: infrav1.OperationSucceeded, FinishedAt: at}}
+	op := plan.For(h, site, plan.Cluster{}).Operation
+	g.Expect(op.Type).To(Equal(bootstrap))
+	g.Expect(op.SucceededAt).To(HaveValue(BeTemporally("==", at.Time)))
+}
+
 // A changed revision ends long polls, so it must change with the plan only.
 func TestRevision(t *testing.T) {
 	g := NewWithT(t)

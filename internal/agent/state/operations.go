@@ -130,6 +130,21 @@ func (s *Store) Finish(op Operation) error {
 	})
 }
 
+// Adopt records an operation that the manager knows to have succeeded, unless this host knows it: the
+// host was another machine then. It is not run here, also when the manager has lost its status.
+func (s *Store) Adopt(op Operation) error {
+	if op.SucceededAt == nil {
+		return nil
+	}
+	op.State, op.StartedAt, op.FinishedAt, op.Acknowledged = protocol.StateSucceeded, *op.SucceededAt, *op.SucceededAt, true
+	return s.changeOperations(func(ops []Operation) []Operation {
+		if slices.ContainsFunc(ops, op.same) {
+			return ops
+		}
+		return prune(append(ops, op))
+	})
+}
+
 // Acknowledge records that the manager has recorded a result. It ignores the result of an
 // earlier attempt.
 func (s *Store) Acknowledge(reported Operation) error {

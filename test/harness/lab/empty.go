@@ -14,9 +14,6 @@ type Empty struct{ *Lab }
 // NewEmpty returns an Empty of a lab.
 func NewEmpty(l *Lab) Empty { return Empty{other(l, "empty", "management-empty", maxHosts+2)} }
 
-// MachineAddress returns the address of this machine in the network of hosts.
-func (e Empty) MachineAddress() string { return address(e.options.Subnet, 1) }
-
 // Up makes the management cluster, in place of a former one. It has the images of Cluster API, of
 // the stand-in for cert-manager and of further archives, and nothing is installed. clusterctl's
 // repository of Cluster API is written too.

@@ -114,6 +114,9 @@ func (l *Lab) Host(number int) *engine.Host {
 	return l.engine.Host(fmt.Sprintf("host-%d", number), hostAddress(l.options.Subnet, number))
 }
 
+// MachineAddress returns the address of this machine in the network of hosts.
+func (l *Lab) MachineAddress() string { return address(l.options.Subnet, 1) }
+
 // Hosts returns all hosts, without the management cluster.
 func (l *Lab) Hosts() []*engine.Host {
 	var hosts []*engine.Host

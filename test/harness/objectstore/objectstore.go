@@ -40,7 +40,13 @@ type Store struct {
 }
 
 // New builds the server unless it is cached, and runs it until the test ends.
-func New(t *testing.T) Store {
+func New(t testing.TB) Store {
+	t.Helper()
+	return Listen(t, "127.0.0.1")
+}
+
+// Listen is New with the address that the server listens at.
+func Listen(t testing.TB, address string) Store {
 	t.Helper()
 	var reserved ports.Set
 	t.Cleanup(reserved.Release)
@@ -53,12 +59,12 @@ func New(t *testing.T) Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pair, err := authority.Server("store", "127.0.0.1")
+	pair, err := authority.Server("store", address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := Store{
-		Endpoint: fmt.Sprintf("https://127.0.0.1:%d", port), Authority: string(authority.Certificate), Folder: filepath.Join(folder, "data", Bucket),
+		Endpoint: fmt.Sprintf("https://%s:%d", address, port), Authority: string(authority.Certificate), Folder: filepath.Join(folder, "data", Bucket),
 	}
 	certificate, key, metadata := filepath.Join(folder, "tls.crt"), filepath.Join(folder, "tls.key"), filepath.Join(folder, "metadata")
 	for _, dir := range []string{s.Folder, metadata} {
@@ -71,13 +77,13 @@ func New(t *testing.T) Store {
 			t.Fatal(err)
 		}
 	}
-	s.run(t, "--port", fmt.Sprintf("127.0.0.1:%d", port), "--cert", certificate, "--key", key, "--access", AccessKey, "--secret", SecretKey,
+	s.run(t, "--port", fmt.Sprintf("%s:%d", address, port), "--cert", certificate, "--key", key, "--access", AccessKey, "--secret", SecretKey,
 		"posix", "--sidecar", metadata, filepath.Dir(s.Folder))
 	return s
 }
 
 // run starts the server and waits until it answers.
-func (s Store) run(t *testing.T, args ...string) {
+func (s Store) run(t testing.TB, args ...string) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
@@ -119,7 +125,7 @@ func (s Store) run(t *testing.T, args ...string) {
 }
 
 // Client returns a client that trusts the server.
-func (s Store) Client(t *testing.T) *http.Client {
+func (s Store) Client(t testing.TB) *http.Client {
 	t.Helper()
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM([]byte(s.Authority)) {
@@ -131,7 +137,7 @@ func (s Store) Client(t *testing.T) *http.Client {
 }
 
 // Put sends an object with these headers.
-func (s Store) Put(t *testing.T, url string, header map[string]string, content string) error {
+func (s Store) Put(t testing.TB, url string, header map[string]string, content string) error {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, url, strings.NewReader(content))
 	if err != nil {
@@ -152,7 +158,7 @@ func (s Store) Put(t *testing.T, url string, header map[string]string, content s
 }
 
 // program returns the path of the server.
-func program(t *testing.T) string {
+func program(t testing.TB) string {
 	t.Helper()
 	checkout, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {

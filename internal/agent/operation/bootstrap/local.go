@@ -36,6 +36,8 @@ type LocalExecutor struct {
 	// Root is "/", or the directory that replaces it.
 	Root   string
 	System host.System
+	// Chown sets the owner of a file; nil means os.Chown.
+	Chown func(path string, uid, gid int) error
 	// ScriptCommand is the command line that runs scripts.
 	ScriptCommand []string
 }
@@ -98,6 +100,16 @@ func reason(failure *apply.Failure) error {
 	}
 	why := bootstrapdata.Tail(failure.Reason, maxReason) + ": "
 	return errors.New(why + bootstrapdata.Tail(output, protocol.MaxMessageBytes-len(why)))
+}
+
+// WriteFiles writes the files of a configuration, and nothing else of it. It records them as if the job had
+// written them, so that Undo reverts them also on a host that has not executed the job. It may be repeated.
+func (e *LocalExecutor) WriteFiles(ctx context.Context, folder string, config *bootstrapdata.Config) error {
+	options, err := e.options(folder)
+	if err != nil {
+		return err
+	}
+	return apply.WriteFiles(ctx, config, options)
 }
 
 // RemoveSecrets removes the scripts, which may contain secrets. Their output and the
@@ -207,6 +219,6 @@ func (e *LocalExecutor) options(folder string) (apply.Options, error) {
 		return apply.Options{}, fmt.Errorf("making the operation's directory: %w", err)
 	}
 	return apply.Options{
-		Dir: dir, Root: e.Root, System: e.System, Journal: e.journal(folder), ScriptCommand: e.ScriptCommand,
+		Dir: dir, Root: e.Root, System: e.System, Chown: e.Chown, Journal: e.journal(folder), ScriptCommand: e.ScriptCommand,
 	}, nil
 }

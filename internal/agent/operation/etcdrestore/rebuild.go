@@ -62,6 +62,9 @@ func (s rebuild) controlPlane(ctx context.Context) error {
 	} else {
 		err = s.removeFiles() // of an interrupted attempt
 	}
+	if err == nil && s.at.HadFiles {
+		err = s.makeFolder()
+	}
 	if err != nil {
 		return err
 	}
@@ -133,6 +136,15 @@ func (s rebuild) formerFiles() string { return s.kubernetes() + ".before-" + s.n
 func (s rebuild) removeFiles() error {
 	if err := s.System.RemoveAll(s.kubernetes()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing %s: %w", kubernetesFolder, err)
+	}
+	return s.System.SyncDir(filepath.Dir(s.kubernetes()))
+}
+
+// makeFolder makes the folder of the files empty, as it was there before: otherwise a reset would remove
+// it as one that was made here.
+func (s rebuild) makeFolder() error {
+	if err := s.System.Mkdir(s.kubernetes()); err != nil {
+		return fmt.Errorf("making %s: %w", kubernetesFolder, err)
 	}
 	return s.System.SyncDir(filepath.Dir(s.kubernetes()))
 }

@@ -9,13 +9,10 @@ import (
 	"strings"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/apply/files"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/apply/host"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/apply/journal"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/apply/step"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/parser"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/bootstrap"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oscommand"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -26,20 +23,24 @@ type Manager interface {
 	ControlPlaneSetup(ctx context.Context, request protocol.ControlPlaneSetupRequest) (protocol.ControlPlaneSetup, error)
 }
 
-// Setup sets up a control plane. All fields but Root and Chown are required.
+// Files writes files of bootstrap data; see bootstrap.LocalExecutor.
+type Files interface {
+	// WriteFiles writes them, and records in the folder of the bootstrap what a reset undoes.
+	WriteFiles(ctx context.Context, folder string, config *bootstrapdata.Config) error
+}
+
+// Setup sets up a control plane. All fields but Root are required.
 type Setup struct {
 	// Root replaces "/".
 	Root string
+	// Files writes the files.
+	Files Files
 	// Manager returns the manager to ask.
 	Manager func() Manager
 	// Commands runs kubeadm.
 	Commands oscommand.Runner
-	// System runs what sets the security contexts of files.
-	System host.System
 	// Hostname returns the name of this host.
 	Hostname func() (string, error)
-	// Chown sets the owner of a file; nil means os.Chown.
-	Chown func(path string, uid, gid int) error
 }
 
 // ControlPlane asks the manager, writes the files and has kubeadm make certificates, kubeconfigs
@@ -49,15 +50,14 @@ func (s Setup) ControlPlane(ctx context.Context, operation string) error {
 	if err != nil {
 		return err
 	}
-	config, err := s.files(got, operation)
+	claim, _, _ := strings.Cut(operation, ".")
+	config, err := s.files(got, claim)
 	if err != nil {
 		return err
 	}
-	to := &step.Execution{Host: host.New(s.Root, s.System, s.Chown)}
-	for _, write := range slices.Concat(files.Steps(config, false), files.Steps(config, true)) {
-		if err := write.Execute(ctx, to, &journal.Intent{}); err != nil {
-			return err
-		}
+	job := state.Operation{Operation: protocol.Operation{Type: protocol.OperationBootstrap, ID: claim}}
+	if err := s.Files.WriteFiles(ctx, job.Folder(), config); err != nil {
+		return err
 	}
 	return s.phases(ctx, []string{"certs", "all"}, []string{"kubeconfig", "admin"}, []string{"kubeconfig", "controller-manager"},
 		[]string{"kubeconfig", "scheduler"}, []string{"control-plane", "all"}, []string{"etcd", "local"})
@@ -81,12 +81,11 @@ func (s Setup) phases(ctx context.Context, phases ...[]string) error {
 
 // files returns the configuration with the files to write. A file that bootstrap data appends to is left alone: the host
 // has the text already.
-func (s Setup) files(got protocol.ControlPlaneSetup, operation string) (*bootstrapdata.Config, error) {
+func (s Setup) files(got protocol.ControlPlaneSetup, claim string) (*bootstrapdata.Config, error) {
 	name, err := s.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("asking for the name of this host: %w", err)
 	}
-	claim, _, _ := strings.Cut(operation, ".")
 	variables, err := bootstrap.Variables(s.Root, claim, name)
 	if err != nil {
 		return nil, err

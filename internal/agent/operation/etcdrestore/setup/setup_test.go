@@ -3,6 +3,7 @@ package setup_test
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,7 +11,10 @@ import (
 	"testing"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/apply/host"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/bootstrap"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/etcdrestore/setup"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -20,6 +24,7 @@ const (
 write_files:
 - {path: /etc/kubernetes/pki/ca.key, owner: "root:root", permissions: "0600", content: "key"}
 - {path: /etc/app/name, permissions: "0644", content: "{{ ds.meta_data.local_hostname }} {{ ds.meta_data.instance_id }}"}
+- {path: /etc/app/limits, permissions: "0644", content: "after"}
 - {path: /etc/app/table, append: true, content: "line"}
 runcmd:
 - kubeadm join --config /run/kubeadm/kubeadm-join-config.yaml
@@ -45,6 +50,7 @@ type box struct {
 	answer   protocol.ControlPlaneSetup
 	asked    []string
 	commands []string
+	files    *bootstrap.LocalExecutor
 	// fails is the phase of kubeadm that fails.
 	fails string
 }
@@ -55,20 +61,26 @@ func newBox(t *testing.T) *box {
 	b.answer = protocol.ControlPlaneSetup{BootstrapData: []byte(bootstrapData), Format: protocol.FormatCloudConfig, KubeadmConfig: kubeadmConfig}
 	for path, content := range map[string]string{
 		"/etc/os-release": "ID=debian\n", "/etc/app/table": "line",
-		"/etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "/etc/group": "root:x:0:\n",
+		"/etc/app/limits": "before", "/proc/self/mountinfo": "", "/etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "/etc/group": "root:x:0:\n",
 	} {
 		path = filepath.Join(b.root, path)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
+	dir, err := state.OpenDir(t.TempDir(), durable.OS{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.files = &bootstrap.LocalExecutor{
+		Files: dir, Dir: dir.Path(""), Root: b.root, System: relabelling{}, Chown: func(string, int, int) error { return nil },
+	}
 	return b
 }
 
 func (b *box) setup() setup.Setup {
 	return setup.Setup{
-		Root: b.root, Manager: func() setup.Manager { return b }, Commands: b, System: relabelling{}, Hostname: func() (string, error) { return "edge-1", nil },
-		Chown: func(string, int, int) error { return nil },
+		Root: b.root, Manager: func() setup.Manager { return b }, Files: b.files, Commands: b, Hostname: func() (string, error) { return "edge-1", nil },
 	}
 }
 
@@ -114,7 +126,7 @@ func TestControlPlane(t *testing.T) {
 		t.Errorf("asked for %q", b.asked)
 	}
 	for path, want := range map[string]string{
-		"/etc/kubernetes/pki/ca.key": "key", "/etc/app/name": "edge-1 claim", "/etc/app/table": "line",
+		"/etc/kubernetes/pki/ca.key": "key", "/etc/app/name": "edge-1 claim", "/etc/app/table": "line", "/etc/app/limits": "after",
 		protocol.KubeadmConfigPath: "---\nkind: InitConfiguration\nnodeRegistration:\n  name: 'edge-1'\n",
 	} {
 		if got := b.content(path); got != want {
@@ -140,6 +152,35 @@ func TestControlPlane(t *testing.T) {
 	}
 	if want := []string{"kubeadm init phase kubeconfig kubelet" + config, "kubeadm init phase kubelet-start" + config}; !slices.Equal(b.commands, want) {
 		t.Errorf("the commands for the kubelet were %q", b.commands)
+	}
+}
+
+// The host of a dead machine is another machine now, which has executed no bootstrap. A reset removes
+// what was written, and restores what was replaced.
+func TestResetUndoesTheFiles(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	for range 2 {
+		if err := b.setup().ControlPlane(t.Context(), "claim.1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	executed, err := b.files.Executed()
+	if err != nil || !slices.Equal(executed, []string{"operations/bootstrap-claim"}) {
+		t.Fatalf("executed %q, %v", executed, err)
+	}
+	if err := b.files.Undo(t.Context(), executed[0]); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"/etc/app/limits": "before", "/etc/app/table": "line"} {
+		if got := b.content(path); got != want {
+			t.Errorf("%s has %q, want %q", path, got, want)
+		}
+	}
+	for _, path := range []string{"/etc/kubernetes", "/etc/app/name"} {
+		if _, err := os.Stat(filepath.Join(b.root, path)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is left, %v", path, err)
+		}
 	}
 }
 

@@ -1,0 +1,151 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"filippo.io/age"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab/engine"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/objectstore"
+)
+
+var _ = Describe("A cluster whose only control-plane machine is gone", Ordered, Label("etcd-machine"), func() {
+	w := workload{lab.Cluster{Name: "moved", ControlPlanes: 1, Workers: 1}}
+	var (
+		dead         *engine.Host
+		controlPlane infrav1.ElementalHost
+		nodes        map[string]nodeIdentity
+		uploaded     infrav1.UploadedEtcdSnapshot
+		store        objectstore.Store
+	)
+
+	// What a BeforeAll starts runs until the last spec.
+	BeforeAll(func() { store = objectstore.Listen(GinkgoTB(), hosts.MachineAddress()) })
+
+	It("has snapshots in S3", func(ctx context.Context) {
+		step("moved: 1+1 running", func() {
+			w.create(ctx)
+			w.expectRunning(ctx, 2)
+		})
+		nodes = w.nodes(ctx)
+		w.remember(ctx, "before")
+		controlPlane = w.controlPlaneHost(ctx)
+		dead = boxOf(&controlPlane)
+		step("moved: first snapshot uploaded", func() { uploaded = w.uploadSnapshots(ctx, store) })
+	}, SpecTimeout(25*time.Minute))
+
+	It("comes back on another machine", func(ctx context.Context) {
+		w.remember(ctx, "lost")
+		spare, free := freeHost(ctx)
+		Expect(dead.Kill(ctx)).To(Succeed())
+		step("moved: another machine is the control-plane host", func() { becomes(ctx, spare, free, &controlPlane) })
+		planned := w.planRebuild(ctx, "machine", infrav1.EtcdRestoreSource{Uploaded: &infrav1.EtcdRestoreUpload{
+			HostName: uploaded.HostName, ID: uploaded.ID, IdentityRef: infrav1.EtcdRestoreIdentityReference{Name: w.Name + "-identity"},
+		}})
+		began := time.Now()
+		step("moved: control plane set up on the other machine, data back", func() { w.confirmRestore(ctx, planned) })
+		w.expectServed(ctx, began)
+		w.expectRestored(ctx, nodes, "lost")
+		Expect(w.endpoint(ctx).host).To(Equal(controlPlane.Name))
+	}, SpecTimeout(restoreTimeout+10*time.Minute))
+
+	It("is not disturbed by the former machine, which can be used again", func(ctx context.Context) {
+		step("moved: the former machine has started", func() {
+			Expect(dead.Start(ctx)).To(Succeed())
+			Expect(dead.WaitBooted(ctx)).To(Succeed())
+		})
+		var returned *infrav1.ElementalHost
+		step("moved: the former machine is another host, which nobody has approved", func() {
+			Eventually(func(g Gomega) {
+				returned = hostAt(ctx, dead)
+				g.Expect(returned).NotTo(BeNil())
+				g.Expect(returned.Spec.Approval).To(Equal(infrav1.ApprovalPending))
+			}).WithTimeout(3 * time.Minute).Should(Succeed())
+		})
+		w.expectNodes(ctx, 2)
+		Expect(w.nodes(ctx)).To(Equal(nodes))
+		step("moved: the former machine is reset and approved", func() {
+			shell(ctx, dead, "systemctl stop elemental-agent")
+			_, err := dead.Exec(ctx, "elemental-agent", "reset", "--yes", "--force") // it reboots the host
+			fmt.Printf("  the reset ended with %v\n", err)
+			Expect(dead.WaitBooted(ctx)).To(Succeed())
+			patch(ctx, returned, `{"spec":{"approval":"Approved"}}`)
+			expectConnected(ctx, dead)
+		})
+	}, SpecTimeout(15*time.Minute))
+
+	It("is deleted afterwards", func(ctx context.Context) {
+		step("moved: cluster deleted, hosts available", func() {
+			w.delete(ctx)
+			expectAllAvailable(ctx)
+		})
+	}, SpecTimeout(20*time.Minute))
+})
+
+// uploadSnapshots has snapshots uploaded to a storage, and returns the first one. Secret NAME-identity opens it.
+func (w workload) uploadSnapshots(ctx context.Context, store objectstore.Store) (first infrav1.UploadedEtcdSnapshot) {
+	GinkgoHelper()
+	identity, err := age.GenerateX25519Identity()
+	Expect(err).NotTo(HaveOccurred())
+	w.secret(ctx, "s3", map[string]string{"accessKeyID": objectstore.AccessKey, "secretAccessKey": objectstore.SecretKey, "ca.crt": store.Authority})
+	w.secret(ctx, "identity", map[string]string{"identity": identity.String()})
+	infra := w.infra(ctx)
+	before := infra.DeepCopy()
+	infra.Spec.EtcdSnapshots = &infrav1.EtcdSnapshots{
+		Destination: &infrav1.EtcdSnapshotDestination{S3: infrav1.S3Bucket{
+			Endpoint: store.Endpoint, Bucket: objectstore.Bucket, CredentialsRef: infrav1.S3CredentialsReference{Name: w.Name + "-s3"},
+		}},
+		Recipients: []string{identity.Recipient().String()},
+	}
+	Expect(management.Patch(ctx, infra, client.MergeFrom(before))).To(Succeed())
+	Eventually(func(g Gomega) {
+		infra := w.infra(ctx)
+		g.Expect(infra.Status.EtcdSnapshots).NotTo(BeNil(), "%+v", infra.Status.Conditions)
+		g.Expect(infra.Status.EtcdSnapshots.Items).NotTo(BeEmpty(), "%+v", infra.Status.Conditions)
+		first = infra.Status.EtcdSnapshots.Items[0]
+	}).WithTimeout(5 * time.Minute).Should(Succeed())
+	return first
+}
+
+// secret creates a Secret whose name is the cluster's with a suffix.
+func (w workload) secret(ctx context.Context, suffix string, data map[string]string) {
+	GinkgoHelper()
+	Expect(management.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace(), Name: w.Name + "-" + suffix}, StringData: data})).To(Succeed())
+}
+
+// becomes has the machine of a free host become a host whose machine is dead, as the documentation describes it.
+func becomes(ctx context.Context, spare *engine.Host, free, host *infrav1.ElementalHost) {
+	GinkgoHelper()
+	key := free.Spec.Identity.KeyFingerprint
+	patch(ctx, host, fmt.Sprintf(
+		`{"spec":{"identity":{"keyFingerprint":null,"nextKeyFingerprint":null,"formerKeyFingerprint":null,"match":{"keyFingerprint":%q}}}}`, key))
+	kubectl(ctx, "--namespace", free.Namespace, "delete", "elementalhost", free.Name)
+	Eventually(func(g Gomega) {
+		g.Expect(management.Get(ctx, client.ObjectKeyFromObject(host), host)).To(Succeed())
+		g.Expect(host.Spec.Identity.KeyFingerprint).To(Equal(key))
+		g.Expect(hasAddress(host, spare.Address)).To(BeTrue())
+		g.Expect(host.IsConnected()).To(BeTrue())
+	}).WithTimeout(3 * time.Minute).Should(Succeed())
+}
+
+// hostAt returns the ElementalHost of a machine, or nil.
+func hostAt(ctx context.Context, box *engine.Host) *infrav1.ElementalHost {
+	GinkgoHelper()
+	for _, host := range elementalHosts(ctx) {
+		if hasAddress(&host, box.Address) {
+			return &host
+		}
+	}
+	return nil
+}
