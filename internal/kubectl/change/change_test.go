@@ -70,6 +70,56 @@ func TestRelease(t *testing.T) {
 	}
 }
 
+func TestReplace(t *testing.T) {
+	for name, tc := range map[string]struct {
+		host, spare func(*infrav1.ElementalHost)
+		serving     int
+		refused     string
+		effect      string
+	}{
+		"the last control-plane host":     {effect: "Restore etcd afterwards, with rebuildControlPlane"},
+		"another control-plane host":      {serving: 1, effect: "delete the Machine instead, which is replaced: kubectl -n sites delete machine m1"},
+		"a worker":                        {host: func(h *infrav1.ElementalHost) { h.Spec.Claim.Role = infrav1.RoleWorker }, effect: "Delete the Machine afterwards"},
+		"a host that is not bootstrapped": {host: func(h *infrav1.ElementalHost) { h.Status.Operations = nil }, effect: "The other machine is bootstrapped for Machine m1"},
+		"a free host":                     {host: func(h *infrav1.ElementalHost) { h.Spec.Claim = nil }, effect: "ElementalHost h2 is deleted"},
+		"a fenced host":                   {host: func(h *infrav1.ElementalHost) { h.Spec.Fence = &infrav1.HostFence{Reason: "dead"} }, refused: "it is fenced"},
+		"a locked host": {host: func(h *infrav1.ElementalHost) { h.Spec.Lock = &infrav1.HostLock{Reason: infrav1.LockCloned} },
+			refused: "it is locked"},
+		"a host that nobody has approved": {host: func(h *infrav1.ElementalHost) { h.Spec.Approval = infrav1.ApprovalPending }, refused: "it is not approved"},
+		"a spare that is used": {spare: func(h *infrav1.ElementalHost) { h.Spec.Claim = &infrav1.HostClaim{ClusterName: "c2"} },
+			refused: "Cluster c2 uses it"},
+		"a spare without a machine":    {spare: func(h *infrav1.ElementalHost) { h.Spec.Identity.KeyFingerprint = "" }, refused: "no machine has enrolled"},
+		"a spare that is not clean":    {spare: func(h *infrav1.ElementalHost) { h.Status.Conditions[0].Status = metav1.ConditionFalse }, refused: "it is not available: X"},
+		"a spare that is not seen yet": {spare: func(h *infrav1.ElementalHost) { h.Status.Conditions = nil }, refused: "its state is unknown"},
+		"itself":                       {spare: func(h *infrav1.ElementalHost) { h.Name = "h1" }, refused: "it can't replace itself"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			host := silent()
+			host.Spec.Approval = infrav1.ApprovalApproved
+			host.Status.Operations = []infrav1.HostOperation{{Type: infrav1.OperationBootstrap, ID: "id", State: infrav1.OperationSucceeded}}
+			spare := &infrav1.ElementalHost{}
+			spare.Namespace, spare.Name = "sites", "h2"
+			spare.Spec.Identity = &infrav1.HostIdentity{KeyFingerprint: "sha256:key"}
+			spare.Status.Conditions = []metav1.Condition{{Type: infrav1.AvailableCondition, Status: metav1.ConditionTrue, Reason: "X"}}
+			if tc.host != nil {
+				tc.host(host)
+			}
+			if tc.spare != nil {
+				tc.spare(spare)
+			}
+			plan, err := change.Replace(change.Situation{Host: host, ControlPlane: tc.serving, Serving: tc.serving}, spare)
+			if tc.refused != "" {
+				g.Expect(err).To(MatchError(ContainSubstring(tc.refused)))
+				return
+			}
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(plan.IsDestructive).To(BeTrue())
+			g.Expect(strings.Join(plan.Effects, "\n")).To(ContainSubstring(tc.effect))
+		})
+	}
+}
+
 // A change that is made already is made once only.
 func TestDone(t *testing.T) {
 	g := NewWithT(t)

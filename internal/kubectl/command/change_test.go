@@ -8,8 +8,10 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/change"
@@ -51,6 +53,29 @@ func controlPlane(first hostChange, others ...hostChange) func(*fixture) {
 			f.Host(fmt.Sprintf("h%d", i+2), other)
 		}
 	}
+}
+
+const keyOfSpare = "sha256:2222222222222222222222222222222222222222222222222222222222222222"
+
+func unchangedHost(*infrav1.ElementalHost) {}
+
+// replaceable creates the cluster c1 with its only control-plane host h1, and a free host h2.
+func replaceable(change hostChange) func(*fixture) {
+	identity := func(key string, generation int64) hostChange {
+		return func(h *infrav1.ElementalHost) {
+			h.Spec.Identity = &infrav1.HostIdentity{KeyFingerprint: key, Generation: generation}
+		}
+	}
+	return func(f *fixture) {
+		controlPlane(member(infrav1.RoleControlPlane, change, identity("sha256:"+strings.Repeat("1", 64), 4)))(f)
+		f.Host("h2", identity(keyOfSpare, 1))
+	}
+}
+
+// isKept checks that the machine of a replaceable host stays.
+func isKept(g *WithT, h *infrav1.ElementalHost) {
+	g.Expect(h.Spec.Identity.Generation).To(BeEquivalentTo(4))
+	g.Expect(h.Spec.Identity.Match).To(BeNil())
 }
 
 func TestOperations(t *testing.T) {
@@ -102,7 +127,14 @@ func TestOperations(t *testing.T) {
 			want: func(g *WithT, h *infrav1.ElementalHost) {
 				g.Expect(h.Spec.Claim.Phase).To(Equal(infrav1.ClaimReleasing))
 			}},
-		"release-free": {situation: alone(), args: []string{"release", "h1"}, want: unchanged},
+		"replace": {situation: replaceable(disconnected), args: []string{"replace", "h1", "--by", "h2"}, input: "h1",
+			want: func(g *WithT, h *infrav1.ElementalHost) {
+				g.Expect(*h.Spec.Identity).To(Equal(infrav1.HostIdentity{Match: &infrav1.IdentityMatch{KeyFingerprint: keyOfSpare}, Generation: 4}))
+			}},
+		"replace-not-confirmed": {situation: replaceable(disconnected), args: []string{"replace", "h1", "--by", "h2"}, want: isKept},
+		"replace-dry-run":       {situation: replaceable(disconnected), args: []string{"replace", "h1", "--by", "h2", "--dry-run=server"}, want: isKept},
+		"replace-connected":     {situation: replaceable(unchangedHost), args: []string{"replace", "h1", "--by", "h2", "--yes"}, want: isKept},
+		"release-free":          {situation: alone(), args: []string{"release", "h1"}, want: unchanged},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
@@ -168,6 +200,8 @@ func TestChangeErrors(t *testing.T) {
 		{[]string{"cordon", "h1", "--dry-run=client"}, "it must be none or server"},
 		{[]string{"cordon", "h1", "--reason", strings.Repeat("x", 257)}, "Give one of 1 to 256 bytes"},
 		{[]string{"uncordon", "h9"}, "there is no ElementalHost h9 in namespace "},
+		{[]string{"replace", "h1"}, "at least one of the flags in the group [by] is required"},
+		{[]string{"replace", "h1", "--by", "h9"}, "there is no ElementalHost h9 in namespace "},
 		{[]string{"maintenance", "h1"}, "at least one of the flags in the group [for until end] is required"},
 		{[]string{"maintenance", "h1", "--until", "tomorrow"}, "it must be a time such as"},
 		{[]string{"maintenance", "h1", "--end", "--reason", "x"}, "not for --end"},
@@ -193,6 +227,16 @@ func TestThreat86_ChangedHost(t *testing.T) {
 	f.Expect(plan.Apply(f.Ctx, f.Admin, false)).To(MatchError(ContainSubstring("has changed since this command looked at it, so nothing was done")))
 	f.Refresh(host)
 	f.Expect(host.Spec.Fence).To(BeNil())
+}
+
+// Without its former machine's host gone, the spare machine would be two hosts.
+func TestReplacedHostIsDeleted(t *testing.T) {
+	f := newFixture(t)
+	replaceable(disconnected)(f)
+	_, err := f.run("replace", "h1", "--by", "h2", "--yes")
+	f.Expect(err).NotTo(HaveOccurred())
+	err = f.Admin.Get(f.Ctx, client.ObjectKey{Namespace: f.Namespace, Name: "h2"}, &infrav1.ElementalHost{})
+	f.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
 }
 
 // The name of another host, or nothing, confirms nothing.

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"filippo.io/age"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/change"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab/engine"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/objectstore"
@@ -124,13 +126,20 @@ func (w workload) secret(ctx context.Context, suffix string, data map[string]str
 	Expect(management.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace(), Name: w.Name + "-" + suffix}, StringData: data})).To(Succeed())
 }
 
-// becomes has the machine of a free host become a host whose machine is dead, as the documentation describes it.
+// becomes has the machine of a free host become a host whose machine is dead, as `kubectl elemental replace` does.
 func becomes(ctx context.Context, spare *engine.Host, free, host *infrav1.ElementalHost) {
 	GinkgoHelper()
 	key := free.Spec.Identity.KeyFingerprint
-	patch(ctx, host, fmt.Sprintf(
-		`{"spec":{"identity":{"keyFingerprint":null,"nextKeyFingerprint":null,"formerKeyFingerprint":null,"match":{"keyFingerprint":%q}}}}`, key))
-	kubectl(ctx, "--namespace", free.Namespace, "delete", "elementalhost", free.Name)
+	Eventually(func(g Gomega) {
+		g.Expect(management.Get(ctx, client.ObjectKeyFromObject(host), host)).To(Succeed())
+		g.Expect(host.IsConnected()).To(BeFalse())
+	}).WithTimeout(3 * time.Minute).Should(Succeed())
+	situation, err := change.Look(ctx, management, host)
+	Expect(err).NotTo(HaveOccurred())
+	plan, err := change.Replace(situation, free)
+	Expect(err).NotTo(HaveOccurred())
+	fmt.Printf("  %s\n", strings.Join(plan.Effects, "\n  "))
+	Expect(plan.Apply(ctx, management, false)).To(Succeed())
 	Eventually(func(g Gomega) {
 		g.Expect(management.Get(ctx, client.ObjectKeyFromObject(host), host)).To(Succeed())
 		g.Expect(host.Spec.Identity.KeyFingerprint).To(Equal(key))
