@@ -208,6 +208,24 @@ func TestReenrolsAfterReadoptTime(t *testing.T) {
 	r.manager.await(t, "the host enrols again", func(m *manager) bool { return m.enrolments == 2 })
 }
 
+// A machine that is declared for another host does not wait for that time.
+func TestDeclaredMachineEnrolsAtOnce(t *testing.T) {
+	r := newRig(t)
+	r.readopt = 1000 * time.Hour
+	r.start()
+	r.manager.await(t, "connected", func(m *manager) bool { return m.polls > 0 })
+	r.manager.set(func(m *manager) {
+		m.key = ""
+		m.refuse = func(path string) *protocol.Problem {
+			if path == protocol.PathPlan && m.count(&m.enrolments) == 1 {
+				return &protocol.Problem{Type: protocol.ProblemUnknownHost, Status: 401, Enrol: true}
+			}
+			return nil
+		}
+	})
+	r.manager.await(t, "the host enrols again", func(m *manager) bool { return m.enrolments == 2 })
+}
+
 func TestUnwantedResultDoesNotBlockReset(t *testing.T) {
 	r := newRig(t)
 	r.manager.set(func(m *manager) {

@@ -206,10 +206,12 @@ func (p *poller) setConnected(connected bool) {
 }
 
 // readoptIfUnknown asks to be re-adopted once every manager has denied knowing the host
-// for readoptAfter, without any other answer or failure in between. A move between management clusters takes seconds, during which the
-// host must not enrol as a new host at the old manager.
+// for readoptAfter, without any other answer or failure in between. A move between management
+// clusters takes seconds, during which the host must not enrol as a new host at the old manager.
+// A machine that an administrator has declared for a host enrols at once.
 func (p *poller) readoptIfUnknown(ctx context.Context, cause error) error {
-	if !client.IsProblemEverywhere(cause, protocol.ProblemUnknownHost) {
+	isInvited := client.IsInvited(cause)
+	if !isInvited && !client.IsProblemEverywhere(cause, protocol.ProblemUnknownHost) {
 		p.unknownSince = time.Time{}
 		return nil
 	}
@@ -218,15 +220,15 @@ func (p *poller) readoptIfUnknown(ctx context.Context, cause error) error {
 		p.unknownSince = now
 	}
 	unknownFor := now.Sub(p.unknownSince)
-	if !p.store.Identity().Enrolled() || unknownFor < p.readoptAfter {
+	if !p.store.Identity().Enrolled() || !isInvited && unknownFor < p.readoptAfter {
 		return nil
 	}
-	p.log.Info("Asking to be re-adopted: no manager knows this host", "unknownFor", unknownFor.Round(time.Second))
+	p.log.Info("Enrolling again: no manager knows this host", "unknownFor", unknownFor.Round(time.Second), "declared", isInvited)
 	if err := p.enroller.enrol(ctx); err != nil {
 		if state.IsWriteError(err) {
 			return err
 		}
-		p.log.Info("Not re-adopted", "error", err)
+		p.log.Info("Not enrolled", "error", err)
 	}
 	return nil
 }

@@ -7,6 +7,9 @@ type Problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"`
+	// Enrol, with ProblemUnknownHost, is true if a host is declared for the key: the machine
+	// becomes that host when it enrols.
+	Enrol bool `json:"enrol,omitempty"`
 }
 
 // Problem types that an agent handles. It logs all others and retries.

@@ -32,6 +32,7 @@ func TestMachineTakesOver(t *testing.T) {
 	g.Expect(spare.plan("").Operation).To(BeNil(), "it is the free host until that is deleted")
 	h.must(h.admin.Delete(context.Background(), free))
 	g.Eventually(func() int { return spare.plan404().status }).Should(Equal(http.StatusUnauthorized), "its host is deleted")
+	g.Expect(spare.plan404().problem().Enrol).To(BeTrue(), "it is invited")
 	request := enrolRequest()
 	request.Previous = &protocol.Previous{HostID: spare.id, Namespace: free.Namespace, Name: free.Name}
 	g.Expect(spare.enrolAs("", request).body).To(ContainSubstring(`"approved":true`))
@@ -41,5 +42,7 @@ func TestMachineTakesOver(t *testing.T) {
 	g.Expect(op.ID).To(Equal("claim-m1"))
 	g.Expect(op.SucceededAt).NotTo(BeNil())
 	g.Expect(spare.bootstrap("claim-m1").problem().Type).To(Equal(protocol.ProblemNoOperation))
-	g.Expect(lost.plan404().problem().Type).To(Equal(protocol.ProblemUnknownHost))
+	refused := lost.plan404().problem()
+	g.Expect(refused.Type).To(Equal(protocol.ProblemUnknownHost))
+	g.Expect(refused.Enrol).To(BeFalse(), "nobody has declared its key")
 }

@@ -192,6 +192,21 @@ func IsProblemEverywhere(err error, problem string) bool {
 	return true
 }
 
+// IsInvited reports whether a server asks the host to enrol again, because an administrator has declared
+// this machine for a host.
+func IsInvited(err error) bool {
+	var several serverErrors
+	if !errors.As(err, &several) {
+		several = serverErrors{err}
+	}
+	for _, err := range several {
+		if refusal, ok := errors.AsType[*ProblemError](err); ok && refusal.Problem.Type == protocol.ProblemUnknownHost && refusal.Problem.Enrol {
+			return true
+		}
+	}
+	return false
+}
+
 // IsAnswered reports whether a server that is a manager of the host has answered, with whatever
 // refusal: any but that it does not know the host.
 func IsAnswered(err error) bool {

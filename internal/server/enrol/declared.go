@@ -14,7 +14,6 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/audit"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/facts"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/hoststore"
 )
 
 // errBound is returned when another machine is already bound to a declared host.
@@ -33,16 +32,11 @@ func isBindable(host *infrav1.ElementalHost) bool {
 // count, or without a usable token those in the namespace that the machine comes from. A
 // machine without both follows its only declaration. token is nil if it can't be used.
 func (e *Enroller) declaredByKey(ctx context.Context, caller Caller, token *resolvedToken) (*infrav1.ElementalHost, error) {
-	fingerprint := caller.Fingerprint
-	found, err := e.hosts.Find(ctx, index.HostByMatchedKey, fingerprint, func(host *infrav1.ElementalHost) bool {
-		id := host.Spec.Identity
-		return id != nil && id.Match != nil && id.Match.KeyFingerprint == fingerprint && id.KeyFingerprint == ""
-	})
 	home := caller.home()
 	if token != nil {
 		home = types.NamespacedName{Namespace: token.registration.Namespace}
 	}
-	found = hoststore.AtHome(found, home)
+	found, err := e.hosts.Declared(ctx, caller.Fingerprint, home)
 	switch {
 	case err != nil:
 		return nil, err

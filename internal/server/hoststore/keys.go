@@ -166,6 +166,16 @@ func (s *Store) Find(ctx context.Context, field, value string, matches func(*inf
 	return found, nil
 }
 
+// Declared returns the hosts that are declared for the key and that no machine is. home selects among
+// them, as in ByKey: anybody who may create ElementalHosts can declare any key.
+func (s *Store) Declared(ctx context.Context, fingerprint string, home types.NamespacedName) ([]*infrav1.ElementalHost, error) {
+	found, err := s.Find(ctx, index.HostByMatchedKey, fingerprint, func(host *infrav1.ElementalHost) bool {
+		id := host.Spec.Identity
+		return id != nil && id.Match != nil && id.Match.KeyFingerprint == fingerprint && id.KeyFingerprint == ""
+	})
+	return AtHome(found, home), err
+}
+
 // AtHome returns the hosts in the namespace of home, or the one that is home. A blank home
 // excludes none.
 func AtHome(hosts []*infrav1.ElementalHost, home types.NamespacedName) []*infrav1.ElementalHost {

@@ -82,9 +82,21 @@ func (a *Authenticator) Authenticate(ctx context.Context, fingerprint string, ho
 		return nil, err
 	}
 	if host == nil {
-		return nil, problem.UnknownHost()
+		return nil, a.unknown(ctx, fingerprint, home)
 	}
 	return a.Authorize(ctx, host, role, fingerprint, commit)
+}
+
+// unknown returns the problem of a key that is in no host. It tells the machine to enrol if a host is
+// declared for the key, which enrolling would tell it too.
+func (a *Authenticator) unknown(ctx context.Context, fingerprint string, home types.NamespacedName) error {
+	declared, err := a.hosts.Declared(ctx, fingerprint, home)
+	if err != nil {
+		return err
+	}
+	p := problem.UnknownHost()
+	p.Enrol = len(declared) == 1
+	return p
 }
 
 // Confirm records that the machine has proved to have the key, as this host. It is called
