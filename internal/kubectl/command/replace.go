@@ -8,7 +8,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/change"
 )
 
-func (e *environment) replace() *cobra.Command {
+func replace(e *environment) *cobra.Command {
 	var by string
 	cmd := &cobra.Command{
 		Use: "replace HOST --by FREE-HOST", Short: "Have the machine of a free host become a host whose machine is gone",

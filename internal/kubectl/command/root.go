@@ -51,7 +51,7 @@ func New(o Options) *cobra.Command {
 	root.SetErr(o.ErrOut)
 	e.flags.AddFlags(root.PersistentFlags())
 	root.AddCommand(e.hosts(), e.explain(), e.enrol(), e.version())
-	root.AddCommand(e.approve(), reject(e), cordon(e), uncordon(e), maintenance(e), fence(e), unfence(e), release(e), e.replace())
+	root.AddCommand(e.approve(), reject(e), cordon(e), uncordon(e), maintenance(e), fence(e), unfence(e), release(e), replace(e))
 	root.AddCommand(e.token(), e.endpoint(), e.hostLogs(), e.supportBundle())
 	e.completeGlobalFlags(root)
 	return root
