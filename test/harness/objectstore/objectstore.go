@@ -6,10 +6,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -40,77 +42,78 @@ type Store struct {
 }
 
 // New builds the server unless it is cached, and runs it until the test ends.
-func New(t testing.TB) Store {
-	t.Helper()
-	return Listen(t, "127.0.0.1")
+func New(tb testing.TB) Store {
+	tb.Helper()
+	return Listen(tb, "127.0.0.1")
 }
 
 // Listen is New with the address that the server listens at.
-func Listen(t testing.TB, address string) Store {
-	t.Helper()
+func Listen(tb testing.TB, address string) Store {
+	tb.Helper()
 	var reserved ports.Set
-	t.Cleanup(reserved.Release)
+	tb.Cleanup(reserved.Release)
 	port, err := reserved.Reserve()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	folder := t.TempDir()
+	folder := tb.TempDir()
 	authority, err := pki.NewAuthority("store-ca", time.Now())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	pair, err := authority.Server("store", address)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
+	listen := net.JoinHostPort(address, strconv.Itoa(port))
 	s := Store{
-		Endpoint: fmt.Sprintf("https://%s:%d", address, port), Authority: string(authority.Certificate), Folder: filepath.Join(folder, "data", Bucket),
+		Endpoint: "https://" + listen, Authority: string(authority.Certificate), Folder: filepath.Join(folder, "data", Bucket),
 	}
 	certificate, key, metadata := filepath.Join(folder, "tls.crt"), filepath.Join(folder, "tls.key"), filepath.Join(folder, "metadata")
 	for _, dir := range []string{s.Folder, metadata} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	for path, data := range map[string][]byte{certificate: pair.Certificate, key: pair.Key} {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
-	s.run(t, "--port", fmt.Sprintf("%s:%d", address, port), "--cert", certificate, "--key", key, "--access", AccessKey, "--secret", SecretKey,
+	s.run(tb, "--port", listen, "--cert", certificate, "--key", key, "--access", AccessKey, "--secret", SecretKey,
 		"posix", "--sidecar", metadata, filepath.Dir(s.Folder))
 	return s
 }
 
 // run starts the server and waits until it answers.
-func (s Store) run(t testing.TB, args ...string) {
-	t.Helper()
-	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+func (s Store) run(tb testing.TB, args ...string) {
+	tb.Helper()
+	log, err := os.Create(filepath.Join(tb.TempDir(), "log"))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, program(t), args...)
+	cmd := exec.CommandContext(ctx, program(tb), args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		_ = cmd.Wait()
 	}()
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		cancel()
 		<-ended
 		_ = log.Close()
 	})
 	for {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.Endpoint, http.NoBody)
+		request, err := http.NewRequestWithContext(tb.Context(), http.MethodGet, s.Endpoint, http.NoBody)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
-		response, err := s.Client(t).Do(request)
+		response, err := s.Client(tb).Do(request)
 		if err == nil {
 			_ = response.Body.Close()
 			return
@@ -118,18 +121,18 @@ func (s Store) run(t testing.TB, args ...string) {
 		select {
 		case <-ended:
 			text, _ := os.ReadFile(log.Name())
-			t.Fatalf("the server ended:\n%s", text)
+			tb.Fatalf("the server ended:\n%s", text)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }
 
 // Client returns a client that trusts the server.
-func (s Store) Client(t testing.TB) *http.Client {
-	t.Helper()
+func (s Store) Client(tb testing.TB) *http.Client {
+	tb.Helper()
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM([]byte(s.Authority)) {
-		t.Fatal("the authority is not PEM")
+		tb.Fatal("the authority is not PEM")
 	}
 	return &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true,
@@ -137,16 +140,16 @@ func (s Store) Client(t testing.TB) *http.Client {
 }
 
 // Put sends an object with these headers.
-func (s Store) Put(t testing.TB, url string, header map[string]string, content string) error {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, url, strings.NewReader(content))
+func (s Store) Put(tb testing.TB, url string, header map[string]string, content string) error {
+	tb.Helper()
+	request, err := http.NewRequestWithContext(tb.Context(), http.MethodPut, url, strings.NewReader(content))
 	if err != nil {
 		return fmt.Errorf("making a request: %w", err)
 	}
 	for key, value := range header {
 		request.Header.Set(key, value)
 	}
-	response, err := s.Client(t).Do(request)
+	response, err := s.Client(tb).Do(request)
 	if err != nil {
 		return fmt.Errorf("sending an object: %w", err)
 	}
@@ -158,24 +161,24 @@ func (s Store) Put(t testing.TB, url string, header map[string]string, content s
 }
 
 // program returns the path of the server.
-func program(t testing.TB) string {
-	t.Helper()
-	checkout, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+func program(tb testing.TB) string {
+	tb.Helper()
+	checkout, err := exec.CommandContext(tb.Context(), "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
-		t.Fatalf("finding the checkout: %v", err)
+		tb.Fatalf("finding the checkout: %v", err)
 	}
 	tools, err := toolset.Select("versitygw")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	cache, err := toolset.CacheDir()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	builder := toolset.Builder{Modules: filepath.Join(strings.TrimSpace(string(checkout)), "test", "tools"), Cache: cache, Progress: os.Stderr}
-	folder, err := builder.Folder(t.Context(), tools...)
+	folder, err := builder.Folder(tb.Context(), tools...)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return filepath.Join(folder, "versitygw")
 }
