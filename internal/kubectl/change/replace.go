@@ -37,7 +37,7 @@ func Replace(s Situation, spare *infrav1.ElementalHost) (*Plan, error) {
 	p.IsDestructive = true
 	p.Effects = append(p.Effects,
 		fmt.Sprintf("ElementalHost %s is deleted. Its machine, with the key %s, enrols as %s", spare.Name, key, host.Name),
-		"The former machine must not start again before its disks are wiped: it would go on with what it has. To the manager it is another host then, which waits for approval")
+		"The former machine must not start again before its disks are wiped: it would go on with what it has. The manager does not know it any more")
 	p.Effects = append(p.Effects, s.replacedEffects()...)
 	return p, nil
 }

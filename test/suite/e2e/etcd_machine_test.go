@@ -67,23 +67,21 @@ var _ = Describe("A cluster whose only control-plane machine is gone", Ordered, 
 			Expect(dead.Start(ctx)).To(Succeed())
 			Expect(dead.WaitBooted(ctx)).To(Succeed())
 		})
-		var returned *infrav1.ElementalHost
-		step("moved: the former machine is another host, which nobody has approved", func() {
-			Eventually(func(g Gomega) {
-				returned = hostAt(ctx, dead)
-				g.Expect(returned).NotTo(BeNil())
-				g.Expect(returned.Spec.Approval).To(Equal(infrav1.ApprovalPending))
-			}).WithTimeout(3 * time.Minute).Should(Succeed())
+		step("moved: the manager does not know the former machine", func() {
+			Eventually(func() string { return connection(ctx, dead) }).WithTimeout(3 * time.Minute).Should(Equal("Unknown"))
 		})
 		w.expectNodes(ctx, 2)
 		Expect(w.nodes(ctx)).To(Equal(nodes))
-		step("moved: the former machine is reset and approved", func() {
+		step("moved: the former machine is reset", func() {
 			shell(ctx, dead, "systemctl stop elemental-agent")
-			_, err := dead.Exec(ctx, "elemental-agent", "reset", "--yes", "--force") // it reboots the host
-			fmt.Printf("  the reset ended with %v\n", err)
-			Expect(dead.WaitBooted(ctx)).To(Succeed())
-			patch(ctx, returned, `{"spec":{"approval":"Approved"}}`)
-			expectConnected(ctx, dead)
+			_, err := dead.Exec(ctx, "elemental-agent", "reset", "--yes", "--force")
+			fmt.Printf("  the command ended with %v\n", err) // it reboots the host
+			Eventually(func() (string, error) { return dead.Exec(ctx, "elemental-agent", "status") }).
+				WithTimeout(resetTimeout).Should(MatchRegexp(`Clean: +yes`))
+		})
+		step("moved: the former machine enrols as another host", func() {
+			shell(ctx, dead, "systemctl stop elemental-agent && rm -r "+agentState)
+			Expect(hosts.Enrol(ctx, lab.Enrolment{Name: "lab", Hosts: []*engine.Host{dead}})).To(Succeed())
 		})
 	}, SpecTimeout(15*time.Minute))
 
@@ -146,15 +144,4 @@ func becomes(ctx context.Context, spare *engine.Host, free, host *infrav1.Elemen
 		g.Expect(hasAddress(host, spare.Address)).To(BeTrue())
 		g.Expect(host.IsConnected()).To(BeTrue())
 	}).WithTimeout(3 * time.Minute).Should(Succeed())
-}
-
-// hostAt returns the ElementalHost of a machine, or nil.
-func hostAt(ctx context.Context, box *engine.Host) *infrav1.ElementalHost {
-	GinkgoHelper()
-	for _, host := range elementalHosts(ctx) {
-		if hasAddress(&host, box.Address) {
-			return &host
-		}
-	}
-	return nil
 }
