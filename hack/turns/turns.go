@@ -48,6 +48,7 @@ func labels() []turn {
 	return []turn{
 		label("certificates", 5),
 		label("etcd", 10),
+		label("etcd-machine", 12),
 		label("failover", 12),
 		label("full", 18),
 		label("move", 8),

@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
-	"github.com/google/go-tpm/tpm2/transport/linuxtpm"
 )
 
 // DefaultDevice is the TPM behind the kernel's resource manager, which isolates
@@ -64,7 +63,7 @@ func keyTemplate() tpm2.TPMTPublic {
 func (d Device) use(do func(transport.TPM, tpm2.NamedHandle) error) (err error) {
 	open := d.Open
 	if open == nil {
-		open = linuxtpm.Open
+		open = openFile
 	}
 	device, err := open(d.Path)
 	if err != nil {

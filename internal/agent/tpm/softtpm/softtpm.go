@@ -45,7 +45,7 @@ func Start(t *testing.T) tpm.Device {
 		_ = testEnd.Close()
 		_ = command.Wait()
 	})
-	shared := &connection{TPM: transport.FromReadWriter(testEnd)}
+	shared := &connection{TPM: transport.FromReadWriter(tpm.File{File: testEnd})}
 	return tpm.Device{Path: dir, Open: func(string) (transport.TPMCloser, error) {
 		shared.mu.Lock()
 		return shared, nil
