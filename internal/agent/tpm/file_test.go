@@ -1,6 +1,7 @@
 package tpm_test
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"runtime"
@@ -27,7 +28,7 @@ func TestSignalsDoNotInterruptTheTPM(t *testing.T) {
 		runtime.LockOSThread()
 		thread <- unix.Gettid()
 		got, err := transport.FromReadWriter(tpm.File{File: ours}).Send([]byte("command"))
-		if err == nil && string(got) != string(response) {
+		if err == nil && !bytes.Equal(got, response) {
 			err = fmt.Errorf("got %x", got)
 		}
 		ended <- err
