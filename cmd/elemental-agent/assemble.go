@@ -104,7 +104,7 @@ func assemble(path string, o assembleOptions, log *slog.Logger) (_ *localAgent, 
 	}
 	if system == nil {
 		addBundles(&options, machine, settings.StateDir, log)
-		addSnapshots(&options, settings.StateDir, log)
+		addSnapshots(&options, executor, settings.StateDir, log)
 		addCertificateRenewal(&options, settings.StateDir, log)
 		if err := addNodeUpgrade(&options, machine, settings.StateDir, log); err != nil {
 			return nil, err

@@ -7,14 +7,12 @@ import (
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/assembly"
-	hostfiles "github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/bootstrapdata/apply/host"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/checkpoint"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/controlplane"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/download"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/bootstrap"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/etcdrestore"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/etcdrestore/setup"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/halt"
@@ -30,7 +28,7 @@ import (
 
 // addSnapshots makes the agent take snapshots of etcd, upload them, and restore them, or stand
 // still while another host does.
-func addSnapshots(o *assembly.Options, stateDir string, log *slog.Logger) {
+func addSnapshots(o *assembly.Options, files setup.Files, stateDir string, log *slog.Logger) {
 	store := &snapshot.Store{
 		Root: "/", Folder: filepath.Join(stateDir, snapshot.Folder), System: durable.OS{}, Space: snapshot.DiskSpace, Now: time.Now, Log: log,
 	}
@@ -49,7 +47,7 @@ func addSnapshots(o *assembly.Options, stateDir string, log *slog.Logger) {
 			Commands: oscommand.System{}, Free: download.System{}.Free, Plan: o.Store.Plan, Clock: retry.System{}, Log: log, ControlPlane: host,
 			Setup: setup.Setup{
 				Root: "/", Manager: func() setup.Manager { return client.Restores{Client: currentClient()} }, Commands: oscommand.System{}, Hostname: os.Hostname,
-				Files: &bootstrap.LocalExecutor{Files: o.Store.Documents(), Dir: stateDir, Root: "/", System: hostfiles.LocalSystem{}},
+				Files: files,
 			},
 		}
 	}

@@ -12,7 +12,7 @@ import (
 func (a *Agent) acceptPlan(ctx context.Context, plan protocol.Plan) error {
 	store, log := a.o.Store, a.o.Log
 	if op := plan.Operation; op != nil { // before the plan is stored, so that it never runs
-		if err := store.Adopt(state.Operation{Operation: *op}); err != nil {
+		if err := store.Adopt(*op); err != nil {
 			return err
 		}
 	}

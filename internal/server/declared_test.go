@@ -56,6 +56,11 @@ func TestHostDeclaredByKey(t *testing.T) {
 	h.declare("t2", infrav1.IdentityMatch{KeyFingerprint: twice.fingerprint}, approved)
 	h.declare("r", infrav1.IdentityMatch{KeyFingerprint: rejected.fingerprint}, func(host *infrav1.ElementalHost) { host.Spec.Approval = infrav1.ApprovalRejected })
 	h.writes.take()
+	for one, invited := range map[*agent]bool{a: true, b: true, twice: false, rejected: false, h.agent(): false} {
+		refused := one.plan404().problem()
+		g.Expect(refused.Type).To(Equal(protocol.ProblemUnknownHost))
+		g.Expect(refused.Enrol).To(Equal(invited))
+	}
 
 	for range 2 {
 		g.Expect(a.enrol("").status).To(Equal(http.StatusOK))

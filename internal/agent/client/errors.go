@@ -195,27 +195,23 @@ func IsProblemEverywhere(err error, problem string) bool {
 // IsInvited reports whether a server asks the host to enrol again, because an administrator has declared
 // this machine for a host.
 func IsInvited(err error) bool {
-	var several serverErrors
-	if !errors.As(err, &several) {
-		several = serverErrors{err}
-	}
-	for _, err := range several {
-		if refusal, ok := errors.AsType[*ProblemError](err); ok && refusal.Problem.Type == protocol.ProblemUnknownHost && refusal.Problem.Enrol {
-			return true
-		}
-	}
-	return false
+	return anyRefusal(err, func(p protocol.Problem) bool { return p.Type == protocol.ProblemUnknownHost && p.Enrol })
 }
 
 // IsAnswered reports whether a server that is a manager of the host has answered, with whatever
 // refusal: any but that it does not know the host.
 func IsAnswered(err error) bool {
+	return anyRefusal(err, func(p protocol.Problem) bool { return p.Type != protocol.ProblemUnknownHost })
+}
+
+// anyRefusal reports whether a server has refused with a matching problem.
+func anyRefusal(err error, matches func(protocol.Problem) bool) bool {
 	var several serverErrors
 	if !errors.As(err, &several) {
 		several = serverErrors{err}
 	}
 	for _, err := range several {
-		if refusal, ok := errors.AsType[*ProblemError](err); ok && refusal.Problem.Type != protocol.ProblemUnknownHost {
+		if refusal, ok := errors.AsType[*ProblemError](err); ok && matches(refusal.Problem) {
 			return true
 		}
 	}

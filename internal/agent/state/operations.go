@@ -132,11 +132,12 @@ func (s *Store) Finish(op Operation) error {
 
 // Adopt records an operation that the manager knows to have succeeded, unless this host knows it: the
 // host was another machine then. It is not run here, also when the manager has lost its status.
-func (s *Store) Adopt(op Operation) error {
-	if op.SucceededAt == nil {
+func (s *Store) Adopt(known protocol.Operation) error {
+	if known.SucceededAt == nil {
 		return nil
 	}
-	op.State, op.StartedAt, op.FinishedAt, op.Acknowledged = protocol.StateSucceeded, *op.SucceededAt, *op.SucceededAt, true
+	at := *known.SucceededAt
+	op := Operation{Operation: known, State: protocol.StateSucceeded, StartedAt: at, FinishedAt: at, Acknowledged: true}
 	return s.changeOperations(func(ops []Operation) []Operation {
 		if slices.ContainsFunc(ops, op.same) {
 			return ops

@@ -17,7 +17,7 @@ type File struct{ *os.File }
 
 // Read waits for the response of the TPM, and reads it.
 func (f File) Read(response []byte) (int, error) {
-	fds := []unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLIN}} //nolint:gosec // a file descriptor is small
+	fds := []unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLIN}} //nolint:gosec // the kernel numbers file descriptors by int
 	for {
 		_, err := unix.Poll(fds, -1)
 		if err == nil {

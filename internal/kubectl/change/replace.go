@@ -44,9 +44,10 @@ func Replace(s Situation, spare *infrav1.ElementalHost) (*Plan, error) {
 
 // checkDead refuses a host whose machine is not gone, or that no machine may become.
 func checkDead(host *infrav1.ElementalHost) error {
+	if err := checkDeletion(host); err != nil {
+		return err
+	}
 	switch {
-	case checkDeletion(host) != nil:
-		return checkDeletion(host)
 	case host.IsConnected():
 		return refuse(host, "it is connected, so its machine is not gone", "Turn the machine off, or use another host")
 	case host.Spec.Lock != nil:

@@ -57,17 +57,15 @@ func controlPlane(first hostChange, others ...hostChange) func(*fixture) {
 
 const keyOfSpare = "sha256:2222222222222222222222222222222222222222222222222222222222222222"
 
-func unchangedHost(*infrav1.ElementalHost) {}
-
 // replaceable creates the cluster c1 with its only control-plane host h1, and a free host h2.
-func replaceable(change hostChange) func(*fixture) {
+func replaceable(changes ...hostChange) func(*fixture) {
 	identity := func(key string, generation int64) hostChange {
 		return func(h *infrav1.ElementalHost) {
 			h.Spec.Identity = &infrav1.HostIdentity{KeyFingerprint: key, Generation: generation}
 		}
 	}
 	return func(f *fixture) {
-		controlPlane(member(infrav1.RoleControlPlane, change, identity("sha256:"+strings.Repeat("1", 64), 4)))(f)
+		controlPlane(member(infrav1.RoleControlPlane, append(changes, identity("sha256:"+strings.Repeat("1", 64), 4))...))(f)
 		f.Host("h2", identity(keyOfSpare, 1))
 	}
 }
@@ -133,7 +131,7 @@ func TestOperations(t *testing.T) {
 			}},
 		"replace-not-confirmed": {situation: replaceable(disconnected), args: []string{"replace", "h1", "--by", "h2"}, want: isKept},
 		"replace-dry-run":       {situation: replaceable(disconnected), args: []string{"replace", "h1", "--by", "h2", "--dry-run=server"}, want: isKept},
-		"replace-connected":     {situation: replaceable(unchangedHost), args: []string{"replace", "h1", "--by", "h2", "--yes"}, want: isKept},
+		"replace-connected":     {situation: replaceable(), args: []string{"replace", "h1", "--by", "h2", "--yes"}, want: isKept},
 		"release-free":          {situation: alone(), args: []string{"release", "h1"}, want: unchanged},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,17 +14,11 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/audit"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/facts"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/hoststore"
 )
 
 // errBound is returned when another machine is already bound to a declared host.
 var errBound = errors.New("the declared host is taken")
-
-// isBindable reports whether a machine can be bound to the host.
-func isBindable(host *infrav1.ElementalHost) bool {
-	id := host.Spec.Identity
-	return id != nil && id.Match != nil && id.KeyFingerprint == "" &&
-		host.Spec.Approval != infrav1.ApprovalRejected && host.Spec.Lock == nil && host.DeletionTimestamp.IsZero()
-}
 
 // declaredByKey returns the host that was declared for the caller's key, or nil. The key
 // proves the machine's identity, but not where it belongs: anybody who may create
@@ -44,7 +38,7 @@ func (e *Enroller) declaredByKey(ctx context.Context, caller Caller, token *reso
 		return nil, nil
 	case len(found) > 1:
 		return nil, refuseToken("SeveralHostsDeclareTheKey")
-	case !isBindable(found[0]):
+	case !hoststore.IsBindable(found[0]):
 		return nil, refuseToken("DeclaredHostIsShutOut")
 	default:
 		return found[0], nil
@@ -66,7 +60,7 @@ func (e *Enroller) declaredBySerial(ctx context.Context, namespace, serial strin
 	if err != nil || len(found) == 0 {
 		return nil, false, err
 	}
-	if len(found) > 1 || !isBindable(found[0]) {
+	if len(found) > 1 || !hoststore.IsBindable(found[0]) {
 		return nil, true, nil
 	}
 	return found[0], false, nil
@@ -96,7 +90,7 @@ func (e *Enroller) bind(ctx context.Context, declared *infrav1.ElementalHost, ca
 	}
 	hostID := newHostID()
 	bound, err := e.hosts.UpdateSpec(ctx, client.ObjectKeyFromObject(declared), func(host *infrav1.ElementalHost) error {
-		if !isBindable(host) || *host.Spec.Identity.Match != match {
+		if !hoststore.IsBindable(host) || *host.Spec.Identity.Match != match {
 			return errBound
 		}
 		id := host.Spec.Identity

@@ -166,6 +166,13 @@ func (s *Store) Find(ctx context.Context, field, value string, matches func(*inf
 	return found, nil
 }
 
+// IsBindable reports whether a machine can be bound to the host, which was declared for it.
+func IsBindable(host *infrav1.ElementalHost) bool {
+	id := host.Spec.Identity
+	return id != nil && id.Match != nil && id.KeyFingerprint == "" &&
+		host.Spec.Approval != infrav1.ApprovalRejected && host.Spec.Lock == nil && host.DeletionTimestamp.IsZero()
+}
+
 // Declared returns the hosts that are declared for the key and that no machine is. home selects among
 // them, as in ByKey: anybody who may create ElementalHosts can declare any key.
 func (s *Store) Declared(ctx context.Context, fingerprint string, home types.NamespacedName) ([]*infrav1.ElementalHost, error) {

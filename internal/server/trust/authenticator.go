@@ -95,7 +95,7 @@ func (a *Authenticator) unknown(ctx context.Context, fingerprint string, home ty
 		return err
 	}
 	p := problem.UnknownHost()
-	p.Enrol = len(declared) == 1
+	p.Enrol = len(declared) == 1 && hoststore.IsBindable(declared[0])
 	return p
 }
 

@@ -77,6 +77,8 @@ type machine struct {
 	credentials map[string]string
 	// setupErr is the error of setting up the control plane, and kubeletErr that of the kubelet.
 	setupErr, kubeletErr error
+	// hadFiles is true if a machine that has lost its control plane has its folder.
+	hadFiles bool
 }
 
 func newMachine(t *testing.T, seed uint64) *machine {

@@ -24,6 +24,7 @@ func (m *machine) lose(keep bool) {
 			m.t.Fatal(err)
 		}
 	}
+	m.hadFiles = keep
 	if keep {
 		m.write(kubeletConfig, former) // with it, the kubelet starts
 	}
@@ -36,6 +37,11 @@ func (m *machine) lose(keep bool) {
 type rebuilt struct{ m *machine }
 
 func (r rebuilt) ControlPlane(context.Context, string) error {
+	// A reset removes folders that the setup has made, and keeps those that were there.
+	entries, err := os.ReadDir(filepath.Join(r.m.root, "/etc/kubernetes"))
+	if has := err == nil; has != r.m.hadFiles || len(entries) > 0 {
+		r.m.t.Errorf("the folder of Kubernetes is there: %t, with %d entries, and was: %t", has, len(entries), r.m.hadFiles)
+	}
 	for _, component := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd"} {
 		if err := r.write(staticpods.Path(component), manifest(component)); err != nil {
 			return err
