@@ -149,20 +149,34 @@ type EtcdRestoreRequest struct {
 	// +listType=map
 	// +listMapKey=hostName
 	// +kubebuilder:validation:MaxItems=16
-	Others []EtcdRestoreOther `json:"others,omitempty"`
+	Others []EtcdRestoreHost `json:"others,omitempty"`
+	// laterNodes are the hosts that became Nodes after the snapshot, which does not have these Nodes.
+	// They are rebooted after the restore, so that they register again.
+	// +optional
+	// +listType=map
+	// +listMapKey=hostName
+	// +kubebuilder:validation:MaxItems=256
+	LaterNodes []EtcdRestoreHost `json:"laterNodes,omitempty"`
+	// servedAt is when the manager learned that etcd serves the snapshot. It is absent before that, and
+	// without laterNodes.
+	// +optional
+	ServedAt metav1.Time `json:"servedAt,omitempty,omitzero"`
 	// result is how the restore ended. It is absent while the restore goes on.
 	// +optional
 	Result EtcdRestoreResult `json:"result,omitempty"`
 }
 
-// EtcdRestoreOther is a control-plane host other than the one that etcd is restored on.
-type EtcdRestoreOther struct {
+// MaxEtcdRestoreLaterNodes bounds EtcdRestoreRequest.LaterNodes.
+const MaxEtcdRestoreLaterNodes = 256
+
+// EtcdRestoreHost is a host of the cluster other than the one that etcd is restored on.
+type EtcdRestoreHost struct {
 	// hostName is the ElementalHost.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	HostName string `json:"hostName,omitempty"`
-	// machineName is the Machine that is replaced.
+	// machineName is its Machine.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253

@@ -68,6 +68,12 @@ type HostReboot struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	ID string `json:"id,omitempty"`
+	// restoreName is the ElementalEtcdRestore that the reboot belongs to. Such a reboot also begins
+	// while the Cluster is paused for the restore.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	RestoreName string `json:"restoreName,omitempty"`
 }
 
 // HostOSUpgrade requests an upgrade of the operating system image.

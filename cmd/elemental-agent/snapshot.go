@@ -14,6 +14,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/etcdrestore"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/etcdrestore/nodes"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/etcdrestore/setup"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/halt"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/nodeupgrade"
@@ -45,6 +46,7 @@ func addSnapshots(o *assembly.Options, files setup.Files, stateDir string, log *
 			Documents: o.Store.Documents(), Checkpoints: checkpoints, Root: "/", System: durable.OS{},
 			Snapshots: store, Fetcher: &fetch.Fetcher{Store: store, Manager: func() fetch.Manager { return client.Restores{Client: currentClient()} }, Log: log},
 			Commands: oscommand.System{}, Free: download.System{}.Free, Plan: o.Store.Plan, Clock: retry.System{}, Log: log, ControlPlane: host,
+			Nodes: nodes.Remover{Root: "/", Clock: retry.System{}},
 			Setup: setup.Setup{
 				Root: "/", Manager: func() setup.Manager { return client.Restores{Client: currentClient()} }, Commands: oscommand.System{}, Hostname: os.Hostname,
 				Files: files,

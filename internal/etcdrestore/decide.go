@@ -211,14 +211,7 @@ func refuseSnapshot(f Facts) string {
 	case isNewerMinor(snapshot.KubernetesVersion, kubelet(host)):
 		return fmt.Sprintf("Snapshot %s is of Kubernetes %s, and host %s has %s: an older Kubernetes may not read it", snapshot.ID, snapshot.KubernetesVersion, host.Name, kubelet(host))
 	}
-	replaced := f.Others()
-	for _, other := range f.Hosts {
-		op := other.Operation(infrav1.OperationBootstrap, other.Spec.Claim.ID)
-		if other != host && other.IsBootstrapped() && !slices.Contains(replaced, other) && op.FinishedAt.After(snapshot.CompletedAt.Time) {
-			return fmt.Sprintf("Host %s became a Node after snapshot %s, which does not have that Node: delete its Machine first, or choose a later snapshot", other.Name, snapshot.ID)
-		}
-	}
-	return ""
+	return refuseLaterNodes(f, snapshot)
 }
 
 func kubelet(host *infrav1.ElementalHost) string {

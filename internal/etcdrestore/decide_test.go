@@ -2,6 +2,7 @@ package etcdrestore_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -120,13 +121,30 @@ func TestRefusal(t *testing.T) {
 			upload(f, h)
 			h.Status.Inventory.Kubernetes.Kubelet.Version = "v1.35.9"
 		}, "an older Kubernetes may not read it"},
-		"at the destination, older than a Node": {func(f *etcdrestore.Facts, h *infrav1.ElementalHost) {
+		"a later Node": {func(f *etcdrestore.Facts, _ *infrav1.ElementalHost) { joinLater(f.Hosts[0]) }, ""},
+		"at the destination, with a later Node": {func(f *etcdrestore.Facts, h *infrav1.ElementalHost) {
 			upload(f, h)
-			f.Hosts[0].Status.Operations[0].FinishedAt = metav1.NewTime(taken().Add(time.Second))
-		}, "delete its Machine first"},
-		"a Node that is too young": {func(f *etcdrestore.Facts, _ *infrav1.ElementalHost) {
-			f.Hosts[0].Status.Operations[0].FinishedAt = metav1.NewTime(taken().Add(time.Second))
-		}, "delete its Machine first"},
+			joinLater(f.Hosts[0])
+		}, ""},
+		"a later Node that is away": {func(f *etcdrestore.Facts, _ *infrav1.ElementalHost) {
+			joinLater(f.Hosts[0])
+			f.Hosts[0].Status.Connection = nil
+		}, ""},
+		"a later Node whose agent can't reboot": {func(f *etcdrestore.Facts, _ *infrav1.ElementalHost) {
+			joinLater(f.Hosts[0])
+			f.Hosts[0].Status.Agent.Capabilities = nil
+		}, "Host worker became a Node after snapshot 1, which does not have that Node, and must be rebooted to register again: its agent can't do that"},
+		"a later Node that is paused": {func(f *etcdrestore.Facts, _ *infrav1.ElementalHost) {
+			joinLater(f.Hosts[0])
+			f.Hosts[0].Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
+		}, "it is paused. Delete its Machine first"},
+		"too many later Nodes": {func(f *etcdrestore.Facts, _ *infrav1.ElementalHost) {
+			for i := range infrav1.MaxEtcdRestoreLaterNodes + 1 {
+				h := host(fmt.Sprintf("later-%d", i), infrav1.RoleWorker)
+				joinLater(h)
+				f.Hosts = append(f.Hosts, h)
+			}
+		}, "257 hosts became Nodes after snapshot 1, and at most 256"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -138,6 +156,12 @@ func TestRefusal(t *testing.T) {
 			}
 		})
 	}
+}
+
+// joinLater has the host become a Node after the snapshot.
+func joinLater(h *infrav1.ElementalHost) {
+	h.Status.Agent.Capabilities = append(h.Status.Agent.Capabilities, "Reboot")
+	h.Status.Operations[0].FinishedAt = metav1.NewTime(taken().Add(time.Second))
 }
 
 // upload has the snapshot at the destination only.
@@ -256,6 +280,7 @@ func TestPlanOfSeveral(t *testing.T) {
 		"Fenced, and off as somebody has said: b. They must not start before the restore has ended",
 		"The control plane on host h stands still for some minutes; Pods on all Nodes go on",
 		"etcd goes on with the data of host h as its only member. What only the lost members had is lost: at most the last writes before they stopped",
+		"Nodes of Machines that were deleted since are deleted again, once they are not Ready",
 		"The former data stays on host h until the next restore or a reset, and comes back if the control plane is not well",
 		"The Machines a, b are deleted, without draining their Nodes: their hosts are reset",
 		"The Cluster goes on: its control plane replaces these Machines one by one, and an endpoint that was the address of one of their hosts moves to host h",
@@ -272,6 +297,26 @@ func TestPlan(t *testing.T) {
 	text := strings.Join(plan.Steps, "\n")
 	if plan.HostName != "h" || plan.Snapshot.ID != "1" || !strings.Contains(text, "after 2026-11-24T12:00:00Z is lost") {
 		t.Errorf("got %+v", plan)
+	}
+}
+
+// Hosts that became Nodes after the snapshot are named. Those that are replaced, released or held are not
+// among them, and a survivor has all Nodes.
+func TestPlanOfLaterNodes(t *testing.T) {
+	t.Parallel()
+	f := facts()
+	f.Hosts = append(f.Hosts, host("b", infrav1.RoleControlPlane), host("releasing", infrav1.RoleWorker), host("held", infrav1.RoleWorker), host("early", infrav1.RoleWorker))
+	for _, h := range f.Hosts[:5] {
+		joinLater(h)
+	}
+	f.Hosts[3].Spec.Claim.Phase, f.Hosts[4].Spec.Claim.Phase = infrav1.ClaimReleasing, infrav1.ClaimHeld
+	const want = "The hosts worker became Nodes after the snapshot, which does not have these Nodes: they are rebooted, and register again. Their Pods are lost with the data"
+	if got := etcdrestore.Plan(f).Steps; !slices.Contains(got, want) {
+		t.Errorf("got %q", got)
+	}
+	survive(&f, f.Hosts[1])
+	if got := strings.Join(etcdrestore.Plan(f).Steps, "\n"); strings.Contains(got, "became Nodes") {
+		t.Errorf("got %q", got)
 	}
 }
 

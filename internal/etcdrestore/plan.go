@@ -35,7 +35,12 @@ func Plan(f Facts) *infrav1.EtcdRestorePlan {
 		plan.Snapshot = *f.snapshot()
 		do("etcd gets the data of snapshot %s. What was written to the cluster after %s is lost", plan.Snapshot.ID, plan.Snapshot.CompletedAt.UTC().Format(time.RFC3339))
 	}
+	do("Nodes of Machines that were deleted since are deleted again, once they are not Ready")
 	do("The former data stays on host %s until the next restore or a reset, and comes back if the control plane is not well", host.Name)
+	if later := f.LaterNodes(); len(later) > 0 {
+		do("The hosts %s became Nodes after the snapshot, which does not have these Nodes: they are rebooted, and register again. Their Pods are lost with the data",
+			names(later, func(h *infrav1.ElementalHost) string { return h.Name }))
+	}
 	if others := f.Others(); len(others) > 0 {
 		do("The Machines %s are deleted, without draining their Nodes: their hosts are reset", names(others, func(h *infrav1.ElementalHost) string { return h.Spec.Claim.MachineName }))
 		do("The Cluster goes on: its control plane replaces these Machines one by one, and an endpoint that was the address of one of their hosts moves to host %s", host.Name)

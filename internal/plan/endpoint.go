@@ -27,6 +27,9 @@ type Cluster struct {
 	// Fallback: no control-plane host of the cluster has a tunnel, and the host is one of
 	// the workers whose tunnels carry the cluster meanwhile.
 	Fallback bool
+	// ProviderIDs are those of all hosts that are claimed for the cluster, sorted. They are needed only
+	// for a restore of etcd: the restored data may have Nodes of others.
+	ProviderIDs []string
 	// Images says which images of kube-vip the host may run.
 	Images kubevip.ImagePolicy
 	// Paused: the Cluster or the host's ElementalMachine is paused, so no operation

@@ -9,7 +9,7 @@ import (
 
 // etcdRestore returns the requested restore of etcd, if it is unfinished. None begins in
 // maintenance.
-func etcdRestore(host *infrav1.ElementalHost) []protocol.Operation {
+func etcdRestore(host *infrav1.ElementalHost, cluster Cluster) []protocol.Operation {
 	want, claim := host.Spec.EtcdRestore, host.Spec.Claim
 	if want == nil || !claim.Role.IsControlPlane() {
 		return nil
@@ -23,7 +23,7 @@ func etcdRestore(host *infrav1.ElementalHost) []protocol.Operation {
 		EtcdRestore: &protocol.EtcdRestore{
 			SnapshotID: want.SnapshotID, SHA256: want.SHA256, ReplaceHealthy: ptr.Deref(want.ReplaceHealthy, false), Uploaded: ptr.Deref(want.Uploaded, false),
 			OwnData: want.SnapshotID == "", Rebuild: ptr.Deref(want.RebuildControlPlane, false),
-			Cluster: protocol.EtcdCluster{Namespace: host.Namespace, Name: claim.ClusterName},
+			Cluster: protocol.EtcdCluster{Namespace: host.Namespace, Name: claim.ClusterName}, ProviderIDs: cluster.ProviderIDs,
 		},
 	}}
 }
@@ -48,6 +48,9 @@ func halt(host *infrav1.ElementalHost) []protocol.Operation {
 }
 
 // isOfRestore reports whether an operation is part of a restore of etcd.
-func isOfRestore(kind protocol.OperationType) bool {
+func isOfRestore(host *infrav1.ElementalHost, kind protocol.OperationType) bool {
+	if kind == protocol.OperationReboot {
+		return host.Spec.Reboot.RestoreName != ""
+	}
 	return kind == protocol.OperationEtcdRestore || kind == protocol.OperationControlPlaneHalt || kind == protocol.OperationControlPlaneStart
 }

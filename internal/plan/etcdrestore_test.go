@@ -58,15 +58,44 @@ func TestEtcdRestore(t *testing.T) {
 			host := restoring()
 			test.change(host)
 			// The restore begins while its Cluster is paused.
-			got := plan.For(host, plan.Site{}, plan.Cluster{Paused: true}).Operation
+			providerIDs := []string{"elemental://ns/h", "elemental://ns/w"}
+			got := plan.For(host, plan.Site{}, plan.Cluster{Paused: true, ProviderIDs: providerIDs}).Operation
 			if isWanted := got != nil && got.Type == protocol.OperationEtcdRestore; isWanted != test.wanted {
 				t.Fatalf("got %+v", got)
 			}
 			want := &protocol.EtcdRestore{
 				SnapshotID: "1", SHA256: strings.Repeat("a", 64), Cluster: protocol.EtcdCluster{Namespace: "ns", Name: "c"}, ReplaceHealthy: true,
+				ProviderIDs: providerIDs,
 			}
 			if test.wanted && !cmp.Equal(got.EtcdRestore, want) {
 				t.Error(cmp.Diff(want, got.EtcdRestore))
+			}
+		})
+	}
+}
+
+// A reboot that belongs to a restore begins while the Cluster is paused for it; another one waits.
+func TestRebootOfARestore(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		restore string
+		change  func(*infrav1.ElementalHost)
+		wanted  bool
+	}{
+		"of a restore":  {"r", func(*infrav1.ElementalHost) {}, true},
+		"of nothing":    {"", func(*infrav1.ElementalHost) {}, false},
+		"a paused host": {"r", func(h *infrav1.ElementalHost) { h.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			host := restoring()
+			host.Spec.Claim.Role, host.Spec.EtcdRestore = infrav1.RoleWorker, nil
+			host.Spec.Reboot = &infrav1.HostReboot{ID: "claim.1", RestoreName: test.restore}
+			host.Status.Agent.Capabilities = append(host.Status.Agent.Capabilities, "Reboot")
+			test.change(host)
+			op := plan.For(host, plan.Site{}, plan.Cluster{Paused: true}).Operation
+			if isWanted := op != nil && op.Type == protocol.OperationReboot && op.ID == "claim.1"; isWanted != test.wanted {
+				t.Errorf("got %+v", op)
 			}
 		})
 	}

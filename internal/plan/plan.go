@@ -103,7 +103,7 @@ func Hostname(host *infrav1.ElementalHost) string {
 func operation(host *infrav1.ElementalHost, cluster Cluster, paused bool) *protocol.Operation {
 	for _, op := range wantedOperations(host, cluster) {
 		kind := infrav1.OperationType(op.Type)
-		if paused && host.Operation(kind, op.ID) == nil && !(isOfRestore(op.Type) && !Paused(host)) {
+		if paused && host.Operation(kind, op.ID) == nil && !(isOfRestore(host, op.Type) && !Paused(host)) {
 			continue
 		}
 		if host.Supports(needed(op)) && (op.Erase == "" || host.Supports(erase)) {
@@ -154,7 +154,7 @@ func wantedOperations(host *infrav1.ElementalHost, cluster Cluster) []protocol.O
 			return standstill
 		case is != nil && is.State == infrav1.OperationSucceeded:
 			bootstrap.SucceededAt = new(is.FinishedAt.UTC())
-			return slices.Concat(etcdRestore(host), nodeUpgrade(host, cluster), certificateRenewal(host), requestedOperations(host), []protocol.Operation{bootstrap})
+			return slices.Concat(etcdRestore(host, cluster), nodeUpgrade(host, cluster), certificateRenewal(host), requestedOperations(host), []protocol.Operation{bootstrap})
 		case BootstrapPrevented(host), is == nil && !(canGetFiles(host, cluster) && canServeEndpoint(host, cluster)):
 			return requestedOperations(host)
 		default:

@@ -24,6 +24,10 @@ type EtcdRestore struct {
 	// Rebuild has the host set up its control plane again first, with what PathControlPlaneSetup
 	// answers. It must have lost the control plane.
 	Rebuild bool `json:"rebuild,omitempty"`
+	// ProviderIDs are those of the Nodes of all hosts that the cluster has. They differ in what follows
+	// the last slash. When etcd serves again, the host deletes the Nodes of other hosts: the snapshot has
+	// those of Machines that were deleted after it. Absent: no Node is deleted.
+	ProviderIDs []string `json:"providerIDs,omitempty"`
 }
 
 // PathControlPlaneSetup (POST ControlPlaneSetupRequest -> ControlPlaneSetup) returns what the plan's

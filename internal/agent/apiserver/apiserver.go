@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -120,6 +121,26 @@ func (s Server) Address(local []string, port string) (string, error) {
 		return net.JoinHostPort(local[0], port), nil
 	}
 	return "", errors.New("this host has no address to reach its API server at")
+}
+
+// Local returns access to the API server of the host whose file system begins at root, with the
+// credentials of access. Its certificate must be for the address: kubeadm's is.
+func Local(root string, access kube.Access) (kube.Access, error) {
+	server, found, err := Find(root)
+	if err != nil {
+		return kube.Access{}, err
+	}
+	if !found {
+		return kube.Access{}, errors.New("there is no manifest of an API server")
+	}
+	address, err := server.Address(nil, DefaultPort)
+	if err != nil {
+		return kube.Access{}, err
+	}
+	access.Server = &url.URL{Scheme: "https", Host: address}
+	access.TLS = access.TLS.Clone()
+	access.TLS.ServerName = "" // a name in a kubeconfig would be that of the endpoint
+	return access, nil
 }
 
 // Own returns the address, host:port, of the API server of the host whose file system begins

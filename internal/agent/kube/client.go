@@ -49,6 +49,12 @@ func (a Access) Patch(ctx context.Context, patch, into any, path ...string) erro
 	return a.request(ctx, http.MethodPatch, nil, patch, into, path)
 }
 
+// Delete deletes an object if it still is the one that options, a metav1.DeleteOptions with
+// preconditions, names: otherwise the API server answers 409.
+func (a Access) Delete(ctx context.Context, options any, path ...string) error {
+	return a.request(ctx, http.MethodDelete, nil, options, nil, path)
+}
+
 // request uses a new connection each time: kubelets renew their certificates, and
 // requests are rare.
 func (a Access) request(ctx context.Context, method string, query url.Values, object, into any, path []string) error {
@@ -76,7 +82,7 @@ func (a Access) request(ctx context.Context, method string, query url.Values, ob
 	switch method {
 	case http.MethodPatch:
 		request.Header.Set("Content-Type", "application/merge-patch+json")
-	case http.MethodPost:
+	case http.MethodPost, http.MethodDelete:
 		request.Header.Set("Content-Type", "application/json")
 	}
 	response, err := client.Do(request)

@@ -39,7 +39,8 @@ func (r *Reconciler) consider(ctx context.Context, s *scope) error {
 		return nil
 	}
 	request := &infrav1.EtcdRestoreRequest{
-		ID: inplace.NewRequestID(s.host.Spec.Claim), HostName: plan.HostName, SHA256: plan.Snapshot.SHA256, Others: othersOf(s),
+		ID: inplace.NewRequestID(s.host.Spec.Claim), HostName: plan.HostName, SHA256: plan.Snapshot.SHA256,
+		Others: record(s.facts.Others()), LaterNodes: record(s.facts.LaterNodes()),
 	}
 	ctrl.LoggerFrom(ctx).Info("Beginning a restore of etcd", "ElementalHost", klog.KObj(s.host), "snapshot", plan.Snapshot.ID, "request", request.ID)
 	if err := r.patchRestore(ctx, s, "beginning the restore", func(restore *infrav1.ElementalEtcdRestore) {
@@ -57,7 +58,7 @@ func (r *Reconciler) consider(ctx context.Context, s *scope) error {
 }
 
 // proceed pauses the Cluster, halts the other control planes, has the host restore etcd, waits for
-// the result, and has the Machines of the other hosts replaced.
+// the result, and has the Machines of the other hosts replaced and later Nodes registered again.
 func (r *Reconciler) proceed(ctx context.Context, s *scope) error {
 	request := s.restore.Spec.Request
 	switch {
@@ -73,6 +74,10 @@ func (r *Reconciler) proceed(ctx context.Context, s *scope) error {
 	if result, message := resultOf(op); result != "" {
 		if result == infrav1.EtcdRestoreSucceeded {
 			if err := r.replaceOthers(ctx, s); err != nil {
+				return err
+			}
+			isBack, err := r.rebootLaterNodes(ctx, s)
+			if err != nil || !isBack {
 				return err
 			}
 		}

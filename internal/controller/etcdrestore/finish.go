@@ -84,6 +84,11 @@ func (r *Reconciler) abandon(ctx context.Context, s *scope) error {
 		if err := finish(ctx, s); err != nil {
 			return err
 		}
+		if result == infrav1.EtcdRestoreSucceeded {
+			if _, err := r.rebootLaterNodes(ctx, s); err != nil { // nobody waits for them
+				return err
+			}
+		}
 	}
 	if err := r.resume(ctx, s); err != nil {
 		return err

@@ -18,19 +18,19 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/failover"
 )
 
-// othersOf returns the record of the other control-plane hosts, for a restore that begins.
-func othersOf(s *scope) []infrav1.EtcdRestoreOther {
-	var others []infrav1.EtcdRestoreOther
-	for _, host := range s.facts.Others() {
-		others = append(others, infrav1.EtcdRestoreOther{HostName: host.Name, MachineName: host.Spec.Claim.MachineName, ClaimID: host.Spec.Claim.ID})
+// record returns what a restore that begins remembers of hosts.
+func record(hosts []*infrav1.ElementalHost) []infrav1.EtcdRestoreHost {
+	var records []infrav1.EtcdRestoreHost
+	for _, host := range hosts {
+		records = append(records, infrav1.EtcdRestoreHost{HostName: host.Name, MachineName: host.Spec.Claim.MachineName, ClaimID: host.Spec.Claim.ID})
 	}
-	return others
+	return records
 }
 
 // recorded returns copies of the recorded hosts that still have their claims.
-func recorded(s *scope) []*infrav1.ElementalHost {
+func recorded(s *scope, records []infrav1.EtcdRestoreHost) []*infrav1.ElementalHost {
 	var hosts []*infrav1.ElementalHost
-	for _, other := range s.restore.Spec.Request.Others {
+	for _, other := range records {
 		for _, host := range s.facts.Hosts {
 			if host.Name == other.HostName && host.Spec.Claim.ID == other.ClaimID && host.Spec.Claim.Phase == infrav1.ClaimBound {
 				hosts = append(hosts, host.DeepCopy())
@@ -45,7 +45,7 @@ func recorded(s *scope) []*infrav1.ElementalHost {
 func (r *Reconciler) haltOthers(ctx context.Context, s *scope) (halted bool, err error) {
 	id := s.restore.Spec.Request.ID
 	var waiting []string
-	for _, host := range recorded(s) {
+	for _, host := range recorded(s, s.restore.Spec.Request.Others) {
 		if is := host.Spec.ControlPlaneHalt; is == nil || is.ID != id {
 			want := &infrav1.HostControlPlaneHalt{ID: id, RestoreName: s.restore.Name, ReplaceHealthy: s.restore.Spec.ReplaceHealthy}
 			if err := r.patchHost(ctx, host, "requesting the halt of the control plane on", func(h *infrav1.ElementalHost) { h.Spec.ControlPlaneHalt = want }); err != nil {
@@ -76,7 +76,7 @@ func (r *Reconciler) startOthers(ctx context.Context, s *scope) error {
 	if s.restore.Spec.Request == nil {
 		return nil
 	}
-	for _, host := range recorded(s) {
+	for _, host := range recorded(s, s.restore.Spec.Request.Others) {
 		is := host.Spec.ControlPlaneHalt
 		if is == nil || is.ID != s.restore.Spec.Request.ID || ptr.Deref(is.Ended, false) {
 			continue
@@ -92,7 +92,7 @@ func (r *Reconciler) startOthers(ctx context.Context, s *scope) error {
 // etcd. The Cluster is still paused, so the deletions proceed when it goes on: Cluster API's hook
 // for members of etcd needs an API server.
 func (r *Reconciler) replaceOthers(ctx context.Context, s *scope) error {
-	for _, host := range recorded(s) {
+	for _, host := range recorded(s, s.restore.Spec.Request.Others) {
 		machine, err := reconcile.Get(ctx, r.Client, host.Namespace, host.Spec.Claim.MachineName, &clusterv1.Machine{})
 		if err != nil {
 			return fmt.Errorf("getting Machine of host %s: %w", host.Name, err)

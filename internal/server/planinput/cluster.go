@@ -21,8 +21,8 @@ import (
 
 // Cluster returns what a host's plan needs of its cluster. It is empty for a host that
 // is not claimed. If the control plane endpoint is a host's address, it takes two look-ups
-// besides those of Paused. If it is of type Tunnel, or the host is upgraded in place and has
-// the endpoint, it lists the cluster's hosts.
+// besides those of Paused. If it is of type Tunnel, if the host is upgraded in place and has
+// the endpoint, or if etcd is restored on the host, it lists the cluster's hosts.
 func (r *Reader) Cluster(ctx context.Context, host *infrav1.ElementalHost) (plan.Cluster, error) {
 	paused, err := r.Paused(ctx, host)
 	if err != nil {
@@ -38,6 +38,9 @@ func (r *Reader) Cluster(ctx context.Context, host *infrav1.ElementalHost) (plan
 		return unknown, err
 	}
 	known := plan.Cluster{Infra: infra, Images: r.images, Paused: paused}
+	if known.ProviderIDs, err = r.providerIDs(ctx, host); err != nil {
+		return unknown, err
+	}
 	if isTunnel(infra) {
 		return r.withTunnels(ctx, host, known)
 	}

@@ -79,6 +79,20 @@ var _ = Describe("etcd of a cluster with one control-plane host", Ordered, Label
 		w.expectRestored(ctx, nodes, "files")
 	}, SpecTimeout(restoreTimeout+10*time.Minute))
 
+	It("has the Nodes of its Machines after going back to before these Machines", func(ctx context.Context) {
+		former := w.replaceWorker(ctx)
+		step("restored: worker replaced", func() { w.expectRunning(ctx, 2) })
+		nodes = w.nodes(ctx)
+		Expect(nodes).NotTo(HaveKey(former), "these specs need a spare host: LAB_HOSTS=3")
+		step("restored: back to before the replacement", func() { w.restore(ctx, "nodes", controlPlane.Name, snapshot.ID, true) })
+		w.expectRunning(ctx, 2)
+		for name, now := range w.nodes(ctx) {
+			Expect(nodes).To(HaveKey(name))
+			Expect(now.machine).To(Equal(nodes[name].machine), "the Machine of Node %s", name)
+			Expect(now.uid == nodes[name].uid).To(Equal(name == controlPlane.Name), "the worker %s has registered again", name)
+		}
+	}, SpecTimeout(restoreTimeout+25*time.Minute))
+
 	It("is deleted afterwards", func(ctx context.Context) {
 		step("restored: cluster deleted, hosts available", func() {
 			w.delete(ctx)
@@ -99,6 +113,20 @@ func (w workload) controlPlaneHost(ctx context.Context) infrav1.ElementalHost {
 	}
 	Fail("the cluster has no control-plane host")
 	return infrav1.ElementalHost{}
+}
+
+// replaceWorker deletes the only worker's Machine, and returns the name of its Node when the Machine is gone.
+func (w workload) replaceWorker(ctx context.Context) string {
+	GinkgoHelper()
+	list := &clusterv1.MachineList{}
+	Expect(management.List(ctx, list, append(w.inCluster(), client.HasLabels{clusterv1.MachineDeploymentNameLabel})...)).To(Succeed())
+	Expect(list.Items).To(HaveLen(1))
+	machine := &list.Items[0]
+	Expect(management.Delete(ctx, machine)).To(Succeed())
+	Eventually(func() bool {
+		return apierrors.IsNotFound(management.Get(ctx, client.ObjectKeyFromObject(machine), &clusterv1.Machine{}))
+	}).WithTimeout(resetTimeout).Should(BeTrue(), "Machine %s is deleted", machine.Name)
+	return machine.Status.NodeRef.Name
 }
 
 // takeSnapshots switches snapshots on, and returns the first one.

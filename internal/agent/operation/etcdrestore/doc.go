@@ -4,7 +4,7 @@
 //
 // The steps are rebuild if the host has lost its control plane, fetch if the snapshot is at the
 // destination, check, prepare, halt, copy if the member keeps its data, swap, kubelet after a
-// rebuild, start, gate and finish. The operation's document has the step that may have been begun;
+// rebuild, start, gate, nodes and finish. The operation's document has the step that may have been begun;
 // each step can be repeated, so an agent that starts again resumes. etcdutl makes the new data in a
 // folder beside the data that is in use. The control plane stands still while the two change places,
 // and its manifests are not in the kubelet's folder then: after a power cut nothing starts etcd

@@ -49,8 +49,8 @@ func (c *clock) Wait(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// machine is a host with a control plane. It is the Snapshots, the ControlPlane and the
-// oscommand.Runner of the operation.
+// machine is a host with a control plane. It is the Snapshots, the ControlPlane, the Nodes and
+// the oscommand.Runner of the operation.
 type machine struct {
 	t           *testing.T
 	root, state string
@@ -79,6 +79,9 @@ type machine struct {
 	setupErr, kubeletErr error
 	// hadFiles is true if a machine that has lost its control plane has its folder.
 	hadFiles bool
+	// nodes are the Nodes that the restored data has, and nodesErr is the error of deleting one.
+	nodes    []string
+	nodesErr error
 }
 
 func newMachine(t *testing.T, seed uint64) *machine {
@@ -184,7 +187,7 @@ func (m *machine) live(dieAt int) (result operation.Result, operations int, err 
 	}
 	runner := &etcdrestore.Runner{
 		Documents: documents, Checkpoints: filepath.Join(m.state, "checkpoints"), Root: m.root, System: guarded{m.life, m},
-		Snapshots: m, Fetcher: m, ControlPlane: m, Setup: rebuilt{m}, Commands: m, Free: func(string) (int64, error) { return m.free, nil },
+		Snapshots: m, Fetcher: m, ControlPlane: m, Setup: rebuilt{m}, Nodes: m, Commands: m, Free: func(string) (int64, error) { return m.free, nil },
 		Plan: func() state.Plan { return m.plan }, Clock: &clock{now: time.Now()}, Log: slog.New(slog.DiscardHandler),
 	}
 	for range 10 { // the run loop repeats it

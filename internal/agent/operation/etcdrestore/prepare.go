@@ -223,6 +223,7 @@ func (s *restore) note() string {
 	if s.want.OwnData {
 		text = "etcd serves the data that this host had, as the only member"
 	}
+	text += s.at.NodesNote
 	if s.System.Stat(s.folders().setAside()) == nil {
 		text += "; its former data is in " + filepath.Join(s.at.Member.Data, filepath.Base(s.folders().setAside())) + " until the next restore or a reset"
 	}

@@ -90,7 +90,7 @@ func TestRebuild(t *testing.T) {
 			t.Fatalf("got %+v, %v", result, err)
 		}
 		m.expect(restored)
-		if want := []string{"rebuild", "check", "prepare", "halt", "swap", "kubelet", "start", "gate", "finish"}; !slices.Equal(m.progress, want) {
+		if want := []string{"rebuild", "check", "prepare", "halt", "swap", "kubelet", "start", "gate", "nodes", "finish"}; !slices.Equal(m.progress, want) {
 			t.Errorf("the steps were %q", m.progress)
 		}
 		m.expectNoFormerFiles()

@@ -24,6 +24,7 @@ const (
 	stepKubelet = "kubelet"
 	stepStart   = "start"
 	stepGate    = "gate"
+	stepNodes   = "nodes"
 	stepFinish  = "finish"
 	stepBack    = "rollback"
 )
@@ -55,6 +56,8 @@ type record struct {
 	// /etc/kubernetes.
 	Examined bool `json:"examined,omitempty"`
 	HadFiles bool `json:"hadFiles,omitempty"`
+	// NodesNote says which Nodes were deleted or are left; it is part of the result's message.
+	NodesNote string `json:"nodesNote,omitempty"`
 }
 
 // member is what etcdutl and the steps have to know of the member.
@@ -108,7 +111,9 @@ func (s *restore) Step(name string) sequence.Step {
 	case stepStart:
 		return sequence.Step{Run: s.start, Next: stepGate}
 	case stepGate:
-		return sequence.Step{Run: s.await, Next: stepFinish}
+		return sequence.Step{Run: s.await, Next: stepNodes}
+	case stepNodes:
+		return sequence.Step{Run: formerNodes{s}.remove, Next: stepFinish}
 	case stepFinish:
 		return sequence.Step{Run: s.finish, End: sequence.Succeed(s.note)}
 	case stepBack:

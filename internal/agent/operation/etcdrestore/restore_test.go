@@ -31,7 +31,7 @@ func TestRestore(t *testing.T) {
 	if err != nil || string(kept) != former {
 		t.Errorf("the former data is %q, %v", kept, err)
 	}
-	if want := []string{"check", "prepare", "halt", "swap", "start", "gate", "finish"}; !slices.Equal(m.progress, want) {
+	if want := []string{"check", "prepare", "halt", "swap", "start", "gate", "nodes", "finish"}; !slices.Equal(m.progress, want) {
 		t.Errorf("the steps were %q", m.progress)
 	}
 }
@@ -107,7 +107,7 @@ func TestOwnData(t *testing.T) {
 		t.Fatalf("got %+v, %v", result, err)
 	}
 	m.expect(former + alone)
-	if want := []string{"check", "prepare", "halt", "copy", "swap", "start", "gate", "finish"}; !slices.Equal(m.progress, want) {
+	if want := []string{"check", "prepare", "halt", "copy", "swap", "start", "gate", "nodes", "finish"}; !slices.Equal(m.progress, want) {
 		t.Errorf("the steps were %q", m.progress)
 	}
 }
@@ -204,7 +204,7 @@ func TestUploaded(t *testing.T) {
 		t.Fatalf("got %+v, %v", result, err)
 	}
 	m.expect(restored)
-	if want := []string{"fetch", "check", "prepare", "halt", "swap", "start", "gate", "finish"}; !slices.Equal(m.progress, want) {
+	if want := []string{"fetch", "check", "prepare", "halt", "swap", "start", "gate", "nodes", "finish"}; !slices.Equal(m.progress, want) {
 		t.Errorf("the steps were %q", m.progress)
 	}
 	if list, err := m.store.List(t.Context()); err != nil || len(list) != 1 {

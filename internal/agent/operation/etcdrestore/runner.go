@@ -52,6 +52,7 @@ type Runner struct {
 	Fetcher      Fetcher
 	ControlPlane ControlPlane
 	Setup        Setup
+	Nodes        Nodes
 	// Commands runs etcdutl.
 	Commands oscommand.Runner
 	// Free returns how many bytes can be written below a folder.

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -75,19 +74,9 @@ func (c Client) LocalServer(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	server, found, err := apiserver.Find(c.Root)
-	if err != nil {
+	if access, err = apiserver.Local(c.Root, access); err != nil {
 		return "", err
 	}
-	if !found {
-		return "", errors.New("there is no manifest of an API server")
-	}
-	address, err := server.Address(nil, apiserver.DefaultPort)
-	if err != nil {
-		return "", err
-	}
-	access.Server = &url.URL{Scheme: "https", Host: address}
-	access.TLS = access.TLS.Clone()
 	access.TLS.ServerName = serverName
 	if err := access.Get(ctx, nil, "readyz"); err != nil {
 		return "", fmt.Errorf("asking the API server of this host whether it is ready: %w", err)
