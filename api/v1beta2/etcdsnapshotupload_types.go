@@ -7,12 +7,29 @@ type EtcdSnapshotDestination struct {
 	// s3 is a bucket of a storage that has the API of Amazon S3.
 	// +required
 	S3 S3Bucket `json:"s3,omitempty,omitzero"`
+
+	// route is how hosts reach the storage: Direct, the default, or Manager, for sites from which only
+	// the manager can be reached. The manager then carries their connections, which are encrypted from
+	// end to end, if its flag --snapshot-relay-endpoints names the storage.
+	// +optional
+	Route EtcdSnapshotRoute `json:"route,omitempty"`
 }
+
+// EtcdSnapshotRoute is how hosts reach the storage of snapshots.
+// +kubebuilder:validation:Enum=Direct;Manager
+type EtcdSnapshotRoute string
+
+// Routes to the storage.
+const (
+	EtcdSnapshotRouteDirect  EtcdSnapshotRoute = "Direct"
+	EtcdSnapshotRouteManager EtcdSnapshotRoute = "Manager"
+)
 
 // S3Bucket is a bucket of a storage that has the API of Amazon S3. Requests name the bucket
 // in the path.
 type S3Bucket struct {
-	// endpoint is the URL of the storage, without the bucket. Hosts connect to it too.
+	// endpoint is the URL of the storage, without the bucket. Hosts connect to it too, unless route
+	// is Manager.
 	// +required
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:Pattern=`^https://[0-9A-Za-z.\-\[\]:]+/?$`

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -35,7 +37,12 @@ func addSnapshots(o *assembly.Options, files setup.Files, stateDir string, log *
 	}
 	o.Snapshotter = store
 	o.NewUploader = func(currentClient func() *client.Client) *upload.Uploader {
-		return &upload.Uploader{Source: store, Manager: func() upload.Manager { return currentClient() }, Log: log}
+		return &upload.Uploader{
+			Source: store, Manager: func() upload.Manager { return client.Snapshots{Client: currentClient()} }, Log: log,
+			Relay: func(ctx context.Context, snapshot string) (net.Conn, error) {
+				return client.Snapshots{Client: currentClient()}.RelayUpload(ctx, snapshot)
+			},
+		}
 	}
 	checkpoints := filepath.Join(stateDir, nodeupgrade.CheckpointsFolder)
 	host := controlplane.Host{
@@ -44,7 +51,12 @@ func addSnapshots(o *assembly.Options, files setup.Files, stateDir string, log *
 	o.NewEtcdRestore = func(currentClient func() *client.Client) operation.Runner {
 		return &etcdrestore.Runner{
 			Documents: o.Store.Documents(), Checkpoints: checkpoints, Root: "/", System: durable.OS{},
-			Snapshots: store, Fetcher: &fetch.Fetcher{Store: store, Manager: func() fetch.Manager { return client.Restores{Client: currentClient()} }, Log: log},
+			Snapshots: store, Fetcher: &fetch.Fetcher{
+				Store: store, Manager: func() fetch.Manager { return client.Snapshots{Client: currentClient()} }, Log: log,
+				Relay: func(ctx context.Context, operation string) (net.Conn, error) {
+					return client.Snapshots{Client: currentClient()}.RelayFetch(ctx, operation)
+				},
+			},
 			Commands: oscommand.System{}, Free: download.System{}.Free, Plan: o.Store.Plan, Clock: retry.System{}, Log: log, ControlPlane: host,
 			Nodes: nodes.Remover{Root: "/", Clock: retry.System{}},
 			Setup: setup.Setup{

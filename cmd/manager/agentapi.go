@@ -68,6 +68,10 @@ func setupAgentAPI(ctx context.Context, mgr ctrl.Manager, ca *authority.Authorit
 	if err != nil {
 		return nil, err
 	}
+	relays, err := o.agentAPI.relayEndpoints()
+	if err != nil {
+		return nil, err
+	}
 	images, err := o.kubeVIP.policy()
 	if err != nil {
 		return nil, err
@@ -79,7 +83,7 @@ func setupAgentAPI(ctx context.Context, mgr ctrl.Manager, ca *authority.Authorit
 		Agents: agents, AgentDownloads: o.agentAPI.downloads, Bundles: bundles, BundleDownloads: o.agentAPI.bundleDownloads,
 		EnrolRate: o.agentAPI.enrolRate, EnrolBurst: o.agentAPI.enrolBurst,
 		ConnectionRate: o.agentAPI.connectionRate, ConnectionBurst: o.agentAPI.connectionBurst, MaxHandshakes: o.agentAPI.maxHandshakes,
-		MaxUnauthenticated: o.agentAPI.unauthenticated, Proxies: proxies, Images: images,
+		MaxUnauthenticated: o.agentAPI.unauthenticated, Proxies: proxies, SnapshotRelays: relays, Images: images,
 		DisconnectGrace: o.agentAPI.disconnectGrace, PingAfter: o.agentAPI.pingInterval, PingTimeout: o.agentAPI.pingTimeout,
 	})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubevip"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/snapshotrelay"
 )
 
 // options are the manager's flags. Flags that other Cluster API providers have too have the
@@ -75,6 +76,7 @@ type agentAPIOptions struct {
 	maxHandshakes   int
 	unauthenticated int
 	proxies         []string
+	snapshotRelays  []string
 	pingInterval    time.Duration
 	pingTimeout     time.Duration
 	binaries        []string
@@ -131,6 +133,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.agentAPI.maxHandshakes, "agent-api-max-handshakes", server.DefaultMaxHandshakes, "TLS handshakes with agents at a time; further connections wait. Those of an address that has half of them are closed.")
 	fs.IntVar(&o.agentAPI.unauthenticated, "agent-api-max-unauthenticated", server.DefaultMaxUnauthenticated, "Open connections that have used no key of a known host. One address may have three quarters of them.")
 	fs.StringSliceVar(&o.agentAPI.proxies, "agent-api-proxies", nil, "Networks (CIDR) of load balancers whose connections begin with a PROXY protocol header; blank for none. Whoever can connect from there can claim any address.")
+	fs.StringSliceVar(&o.agentAPI.snapshotRelays, "snapshot-relay-endpoints", nil, "Storages of etcd snapshots, HOST:PORT, to which hosts may connect through the manager; blank for none. Traffic of all snapshots goes through the manager then.")
 	fs.StringSliceVar(&o.agentAPI.binaries, "agent-binaries", []string{"/agents"}, "Folders with the agents that hosts can update themselves to; read again when they change.")
 	fs.IntVar(&o.agentAPI.downloads, "agent-downloads", server.DefaultAgentDownloads, "Hosts that may fetch an agent at once.")
 	fs.StringSliceVar(&o.agentAPI.bundles, "bundles", []string{"/bundles"}, "Folders with the bundles of Kubernetes that hosts can fetch; read again when they change.")
@@ -181,6 +184,9 @@ func (o *options) validate() error {
 	if _, err := o.agentAPI.proxyNetworks(); err != nil {
 		return err
 	}
+	if _, err := o.agentAPI.relayEndpoints(); err != nil {
+		return err
+	}
 	if _, err := o.kubeVIP.policy(); err != nil {
 		return err
 	}
@@ -222,4 +228,13 @@ func (o *agentAPIOptions) proxyNetworks() ([]netip.Prefix, error) {
 		networks = append(networks, network)
 	}
 	return networks, nil
+}
+
+// relayEndpoints parses --snapshot-relay-endpoints.
+func (o *agentAPIOptions) relayEndpoints() (snapshotrelay.Endpoints, error) {
+	endpoints, err := snapshotrelay.ParseEndpoints(o.snapshotRelays)
+	if err != nil {
+		return nil, fmt.Errorf("--snapshot-relay-endpoints must have storages such as s3.example.com:443: %w", err)
+	}
+	return endpoints, nil
 }

@@ -41,7 +41,6 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/host"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/machine"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/remediation"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/snapshotupload"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/template"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/index"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/inplace/controlplane"
@@ -217,15 +216,8 @@ func setupReconcilers(ctx context.Context, mgr ctrl.Manager, selectors *selector
 	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.cluster)); err != nil {
 		return fmt.Errorf("setting up ElementalCluster: %w", err)
 	}
-	uploads, err := snapshotupload.NewMetrics(metrics.Registry)
-	if err != nil {
-		return fmt.Errorf("setting up uploads of snapshots: %w", err)
-	}
-	if err := (&snapshotupload.Reconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: newRecorder(mgr, "elementalcluster-snapshotupload"),
-		Clock: clock.RealClock{}, Metrics: uploads, WatchFilter: o.watchFilter,
-	}).SetupWithManager(ctx, mgr, concurrent(o.concurrency.cluster)); err != nil {
-		return fmt.Errorf("setting up uploads of snapshots: %w", err)
+	if err := setupSnapshotUploads(ctx, mgr, o); err != nil {
+		return err
 	}
 	if err := (&certificates.Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: newRecorder(mgr, "elementalcluster-certificates"),

@@ -43,6 +43,8 @@ const (
 	CapabilityEtcdSnapshotUpload Capability = "EtcdSnapshotUpload"
 	// CapabilityEtcdSnapshotFetch: an EtcdRestore can begin with an uploaded snapshot.
 	CapabilityEtcdSnapshotFetch Capability = "EtcdSnapshotFetch"
+	// CapabilityEtcdSnapshotRelay: uploads and downloads of snapshots can go through the manager.
+	CapabilityEtcdSnapshotRelay Capability = "EtcdSnapshotRelay"
 	// CapabilityControlPlaneRebuild: an EtcdRestore can begin with a Rebuild, also of an uploaded
 	// snapshot.
 	CapabilityControlPlaneRebuild Capability = "ControlPlaneRebuild"

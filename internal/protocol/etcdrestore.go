@@ -85,6 +85,8 @@ type EtcdSnapshotFetchGrant struct {
 	TrustBundle string `json:"trustBundle,omitempty"`
 	// FileKey is the file key of age, which opens this object and no other.
 	FileKey []byte `json:"fileKey"`
+	// Relay: the storage is reached through PathEtcdSnapshotRelay, not directly.
+	Relay bool `json:"relay,omitempty"`
 	// ExpiresAt is when the storage no longer accepts the beginning of a download.
 	ExpiresAt time.Time `json:"expiresAt"`
 }

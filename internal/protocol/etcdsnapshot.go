@@ -75,6 +75,8 @@ type EtcdSnapshotGrant struct {
 	// TrustBundle has the CA certificates, PEM, that the storage's certificate chains to.
 	// Blank: those of the operating system.
 	TrustBundle string `json:"trustBundle,omitempty"`
+	// Relay: the storage is reached through PathEtcdSnapshotRelay, not directly.
+	Relay bool `json:"relay,omitempty"`
 	// ExpiresAt is when the storage no longer accepts the beginning of an upload.
 	ExpiresAt time.Time `json:"expiresAt"`
 }

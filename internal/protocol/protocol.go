@@ -54,6 +54,10 @@ const (
 	// PathEtcdSnapshotFetch (POST EtcdSnapshotFetchRequest -> EtcdSnapshotFetchGrant) permits
 	// the download of the snapshot that the plan's EtcdRestore begins with.
 	PathEtcdSnapshotFetch = "/v1/etcd-snapshot-fetch"
+	// PathEtcdSnapshotRelay (GET ?snapshot=ID for an upload or ?restore=OPERATION for a download, upgrade to
+	// RelayProtocol -> 101) turns an HTTP/1.1 connection of its own into one to the storage, if the
+	// permission of that upload or download says Relay. A newer one of the host ends the former.
+	PathEtcdSnapshotRelay = "/v1/etcd-snapshot-relay"
 	// PathLog (POST ?request=ID HostLog -> 204) answers the request of the plan's Desired.Log.
 	// The answer is durable then. Another ID is answered with 404.
 	PathLog = "/v1/log"
@@ -62,6 +66,10 @@ const (
 // TunnelProtocol is what PathTunnel upgrades to (header Upgrade): HTTP/2 in the reverse
 // direction, as in package tunnel.
 const TunnelProtocol = "elemental-tunnel/1"
+
+// RelayProtocol is what PathEtcdSnapshotRelay upgrades to (header Upgrade): the bytes of the storage's own
+// protocol, which is TLS.
+const RelayProtocol = "elemental-relay/1"
 
 // TargetAPIServer is the target of a tunnel's streams: the API server of the host itself;
 // on a worker, one of its cluster through the host's forwarder.

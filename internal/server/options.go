@@ -16,6 +16,7 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubevip"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/api"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/snapshotrelay"
 )
 
 // Defaults of Options.
@@ -114,6 +115,8 @@ type Options struct {
 	MaxUnauthenticated int
 	// Images says which images of kube-vip hosts may run.
 	Images kubevip.ImagePolicy
+	// SnapshotRelays are the storages of snapshots to which hosts may connect through the manager.
+	SnapshotRelays snapshotrelay.Endpoints
 	// Proxies are the networks of the proxies that begin their connections with a PROXY
 	// protocol header.
 	Proxies []netip.Prefix

@@ -145,7 +145,7 @@ func New(o Options) (*Server, error) {
 	s.handler, err = api.New(api.Options{
 		Clock: o.Clock, Timers: s.timers, Hosts: s.hosts, Sessions: s.sessions, Budget: budget, Enroller: s.enroller, Trust: s.trust, Reports: s.status,
 		PlanInputs: inputs, Bootstrap: bootstraps,
-		Destinations: snapshotgrant.New(o.APIReader, o.Clock), Setups: controlplanesetup.New(o.APIReader, bootstraps),
+		Destinations: snapshotgrant.New(o.APIReader, o.Clock, o.SnapshotRelays), Setups: controlplanesetup.New(o.APIReader, bootstraps),
 		Logs: &hostlog.Receiver{
 			Client: o.Client, APIReader: o.APIReader, Hosts: s.hosts, Audit: decisions, Recorder: o.Recorder, Clock: o.Clock,
 		},

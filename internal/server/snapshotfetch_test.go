@@ -39,7 +39,13 @@ type fetches struct {
 
 func newFetches(t *testing.T) *fetches {
 	t.Helper()
-	f := &fetches{uploads: newUploads(t)}
+	return newFetchesOf(t, newUploads(t), func(*upload.Uploader) {})
+}
+
+// newFetchesOf is newFetches for a storage, with another uploader.
+func newFetchesOf(t *testing.T, u *uploads, change func(*upload.Uploader)) *fetches {
+	t.Helper()
+	f := &fetches{uploads: u}
 	f.a = f.member("m1")
 	member := etcdmember.New(t)
 	member.Put(t, "key", "value")
@@ -48,7 +54,8 @@ func newFetches(t *testing.T) *fetches {
 		Space: func(string) (int64, int64, error) { return 1 << 40, 1 << 40, nil },
 	}
 	c := f.a.client()
-	uploader := &upload.Uploader{Source: f.store, Manager: func() upload.Manager { return c }, Log: slog.New(slog.DiscardHandler)}
+	uploader := &upload.Uploader{Source: f.store, Manager: func() upload.Manager { return hostclient.Snapshots{Client: c} }, Log: slog.New(slog.DiscardHandler)}
+	change(uploader)
 	id := f.last(f.a, 1)
 	f.must(f.store.Take(t.Context(), protocol.EtcdSnapshot{ID: id, Cluster: protocol.EtcdCluster{Namespace: f.namespace, Name: "c"}, Keep: 1}))
 	list, err := f.store.List(t.Context())
@@ -107,7 +114,7 @@ func TestSnapshotsComeBack(t *testing.T) {
 	op := f.a.plan("").Operation
 	f.Expect(op.EtcdRestore.Uploaded).To(BeTrue())
 	c := f.a.client()
-	fetcher := &fetch.Fetcher{Store: f.store, Manager: func() fetch.Manager { return hostclient.Restores{Client: c} }, Log: slog.New(slog.DiscardHandler)}
+	fetcher := &fetch.Fetcher{Store: f.store, Manager: func() fetch.Manager { return hostclient.Snapshots{Client: c} }, Log: slog.New(slog.DiscardHandler)}
 	f.must(fetcher.Fetch(t.Context(), op.ID, *op.EtcdRestore))
 	_, facts, err := f.store.Verify(t.Context(), f.facts.ID)
 	f.must(err)

@@ -20,10 +20,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	hostclient "github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/client"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/snapshot"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/snapshot/upload"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/etcdmember"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/objectstore"
 )
@@ -40,7 +42,14 @@ type uploads struct {
 
 func newUploads(t *testing.T) *uploads {
 	t.Helper()
-	u := &uploads{WithT: NewWithT(t), harness: start(t), storage: objectstore.New(t)}
+	return newUploadsWith(t, func(*server.Options, objectstore.Store) {})
+}
+
+// newUploadsWith is newUploads with other options of the server, for that storage.
+func newUploadsWith(t *testing.T, change func(*server.Options, objectstore.Store)) *uploads {
+	t.Helper()
+	u := &uploads{WithT: NewWithT(t), storage: objectstore.New(t)}
+	u.harness = start(t, func(o *server.Options) { change(o, u.storage) })
 	var err error
 	u.identity, err = age.GenerateX25519Identity()
 	u.must(err)
@@ -79,7 +88,7 @@ func (u *uploads) member(machine string) *agent {
 	a := u.harness.member(u.token, machine, infrav1.RoleControlPlane)
 	hello := enrolRequest().Hello
 	hello.Capabilities = append(hello.Capabilities, protocol.CapabilityEtcdSnapshot, protocol.CapabilityEtcdSnapshotUpload,
-		protocol.CapabilityEtcdRestore, protocol.CapabilityEtcdSnapshotFetch)
+		protocol.CapabilityEtcdRestore, protocol.CapabilityEtcdSnapshotFetch, protocol.CapabilityEtcdSnapshotRelay)
 	u.report(a, protocol.Report{Hello: &hello})
 	return a
 }
@@ -131,7 +140,7 @@ func TestSnapshotsAreUploaded(t *testing.T) {
 		Space: func(string) (int64, int64, error) { return 1 << 40, 1 << 40, nil },
 	}
 	c := a.client()
-	uploader := &upload.Uploader{Source: store, Manager: func() upload.Manager { return c }, Log: slog.New(slog.DiscardHandler)}
+	uploader := &upload.Uploader{Source: store, Manager: func() upload.Manager { return hostclient.Snapshots{Client: c} }, Log: slog.New(slog.DiscardHandler)}
 	for hour := 1; hour <= 2; hour++ {
 		id := u.last(a, hour)
 		u.must(store.Take(t.Context(), protocol.EtcdSnapshot{ID: id, Cluster: protocol.EtcdCluster{Namespace: u.namespace, Name: "c"}, Keep: 2}))

@@ -214,16 +214,6 @@ func (c *Client) Report(ctx context.Context, report protocol.Report) error {
 	}, nil)
 }
 
-// EtcdSnapshotGrant gets the permission to upload a snapshot of etcd.
-func (c *Client) EtcdSnapshotGrant(ctx context.Context, request protocol.EtcdSnapshotGrantRequest) (protocol.EtcdSnapshotGrant, error) {
-	var grant protocol.EtcdSnapshotGrant
-	err := c.call(ctx, call{
-		name: "asking for the permission to upload a snapshot", method: http.MethodPost, path: protocol.PathEtcdSnapshotUpload, body: request,
-		timeout: CallTimeout, accept: []int{http.StatusOK},
-	}, func(r *http.Response) error { return decode(r, &grant) })
-	return grant, err
-}
-
 // SendLog answers a request for a log. It is durable at the manager if SendLog returns nil.
 func (c *Client) SendLog(ctx context.Context, request string, log protocol.HostLog) error {
 	return c.call(ctx, call{

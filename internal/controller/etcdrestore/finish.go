@@ -79,21 +79,25 @@ func (r *Reconciler) abandon(ctx context.Context, s *scope) error {
 		// The others start again only if the host has not restored etcd, as far as is known.
 		finish := r.startOthers
 		if result == infrav1.EtcdRestoreSucceeded {
-			finish = r.replaceOthers
+			finish = r.complete
 		}
 		if err := finish(ctx, s); err != nil {
 			return err
-		}
-		if result == infrav1.EtcdRestoreSucceeded {
-			if _, err := r.rebootLaterNodes(ctx, s); err != nil { // nobody waits for them
-				return err
-			}
 		}
 	}
 	if err := r.resume(ctx, s); err != nil {
 		return err
 	}
 	return r.release(ctx, s, true)
+}
+
+// complete does what follows when etcd serves the snapshot, without waiting for hosts that reboot.
+func (r *Reconciler) complete(ctx context.Context, s *scope) error {
+	if err := r.replaceOthers(ctx, s); err != nil {
+		return err
+	}
+	_, err := r.rebootLaterNodes(ctx, s)
+	return err
 }
 
 // mayRun reports whether the host may restore etcd without having reported the end. If it is away,

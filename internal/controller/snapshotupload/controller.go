@@ -19,6 +19,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/bucket"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/ownership"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/snapshotrelay"
 )
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalclusters,verbs=get;list;watch
@@ -48,6 +49,8 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Clock is the time source.
 	Clock clock.PassiveClock
+	// Relays are the storages to which the manager carries connections of hosts.
+	Relays snapshotrelay.Endpoints
 	// Metrics counts uploads; nil counts nothing.
 	Metrics *Metrics
 	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter that objects must
@@ -146,7 +149,10 @@ func (r *Reconciler) look(ctx context.Context, infra *infrav1.ElementalCluster, 
 		}
 		r.Metrics.removed()
 	}
-	return nil
+	if policy.Destination.Route == infrav1.EtcdSnapshotRouteManager {
+		_, err = r.Relays.Check(policy.Destination.S3.Endpoint)
+	}
+	return err
 }
 
 // uploading returns the host that has the last snapshot; nil before the first one.

@@ -23,6 +23,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/snapshotupload"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/snapshotrelay"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/envtest"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/objectstore"
 )
@@ -220,6 +221,19 @@ func TestUnusableDestination(t *testing.T) {
 	f.Delete(credentials)
 	f.reconcile()
 	f.Expect(f.condition(no, infrav1.DestinationUnusableReason)).To(ContainSubstring("there is no Secret s3"))
+}
+
+// A route through the manager needs its permission; what is there is listed all the same.
+func TestRouteThroughTheManager(t *testing.T) {
+	f := newFixture(t)
+	controllertest.Change(f.Fixture, f.infra, func(c *infrav1.ElementalCluster) { c.Spec.EtcdSnapshots.Destination.Route = infrav1.EtcdSnapshotRouteManager })
+	f.uploaded(f.taken(1))
+	f.reconcile()
+	f.Expect(f.condition(no, infrav1.DestinationUnusableReason)).To(ContainSubstring("--snapshot-relay-endpoints"))
+	f.Expect(f.listed()).To(Equal([]string{"20260101T010000Z"}))
+	f.reconciler.Relays = snapshotrelay.Endpoints{strings.TrimPrefix(f.infra.Spec.EtcdSnapshots.Destination.S3.Endpoint, "https://")}
+	f.reconcile()
+	f.condition(yes, infrav1.EtcdSnapshotUploadedReason)
 }
 
 // While a move has paused the cluster, the source removes nothing.

@@ -28,6 +28,9 @@ type Destinations interface {
 	// GrantFetch permits the download of the snapshot of the restore that the host was asked
 	// for, and returns the key of that object. infra may be nil.
 	GrantFetch(ctx context.Context, host *infrav1.ElementalHost, infra *infrav1.ElementalCluster) (protocol.EtcdSnapshotFetchGrant, error)
+	// RelayAddress returns the address of the storage to which the manager carries connections of
+	// the host.
+	RelayAddress(ctx context.Context, host *infrav1.ElementalHost, infra *infrav1.ElementalCluster) (string, error)
 }
 
 // etcdSnapshotUpload permits the upload of the snapshot that the host's plan wants uploaded.
@@ -64,15 +67,21 @@ func readGrantRequest[T any](h *Handler, w http.ResponseWriter, r *http.Request,
 	if in, err = decode[T](w, r); err != nil {
 		return in, nil, cluster, err
 	}
-	// The cached host may be older than its release.
-	if host, err = h.hosts.ReadLive(r.Context(), client.ObjectKeyFromObject(from.host)); err != nil {
-		return in, nil, cluster, err
+	host, cluster, err = h.current(r.Context(), from)
+	return in, host, cluster, err
+}
+
+// current returns the caller's host as it is now, and its cluster. The cached host may be older than its
+// release.
+func (h *Handler) current(ctx context.Context, from caller) (host *infrav1.ElementalHost, cluster plan.Cluster, err error) {
+	if host, err = h.hosts.ReadLive(ctx, client.ObjectKeyFromObject(from.host)); err != nil {
+		return nil, cluster, err
 	}
 	if !hoststore.AcceptsKey(host, from.fingerprint) {
-		return in, nil, cluster, problem.UnknownHost()
+		return nil, cluster, problem.UnknownHost()
 	}
-	cluster, err = h.planInputs.Cluster(r.Context(), host)
-	return in, host, cluster, err
+	cluster, err = h.planInputs.Cluster(ctx, host)
+	return host, cluster, err
 }
 
 // checkUploadSize checks that an object has about the size of its snapshot, so that a host

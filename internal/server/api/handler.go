@@ -27,6 +27,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/session"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/timer"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/tunnels"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/snapshotrelay"
 )
 
 // Enroller enrols hosts.
@@ -120,6 +121,7 @@ type Handler struct {
 	planInputs PlanInputs
 	bootstraps BootstrapData
 	uploads    Destinations
+	relay      *snapshotrelay.Relay
 	setups     Setups
 	logs       Logs
 	// receiving has an element for each log that is being received.
@@ -146,6 +148,9 @@ func New(o Options) (*Handler, error) {
 	}
 	var err error
 	if h.metrics, err = newMetrics(o.Metrics); err != nil {
+		return nil, err
+	}
+	if h.relay, err = snapshotrelay.New(o.Metrics); err != nil {
 		return nil, err
 	}
 	h.agents, h.bundles = newDownloads("agent", o.Agents, h.metrics), newDownloads("bundle", o.Bundles, h.metrics)
@@ -200,6 +205,7 @@ func (h *Handler) routeTable() []route {
 		{http.MethodGet, protocol.PathTunnel, accessHost, h.tunnel},
 		{http.MethodPost, protocol.PathEtcdSnapshotUpload, accessHost, h.etcdSnapshotUpload},
 		{http.MethodPost, protocol.PathEtcdSnapshotFetch, accessHost, h.etcdSnapshotFetch},
+		{http.MethodGet, protocol.PathEtcdSnapshotRelay, accessHost, h.etcdSnapshotRelay},
 		{http.MethodPost, protocol.PathControlPlaneSetup, accessHost, h.controlPlaneSetup},
 		{http.MethodPost, protocol.PathLog, accessHost, h.log},
 		{http.MethodGet, PathOpenAPI, accessKey, h.openAPI},

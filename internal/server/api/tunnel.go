@@ -26,7 +26,7 @@ func (h *Handler) tunnel(w http.ResponseWriter, r *http.Request, from caller) er
 	if after, ok := h.sessions.AllowRequest(key); !ok {
 		return problem.TooManyRequests(after)
 	}
-	if err := checkUpgrade(w, r); err != nil {
+	if err := checkUpgrade(w, r, protocol.TunnelProtocol); err != nil {
 		return err
 	}
 	boot, err := parameter(r, "boot")
@@ -43,32 +43,41 @@ func (h *Handler) tunnel(w http.ResponseWriter, r *http.Request, from caller) er
 	if err := h.tunnels.Check(r.Context(), key, holder); err != nil {
 		return err
 	}
+	conn, err := h.upgrade(w, protocol.TunnelProtocol)
+	if err == nil && conn != nil {
+		h.tunnels.Open(r.Context(), from.host, holder, conn)
+	}
+	return err
+}
+
+// upgrade takes the connection of a request and switches it to a protocol. It returns nil if the caller does
+// not go along; the connection is closed then.
+func (h *Handler) upgrade(w http.ResponseWriter, to string) (net.Conn, error) {
 	select {
 	case <-h.draining:
-		return problem.Draining()
+		return nil, problem.Draining()
 	default:
 	}
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		return fmt.Errorf("taking the connection: %w", err)
+		return nil, fmt.Errorf("taking the connection: %w", err)
 	}
-	if !switchProtocols(conn, buffered) {
+	if !switchProtocols(conn, buffered, to) {
 		_ = conn.Close()
-		return nil
+		return nil, nil
 	}
-	h.tunnels.Open(r.Context(), from.host, holder, conn)
-	return nil
+	return conn, nil
 }
 
-// checkUpgrade returns a problem if the request does not ask for the protocol of tunnels.
-func checkUpgrade(w http.ResponseWriter, r *http.Request) error {
+// checkUpgrade returns a problem if the request does not ask for a protocol.
+func checkUpgrade(w http.ResponseWriter, r *http.Request, to string) error {
 	if r.ProtoMajor != 1 {
-		return problem.New(http.StatusUpgradeRequired, problem.Blank, "A tunnel needs a connection of HTTP/1.1")
+		return problem.New(http.StatusUpgradeRequired, problem.Blank, "The route needs a connection of HTTP/1.1")
 	}
-	if !hasToken(r.Header, "Connection", "upgrade") || !hasToken(r.Header, "Upgrade", protocol.TunnelProtocol) {
+	if !hasToken(r.Header, "Connection", "upgrade") || !hasToken(r.Header, "Upgrade", to) {
 		w.Header().Set("Connection", "Upgrade")
-		w.Header().Set("Upgrade", protocol.TunnelProtocol)
-		return problem.New(http.StatusUpgradeRequired, problem.Blank, "The route needs an upgrade to "+protocol.TunnelProtocol)
+		w.Header().Set("Upgrade", to)
+		return problem.New(http.StatusUpgradeRequired, problem.Blank, "The route needs an upgrade to "+to)
 	}
 	if r.ContentLength != 0 {
 		return problem.BadRequest("The request has a body")
@@ -90,10 +99,10 @@ func hasToken(header http.Header, name, token string) bool {
 
 // switchProtocols answers the request. It reports false if the caller has sent something
 // before, which belongs to neither protocol, or takes no answer.
-func switchProtocols(conn net.Conn, buffered *bufio.ReadWriter) bool {
+func switchProtocols(conn net.Conn, buffered *bufio.ReadWriter, to string) bool {
 	if buffered.Reader.Buffered() > 0 || conn.SetDeadline(time.Now().Add(upgradeTimeout)) != nil {
 		return false
 	}
-	_, err := io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+protocol.TunnelProtocol+"\r\n\r\n")
+	_, err := io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+to+"\r\n\r\n")
 	return err == nil && conn.SetDeadline(time.Time{}) == nil
 }

@@ -62,6 +62,11 @@ func NoSnapshotToFetch() *Error {
 	return New(http.StatusNotFound, Blank, "The host is to download no such snapshot")
 }
 
+// NoStorage is the answer to a host that has no storage to reach through the manager.
+func NoStorage() *Error {
+	return New(http.StatusNotFound, Blank, "The host is to reach no storage through the manager")
+}
+
 // NoControlPlaneToSetUp is the answer to a host that is to set up no control plane again.
 func NoControlPlaneToSetUp() *Error {
 	return New(http.StatusNotFound, Blank, "The host is to set up no control plane")

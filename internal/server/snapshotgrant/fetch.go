@@ -25,6 +25,10 @@ func (g *Granter) GrantFetch(ctx context.Context, host *infrav1.ElementalHost, i
 	if source == nil || infra == nil || infra.Spec.EtcdSnapshots == nil || infra.Spec.EtcdSnapshots.Destination == nil {
 		return none, problem.NoSnapshotToFetch()
 	}
+	isRelayed, err := g.relayed(ctx, host, infra)
+	if err != nil {
+		return none, err
+	}
 	b, err := g.open(ctx, host, infra)
 	if err != nil {
 		return none, err
@@ -44,7 +48,7 @@ func (g *Granter) GrantFetch(ctx context.Context, host *infrav1.ElementalHost, i
 	}
 	return protocol.EtcdSnapshotFetchGrant{
 		Object: key.Object.Name, SizeBytes: key.Object.SizeBytes, URL: granted.URL, TrustBundle: granted.TrustBundle,
-		FileKey: key.File, ExpiresAt: g.clock.Now().Add(lasts).UTC(),
+		FileKey: key.File, Relay: isRelayed, ExpiresAt: g.clock.Now().Add(lasts).UTC(),
 	}, nil
 }
 

@@ -46,7 +46,9 @@ type Fetcher struct {
 	Manager func() Manager
 	// Dial connects; nil means the system's dialler.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	Log  *slog.Logger
+	// Relay connects to the storage through the manager, for the restore with that ID.
+	Relay func(ctx context.Context, operation string) (net.Conn, error)
+	Log   *slog.Logger
 }
 
 // Fetch makes one attempt to download the snapshot of a restore, unless the host has it. An
@@ -66,7 +68,7 @@ func (f *Fetcher) Fetch(ctx context.Context, operation string, want protocol.Etc
 		return fmt.Errorf("the manager has sent no key, or an object of %d bytes", grant.SizeBytes)
 	}
 	f.Log.Info("Downloading a snapshot of etcd", "snapshot", want.SnapshotID, "object", grant.Object, "bytes", grant.SizeBytes)
-	err = f.get(ctx, grant, func(object io.Reader) error {
+	err = f.get(ctx, operation, grant, func(object io.Reader) error {
 		content, err := open(object, grant.FileKey, want)
 		if err != nil {
 			return err
@@ -81,8 +83,8 @@ func (f *Fetcher) Fetch(ctx context.Context, operation string, want protocol.Etc
 }
 
 // get reads the object. Its errors have no URL, which contains the permission.
-func (f *Fetcher) get(ctx context.Context, grant protocol.EtcdSnapshotFetchGrant, read func(io.Reader) error) error {
-	client, err := storage.NewClient(f.Dial, grant.TrustBundle)
+func (f *Fetcher) get(ctx context.Context, operation string, grant protocol.EtcdSnapshotFetchGrant, read func(io.Reader) error) error {
+	client, err := f.client(operation, grant)
 	if err != nil {
 		return err
 	}
@@ -109,6 +111,14 @@ func (f *Fetcher) get(ctx context.Context, grant protocol.EtcdSnapshotFetchGrant
 		return fmt.Errorf("downloading the snapshot from %s: %w", request.URL.Host, plain(ctx, err))
 	}
 	return nil
+}
+
+// client returns a client of the storage for one request.
+func (f *Fetcher) client(operation string, grant protocol.EtcdSnapshotFetchGrant) (*http.Client, error) {
+	if !grant.Relay {
+		return storage.NewClient(f.Dial, grant.TrustBundle)
+	}
+	return storage.NewRelayedClient(func(ctx context.Context) (net.Conn, error) { return f.Relay(ctx, operation) }, grant.TrustBundle)
 }
 
 // plain returns an error without the URL, and the reason for an end of the context.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -33,6 +34,39 @@ const (
 // system's. It shows the storage no certificate of the host, and honours the environment's
 // proxies. A nil dial means the system's dialler.
 func NewClient(dial func(ctx context.Context, network, address string) (net.Conn, error), trustBundle string) (*http.Client, error) {
+	config, err := configOf(trustBundle)
+	if err != nil {
+		return nil, err
+	}
+	if dial == nil {
+		dial = tcp.Dialer(connectTimeout).DialContext
+	}
+	return newClient(http.ProxyFromEnvironment, dial, config), nil
+}
+
+// NewRelayedClient is NewClient for a storage that is reached through the manager: dial returns a connection
+// to it.
+func NewRelayedClient(dial func(ctx context.Context) (net.Conn, error), trustBundle string) (*http.Client, error) {
+	config, err := configOf(trustBundle)
+	if err != nil {
+		return nil, err
+	}
+	return newClient(nil, func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }, config), nil
+}
+
+func newClient(proxy func(*http.Request) (*url.URL, error), dial func(ctx context.Context, network, address string) (net.Conn, error), config *tls.Config) *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{
+			Proxy: proxy, DialContext: dial, TLSClientConfig: config, TLSHandshakeTimeout: handshakeTimeout,
+			ResponseHeaderTimeout: answerTimeout, ExpectContinueTimeout: expectTimeout, MaxResponseHeaderBytes: maxHeaderBytes, DisableKeepAlives: true,
+		},
+		// The permission is for one server, and a body can be read once.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// configOf returns the configuration of TLS that trusts these CA certificates, or the system's.
+func configOf(trustBundle string) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if trustBundle != "" {
 		config.RootCAs = x509.NewCertPool()
@@ -40,17 +74,7 @@ func NewClient(dial func(ctx context.Context, network, address string) (net.Conn
 			return nil, errors.New("the manager has sent no CA certificate of the storage that can be read")
 		}
 	}
-	if dial == nil {
-		dial = tcp.Dialer(connectTimeout).DialContext
-	}
-	return &http.Client{
-		Transport: &http.Transport{
-			Proxy: http.ProxyFromEnvironment, DialContext: dial, TLSClientConfig: config, TLSHandshakeTimeout: handshakeTimeout,
-			ResponseHeaderTimeout: answerTimeout, ExpectContinueTimeout: expectTimeout, MaxResponseHeaderBytes: maxHeaderBytes, DisableKeepAlives: true,
-		},
-		// The permission is for one server, and a body can be read once.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}, nil
+	return config, nil
 }
 
 // Reason returns what a refusal says. Storages answer with XML.

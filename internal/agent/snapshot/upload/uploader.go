@@ -42,7 +42,9 @@ type Uploader struct {
 	Manager func() Manager
 	// Dial connects; nil means the system's dialler.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	Log  *slog.Logger
+	// Relay connects to the storage through the manager, for the upload of that snapshot.
+	Relay func(ctx context.Context, snapshot string) (net.Conn, error)
+	Log   *slog.Logger
 }
 
 // Upload makes one attempt to upload a snapshot that the host has. It uses little memory,
@@ -67,7 +69,7 @@ func (u *Uploader) Upload(ctx context.Context, want protocol.EtcdSnapshotUpload)
 	u.Log.Info("Uploading a snapshot of etcd", "snapshot", want.ID, "object", grant.Object, "bytes", o.size)
 	hash := sha256.New()
 	body := &progress{Reader: io.TeeReader(o, hash), size: o.size, log: u.Log.With("snapshot", want.ID)}
-	if err := u.put(ctx, grant, body, o.size); err != nil {
+	if err := u.put(ctx, want.ID, grant, body, o.size); err != nil {
 		return done, err
 	}
 	done.Object, done.SizeBytes, done.SHA256 = grant.Object, o.size, hex.EncodeToString(hash.Sum(nil))
@@ -76,8 +78,8 @@ func (u *Uploader) Upload(ctx context.Context, want protocol.EtcdSnapshotUpload)
 }
 
 // put sends the object. Its errors have no URL, which contains the permission.
-func (u *Uploader) put(ctx context.Context, grant protocol.EtcdSnapshotGrant, body io.Reader, size int64) error {
-	client, err := storage.NewClient(u.Dial, grant.TrustBundle)
+func (u *Uploader) put(ctx context.Context, id string, grant protocol.EtcdSnapshotGrant, body io.Reader, size int64) error {
+	client, err := u.client(id, grant)
 	if err != nil {
 		return err
 	}
@@ -114,6 +116,14 @@ func (u *Uploader) put(ctx context.Context, grant protocol.EtcdSnapshotGrant, bo
 		return fmt.Errorf("%s refuses the snapshot: %s", request.URL.Host, storage.Reason(response))
 	}
 	return nil
+}
+
+// client returns a client of the storage for one request.
+func (u *Uploader) client(id string, grant protocol.EtcdSnapshotGrant) (*http.Client, error) {
+	if !grant.Relay {
+		return storage.NewClient(u.Dial, grant.TrustBundle)
+	}
+	return storage.NewRelayedClient(func(ctx context.Context) (net.Conn, error) { return u.Relay(ctx, id) }, grant.TrustBundle)
 }
 
 var errStalled = errors.New("the storage took nothing for a minute")
