@@ -93,12 +93,15 @@ lint: ## Run golangci-lint.
 	cd test/harness/carriers && $(GOLANGCI_LINT) run --timeout 30m ./...
 	cd hack/release && $(GOLANGCI_LINT) run --timeout 30m ./...
 
+# Temporary files of tests are in memory, if there is enough.
+IN_MEMORY := $(CURDIR)/hack/in-memory.sh
+
 # LONG=true makes make test what make test-long is.
 LONG ?=
 
 .PHONY: test
 test: ## Run unit tests and tests against a real kube-apiserver, between two edits. Needs no root.
-	@hack/test.sh $(if $(filter true,$(LONG)),long) $(TESTFLAGS)
+	@$(IN_MEMORY) hack/test.sh $(if $(filter true,$(LONG)),long) $(TESTFLAGS)
 
 .PHONY: test-long
 test-long: ## Run the same tests with the race detector, and long searches (seeds, orders, crashes, races) with all their cases. Needs no root.
@@ -109,7 +112,7 @@ test-long: ## Run the same tests with the race detector, and long searches (seed
 RUN ?=
 # go vet is part of golangci-lint: here it would look at all of Kubernetes' libraries again. Debug information is for
 # debuggers.
-TEST := go test -vet=off -ldflags=-w -count 1
+TEST := $(IN_MEMORY) go test -vet=off -ldflags=-w -count 1
 
 .PHONY: test-embedded
 test-embedded: ## Test the embedded management cluster, documented scripts, the dashboard, moves, releases, ClusterClasses and a hostile host. Needs no root.
