@@ -1,6 +1,7 @@
 package snapshotrelay_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -87,7 +88,7 @@ func TestCarries(t *testing.T) {
 		got := make([]byte, len(sent))
 		_, err := io.ReadFull(way[1], got)
 		r.Expect(err).NotTo(HaveOccurred())
-		r.Expect(string(got) == string(sent)).To(BeTrue())
+		r.Expect(bytes.Equal(got, sent)).To(BeTrue())
 	}
 	r.Expect(c.storage.Close()).To(Succeed())
 	_, err := c.host.Read(make([]byte, 1))

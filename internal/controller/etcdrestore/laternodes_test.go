@@ -137,19 +137,12 @@ func TestInterruptionsWithLaterNodes(t *testing.T) {
 		f := newLater(t)
 		f.confirm()
 		f.Client.FailWrite(lost, moment)
-		step := func() {
-			if _, err := f.reconciler.Reconcile(f.Ctx, requestOf(f.restore)); err != nil {
-				f.reconcile()
-			}
-			f.Refresh(f.host)
-			f.Refresh(f.restore)
-		}
-		step()
+		f.reconcileAgain()
 		f.report(infrav1.OperationSucceeded, "", "")
-		step()
+		f.reconcileAgain()
 		f.reportReboot(infrav1.OperationSucceeded)
 		f.Clock.Step(2 * time.Minute)
-		step()
+		f.reconcileAgain()
 		writes = len(f.Client.Writes())
 		f.expect(yes, infrav1.RestoredReason)
 		f.expectPaused(false)

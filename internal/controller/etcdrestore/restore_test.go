@@ -102,11 +102,7 @@ func TestInterruptions(t *testing.T) {
 				f.confirm()
 				f.Client.FailWrite(lost, moment)
 				for range 2 { // the beginning, and the end
-					if _, err := f.reconciler.Reconcile(f.Ctx, requestOf(f.restore)); err != nil {
-						f.reconcile()
-					}
-					f.Refresh(f.host)
-					f.Refresh(f.restore)
+					f.reconcileAgain()
 					f.Expect(f.host.Spec.EtcdRestore.ID).To(Equal(f.restore.Spec.Request.ID))
 					f.report(infrav1.OperationSucceeded, "", "")
 				}

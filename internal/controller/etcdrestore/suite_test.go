@@ -82,6 +82,16 @@ func (f *fixture) reconcile() {
 	f.Refresh(f.host)
 }
 
+// reconcileAgain is reconcile for a manager that may end at a write: the next one goes on.
+func (f *fixture) reconcileAgain() {
+	f.T.Helper()
+	if _, err := f.reconciler.Reconcile(f.Ctx, requestOf(f.restore)); err != nil {
+		f.reconcile()
+	}
+	f.Refresh(f.host)
+	f.Refresh(f.restore)
+}
+
 // expect reconciles and checks the condition, and that a second reconcile writes nothing.
 func (f *fixture) expect(status metav1.ConditionStatus, reason string) {
 	f.T.Helper()

@@ -226,7 +226,9 @@ func TestUnusableDestination(t *testing.T) {
 // A route through the manager needs its permission; what is there is listed all the same.
 func TestRouteThroughTheManager(t *testing.T) {
 	f := newFixture(t)
-	controllertest.Change(f.Fixture, f.infra, func(c *infrav1.ElementalCluster) { c.Spec.EtcdSnapshots.Destination.Route = infrav1.EtcdSnapshotRouteManager })
+	controllertest.Change(f.Fixture, f.infra, func(c *infrav1.ElementalCluster) {
+		c.Spec.EtcdSnapshots.Destination.Route = infrav1.EtcdSnapshotRouteManager
+	})
 	f.uploaded(f.taken(1))
 	f.reconcile()
 	f.Expect(f.condition(no, infrav1.DestinationUnusableReason)).To(ContainSubstring("--snapshot-relay-endpoints"))

@@ -89,7 +89,11 @@ var _ = Describe("etcd of a cluster with one control-plane host", Ordered, Label
 		for name, now := range w.nodes(ctx) {
 			Expect(nodes).To(HaveKey(name))
 			Expect(now.machine).To(Equal(nodes[name].machine), "the Machine of Node %s", name)
-			Expect(now.uid == nodes[name].uid).To(Equal(name == controlPlane.Name), "the worker %s has registered again", name)
+			if name == controlPlane.Name {
+				Expect(now.uid).To(Equal(nodes[name].uid))
+			} else {
+				Expect(now.uid).NotTo(Equal(nodes[name].uid), "the worker %s has registered again", name)
+			}
 		}
 	}, SpecTimeout(restoreTimeout+25*time.Minute))
 
