@@ -28,13 +28,21 @@ is_usable() {
 if [[ -n ${TMPDIR-} || -n $(go env GOTMPDIR) ]] || ! is_usable "$memory"; then
 	exec "$@"
 fi
-TMPDIR=$(mktemp --directory --tmpdir="$memory" elemental-tests.XXXXXX)
-trap 'rm -rf "$TMPDIR"' EXIT
+# Always the same folder: go test does not run again what has passed, unless its environment is another one.
+TMPDIR=$memory/elemental-tests-$EUID
+if ! mkdir --mode=0700 "$TMPDIR" 2>/dev/null && [[ -L $TMPDIR || ! -O $TMPDIR ]]; then
+	unset TMPDIR # somebody else's
+	exec "$@"
+fi
+# Of tests that were killed.
+find "$TMPDIR" -mindepth 1 -maxdepth 1 -mmin +1440 -exec rm -rf {} +
 # In the environment GOTMPDIR would be the folder of tests too.
 settings=$(go env GOENV)
+written=$(mktemp --tmpdir="$TMPDIR")
 if [[ -r $settings ]]; then
-	cp "$settings" "$TMPDIR/go.env"
+	cat "$settings" >"$written"
 fi
-echo "GOTMPDIR=/tmp" >>"$TMPDIR/go.env"
+echo "GOTMPDIR=/tmp" >>"$written"
+mv "$written" "$TMPDIR/go.env"
 export TMPDIR GOENV=$TMPDIR/go.env
-"$@"
+exec "$@"
