@@ -80,10 +80,12 @@ var _ = Describe("etcd of a cluster with one control-plane host", Ordered, Label
 	}, SpecTimeout(restoreTimeout+10*time.Minute))
 
 	It("has the Nodes of its Machines after going back to before these Machines", func(ctx context.Context) {
-		former := w.replaceWorker(ctx)
+		former := hostOf(ctx, w.workerBox(ctx))
+		setCordon(ctx, former, &infrav1.HostCordon{Reason: "its Machine moves to another host"})
+		w.deleteWorker(ctx)
 		step("restored: worker replaced", func() { w.expectRunning(ctx, 2) })
 		nodes = w.nodes(ctx)
-		Expect(nodes).NotTo(HaveKey(former), "these specs need a spare host: LAB_HOSTS=3")
+		Expect(nodes).NotTo(HaveKey(former.Name), "these specs need a spare host: LAB_HOSTS=3")
 		step("restored: back to before the replacement", func() { w.restore(ctx, "nodes", controlPlane.Name, snapshot.ID, true) })
 		w.expectRunning(ctx, 2)
 		for name, now := range w.nodes(ctx) {
@@ -95,6 +97,7 @@ var _ = Describe("etcd of a cluster with one control-plane host", Ordered, Label
 				Expect(now.uid).NotTo(Equal(nodes[name].uid), "the worker %s has registered again", name)
 			}
 		}
+		setCordon(ctx, former, nil)
 	}, SpecTimeout(restoreTimeout+25*time.Minute))
 
 	It("is deleted afterwards", func(ctx context.Context) {
@@ -119,8 +122,17 @@ func (w workload) controlPlaneHost(ctx context.Context) infrav1.ElementalHost {
 	return infrav1.ElementalHost{}
 }
 
-// replaceWorker deletes the only worker's Machine, and returns the name of its Node when the Machine is gone.
-func (w workload) replaceWorker(ctx context.Context) string {
+// setCordon cordons a host, or with nil ends that.
+func setCordon(ctx context.Context, host *infrav1.ElementalHost, cordon *infrav1.HostCordon) {
+	GinkgoHelper()
+	Expect(management.Get(ctx, client.ObjectKeyFromObject(host), host)).To(Succeed())
+	before := host.DeepCopy()
+	host.Spec.Cordon = cordon
+	Expect(management.Patch(ctx, host, client.MergeFrom(before))).To(Succeed())
+}
+
+// deleteWorker deletes the only worker's Machine, and returns when it is gone.
+func (w workload) deleteWorker(ctx context.Context) {
 	GinkgoHelper()
 	list := &clusterv1.MachineList{}
 	Expect(management.List(ctx, list, append(w.inCluster(), client.HasLabels{clusterv1.MachineDeploymentNameLabel})...)).To(Succeed())
@@ -130,7 +142,6 @@ func (w workload) replaceWorker(ctx context.Context) string {
 	Eventually(func() bool {
 		return apierrors.IsNotFound(management.Get(ctx, client.ObjectKeyFromObject(machine), &clusterv1.Machine{}))
 	}).WithTimeout(resetTimeout).Should(BeTrue(), "Machine %s is deleted", machine.Name)
-	return machine.Status.NodeRef.Name
 }
 
 // takeSnapshots switches snapshots on, and returns the first one.
