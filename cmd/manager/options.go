@@ -133,7 +133,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.agentAPI.maxHandshakes, "agent-api-max-handshakes", server.DefaultMaxHandshakes, "TLS handshakes with agents at a time; further connections wait. Those of an address that has half of them are closed.")
 	fs.IntVar(&o.agentAPI.unauthenticated, "agent-api-max-unauthenticated", server.DefaultMaxUnauthenticated, "Open connections that have used no key of a known host. One address may have three quarters of them.")
 	fs.StringSliceVar(&o.agentAPI.proxies, "agent-api-proxies", nil, "Networks (CIDR) of load balancers whose connections begin with a PROXY protocol header; blank for none. Whoever can connect from there can claim any address.")
-	fs.StringSliceVar(&o.agentAPI.snapshotRelays, "snapshot-relay-endpoints", nil, "Storages of etcd snapshots, HOST:PORT, to which hosts may connect through the manager; blank for none. Traffic of all snapshots goes through the manager then.")
+	fs.StringSliceVar(&o.agentAPI.snapshotRelays, "snapshot-relay-endpoints", nil, "Storages of etcd snapshots, HOST:PORT, to which hosts may connect through the manager; blank for none. Only clusters whose destination has the route Manager use it.")
 	fs.StringSliceVar(&o.agentAPI.binaries, "agent-binaries", []string{"/agents"}, "Folders with the agents that hosts can update themselves to; read again when they change.")
 	fs.IntVar(&o.agentAPI.downloads, "agent-downloads", server.DefaultAgentDownloads, "Hosts that may fetch an agent at once.")
 	fs.StringSliceVar(&o.agentAPI.bundles, "bundles", []string{"/bundles"}, "Folders with the bundles of Kubernetes that hosts can fetch; read again when they change.")

@@ -98,10 +98,16 @@ func (d *downloads) end(by receiver) {
 	d.running.Set(float64(d.all))
 }
 
+// noSlot tells a host to come back when slots may be free. The time is random, so that hosts do not come back
+// together.
+func noSlot() *problem.Error {
+	return problem.Busy(busyDelay + rand.N(busySpread)) //nolint:gosec // no secret
+}
+
 // send sends the file with the digest, which the receiver may have.
 func (d *downloads) send(w http.ResponseWriter, r *http.Request, by receiver, digest string) error {
 	if !d.begin(by) {
-		return problem.Busy(busyDelay + rand.N(busySpread)) //nolint:gosec // no secret
+		return noSlot()
 	}
 	defer d.end(by)
 	file, err := d.Files.Open(digest)

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"net/http"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -55,7 +54,7 @@ func (h *Handler) etcdSnapshotRelay(w http.ResponseWriter, r *http.Request, from
 func (h *Handler) carry(w http.ResponseWriter, r *http.Request, host client.ObjectKey, address string) error {
 	storage, err := h.relay.Open(r.Context(), host, address)
 	if errors.Is(err, snapshotrelay.ErrBusy) {
-		return problem.Busy(busyDelay + rand.N(busySpread)) //nolint:gosec // no secret
+		return noSlot()
 	}
 	if err != nil {
 		p := problem.Busy(busyDelay)
@@ -67,7 +66,7 @@ func (h *Handler) carry(w http.ResponseWriter, r *http.Request, host client.Obje
 		storage.Close()
 		return err
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	go func() {
 		select {

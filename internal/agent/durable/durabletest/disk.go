@@ -133,7 +133,7 @@ func (d *Disk) RemoveAll(path string) error {
 }
 
 // SyncDir makes the changes in a folder durable, with all changes before them: file systems
-// have one journal. Nothing waits for the real disk, which no test cuts the power of.
+// have one journal. It does not sync the real disk, because power cuts are simulated.
 func (d *Disk) SyncDir(path string) error {
 	for i, c := range slices.Backward(d.pending) {
 		if slices.Contains(c.folders, path) {

@@ -18,8 +18,8 @@ type Nodes interface {
 // maxNames bounds how many Nodes a message names.
 const maxNames = 5
 
-// formerNodes is the part of a restore that deletes Nodes. The data that etcd had before needs it as little
-// as a restore that does not know the hosts of the cluster.
+// formerNodes is the part of a restore that deletes Nodes. It does nothing if the manager does not name the
+// hosts of the cluster.
 type formerNodes struct{ *restore }
 
 // remove is the step nodes. Its failure is no failure of the restore: a Node too many does less harm than
@@ -32,15 +32,14 @@ func (s formerNodes) remove(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err != nil {
-		s.Log.Warn("Nodes of hosts that no longer belong to the cluster may be left", "error", err)
-		s.at.NodesNote = "; Nodes of deleted Machines may be left, delete them: " + sequence.Short(err)
-		return nil
-	}
 	if len(removed) > 0 {
 		s.at.NodesNote = fmt.Sprintf("; deleted Nodes of deleted Machines: %s", join(removed))
 	}
-	if len(left) > 0 {
+	switch {
+	case err != nil:
+		s.Log.Warn("Nodes of hosts that no longer belong to the cluster may be left", "error", err)
+		s.at.NodesNote += "; Nodes of deleted Machines may be left, delete them: " + sequence.Short(err)
+	case len(left) > 0:
 		s.at.NodesNote += fmt.Sprintf("; Nodes that are Ready although no host of the cluster has them: %s", join(left))
 	}
 	return nil

@@ -16,7 +16,7 @@ func (m *machine) Remove(_ context.Context, providerIDs []string) (removed, left
 		m.t.Error("Nodes are deleted although there is no API server")
 	}
 	if m.nodesErr != nil {
-		return nil, nil, m.nodesErr
+		return []string{"x"}, nil, m.nodesErr
 	}
 	var rest []string
 	for _, node := range m.nodes {
@@ -46,7 +46,7 @@ func TestNodes(t *testing.T) {
 		"nothing":           {func(m *machine) { m.nodes = []string{"a"} }, "the snapshot 1; its former data", []string{"a"}},
 		"many":              {func(m *machine) { m.nodes = strings.Fields("a b c d e f g h") }, ": b, c, d, e, f and 2 more; its former data", []string{"a"}},
 		"one runs":          {func(m *machine) { m.nodes = append(m.nodes, "ready-1") }, "; Nodes that are Ready although no host of the cluster has them: ready-1", []string{"a", "ready-1"}},
-		"it fails":          {func(m *machine) { m.nodesErr = errors.New("listing the Nodes: refused") }, "may be left, delete them: listing the Nodes: refused", []string{"a", "b", "c"}},
+		"it fails":          {func(m *machine) { m.nodesErr = errors.New("listing the Nodes: refused") }, "; deleted Nodes of deleted Machines: x; Nodes of deleted Machines may be left, delete them: listing the Nodes: refused", []string{"a", "b", "c"}},
 		"hosts are unknown": {func(m *machine) { m.op.EtcdRestore.ProviderIDs = nil }, "the snapshot 1; its former data", []string{"a", "b", "c"}},
 	} {
 		t.Run(name, func(t *testing.T) {

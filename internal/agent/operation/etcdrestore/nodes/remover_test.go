@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -175,6 +176,23 @@ func TestReadyNodes(t *testing.T) {
 	}
 	if got := c.names(); !slices.Equal(got, []string{"a", "runs"}) {
 		t.Errorf("the Nodes are %q", got)
+	}
+}
+
+// A Node whose kubelet comes back between the look and the deletion stays.
+func TestNodeComesBack(t *testing.T) {
+	c := newCluster(t)
+	back := c.node("back", "elemental://ns/back", corev1.ConditionUnknown)
+	connections, comesBack := 0, func() { c.set(back, corev1.ConditionTrue) }
+	remover := nodes.Remover{Root: c.root, Clock: c.clock, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		if connections++; connections == 2 { // the deletion: each request has a connection of its own
+			comesBack()
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}}
+	removed, left, err := remover.Remove(t.Context(), []string{"elemental://ns/a"})
+	if err != nil || len(removed) > 0 || !slices.Equal(left, []string{"back"}) {
+		t.Errorf("removed %q, left %q, %v", removed, left, err)
 	}
 }
 
