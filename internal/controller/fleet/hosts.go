@@ -127,7 +127,7 @@ func stepWords() []string {
 		// Upgrade and NodeUpgrade.
 		"upgrade", "checkpoint", "kubeadm", "drain", "kubelet", "gate", "finish", "rollback", "image",
 		// EtcdRestore, which may begin with fetch or check, ControlPlaneHalt and ControlPlaneStart.
-		"rebuild", "prepare", "halt", "copy", "swap", "start",
+		"rebuild", "prepare", "halt", "copy", "swap", "start", "nodes",
 		// CertificateRenewal, which shares the others.
 		"renew", "restart",
 	}
