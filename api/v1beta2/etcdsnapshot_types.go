@@ -55,8 +55,8 @@ type EtcdSnapshotRetention struct {
 	OnHosts *int32 `json:"onHosts,omitempty"`
 
 	// offHosts is how many uploaded snapshots of the cluster stay at the destination, the
-	// newest ones. The manager removes older ones. Defaults to 28, which is a week of the
-	// default schedule.
+	// newest ones. The manager removes older ones from a bucket, and hosts remove them from a
+	// folder. Defaults to 28, which is a week of the default schedule.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=500
@@ -93,6 +93,14 @@ func (s *EtcdSnapshots) OffHosts() int {
 		return DefaultEtcdSnapshotsOffHosts
 	}
 	return int(*s.Retention.OffHosts)
+}
+
+// Bucket returns the bucket that snapshots are uploaded to, or nil. s may be nil.
+func (s *EtcdSnapshots) Bucket() *S3Bucket {
+	if s == nil || s.Destination == nil {
+		return nil
+	}
+	return s.Destination.S3
 }
 
 // EtcdSnapshotRecord is the provider's record of scheduled snapshots. It is in spec, so that

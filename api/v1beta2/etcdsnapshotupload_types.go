@@ -2,11 +2,18 @@ package v1beta2
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// EtcdSnapshotDestination is where snapshots are uploaded to.
+// EtcdSnapshotDestination is where snapshots are uploaded to: a bucket or a folder.
+// +kubebuilder:validation:XValidation:rule="has(self.s3) != has(self.folder)",message="a destination is either s3 or folder"
+// +kubebuilder:validation:XValidation:rule="!has(self.route) || has(self.s3)",message="route needs s3: hosts write into a folder themselves"
 type EtcdSnapshotDestination struct {
 	// s3 is a bucket of a storage that has the API of Amazon S3.
-	// +required
-	S3 S3Bucket `json:"s3,omitempty,omitzero"`
+	// +optional
+	S3 *S3Bucket `json:"s3,omitempty"`
+
+	// folder is a folder on control-plane hosts that a share, such as one of NFS or SMB, or another
+	// disk is mounted at.
+	// +optional
+	Folder *EtcdSnapshotFolder `json:"folder,omitempty"`
 
 	// route is how hosts reach the storage: Direct, the default, or Manager, for sites from which only
 	// the manager can be reached. The manager then carries their connections, which are encrypted from
@@ -24,6 +31,17 @@ const (
 	EtcdSnapshotRouteDirect  EtcdSnapshotRoute = "Direct"
 	EtcdSnapshotRouteManager EtcdSnapshotRoute = "Manager"
 )
+
+// EtcdSnapshotFolder is a folder on control-plane hosts.
+type EtcdSnapshotFolder struct {
+	// path is the absolute path of the folder on each control-plane host. It has to exist, and to be on
+	// another file system than the agent's state, so that nothing is written while it is not mounted.
+	// +required
+	// +kubebuilder:validation:MinLength=2
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^(/[0-9A-Za-z_@+:=\-][0-9A-Za-z._@+:=\-]*)+$`
+	Path string `json:"path,omitempty"`
+}
 
 // S3Bucket is a bucket of a storage that has the API of Amazon S3. Requests name the bucket
 // in the path.
@@ -79,7 +97,8 @@ type UploadedEtcdSnapshots struct {
 	// +listMapKey=object
 	// +kubebuilder:validation:MaxItems=16
 	Items []UploadedEtcdSnapshot `json:"items,omitempty"`
-	// observedAt is when the list was read from the destination and was another one than before.
+	// observedAt is when the list was read from the destination and was another one than before. The list
+	// of a folder is what hosts have reported.
 	// +required
 	ObservedAt metav1.Time `json:"observedAt,omitempty,omitzero"`
 }
@@ -87,7 +106,7 @@ type UploadedEtcdSnapshots struct {
 // UploadedEtcdSnapshot is a snapshot at the destination. It is encrypted, and stays there
 // when all hosts are lost.
 type UploadedEtcdSnapshot struct {
-	// object is the name of the object in the bucket.
+	// object is the name of the object in the bucket, or the path of the file on the host.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
@@ -101,7 +120,8 @@ type UploadedEtcdSnapshot struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	HostName string `json:"hostName,omitempty"`
-	// uploadedAt is when the upload was complete, by the clock of the storage.
+	// uploadedAt is when the upload was complete, by the clock of the storage. For a folder, it is when
+	// the host reported it.
 	// +optional
 	UploadedAt metav1.Time `json:"uploadedAt,omitempty,omitzero"`
 	// sizeBytes is the size of the object, in bytes.
@@ -148,7 +168,7 @@ type HostEtcdSnapshotObject struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	ID string `json:"id,omitempty"`
-	// object is its name in the bucket.
+	// object is its name in the bucket, or the path of the file on the host.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024

@@ -251,6 +251,7 @@ func (a *Agent) hello() protocol.Hello {
 		{a.o.Upload != nil, protocol.CapabilityEtcdSnapshotUpload},
 		{a.o.Runners[protocol.OperationEtcdRestore] != nil, protocol.CapabilityEtcdSnapshotFetch},
 		{a.o.Upload != nil && a.o.Runners[protocol.OperationEtcdRestore] != nil, protocol.CapabilityEtcdSnapshotRelay},
+		{a.o.Upload != nil, protocol.CapabilityEtcdSnapshotFolder},
 		{a.o.Runners[protocol.OperationEtcdRestore] != nil, protocol.CapabilityControlPlaneRebuild},
 		{a.o.Runners[protocol.OperationCertificateRenewal] != nil, protocol.CapabilityCertificateRenewal},
 		{true, protocol.CapabilityLogs},

@@ -14,6 +14,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
 const (
@@ -95,7 +97,7 @@ func (b *Bucket) List(ctx context.Context) ([]Object, error) {
 			return nil, fmt.Errorf("listing %s in bucket %s: %w", b.folder, b.bucket, plain(err))
 		}
 		for _, o := range page.Contents {
-			id, host, ok := parse(strings.TrimPrefix(aws.ToString(o.Key), b.folder))
+			id, host, ok := protocol.ParseEtcdSnapshotObjectName(strings.TrimPrefix(aws.ToString(o.Key), b.folder))
 			if ok {
 				list = append(list, Object{
 					Name: aws.ToString(o.Key), ID: id, Host: host, SizeBytes: aws.ToInt64(o.Size), ModifiedAt: aws.ToTime(o.LastModified),
@@ -136,23 +138,16 @@ func (b *Bucket) Remove(ctx context.Context, name string) error {
 func (b *Bucket) Close() { b.http.CloseIdleConnections() }
 
 // Name returns the name of the object of a host's snapshot.
-func (b *Bucket) Name(id, host string) string { return b.folder + id + "." + host + suffix }
+func (b *Bucket) Name(id, host string) string {
+	return b.folder + protocol.EtcdSnapshotObjectName(id, host)
+}
 
 // check refuses names outside of the folder.
 func (b *Bucket) check(name string) error {
-	if _, _, ok := parse(strings.TrimPrefix(name, b.folder)); !ok || !strings.HasPrefix(name, b.folder) {
+	if _, _, ok := protocol.ParseEtcdSnapshotObjectName(strings.TrimPrefix(name, b.folder)); !ok || !strings.HasPrefix(name, b.folder) {
 		return fmt.Errorf("%.128q is no snapshot in %s", name, b.folder)
 	}
 	return nil
-}
-
-const suffix = ".tar.age"
-
-// parse splits the name of an object in the folder. IDs have no dots, and host names may.
-func parse(name string) (id, host string, ok bool) {
-	id, host, _ = strings.Cut(name, ".")
-	host, ok = strings.CutSuffix(host, suffix)
-	return id, host, ok && id != "" && host != "" && !strings.Contains(name, "/")
 }
 
 // plain returns an error without the addresses and the identifiers of requests, which differ

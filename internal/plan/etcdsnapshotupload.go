@@ -16,7 +16,15 @@ func desiredEtcdSnapshotUpload(host *infrav1.ElementalHost, cluster Cluster) *pr
 	if host.EtcdSnapshot(id) == nil {
 		return nil
 	}
-	return &protocol.EtcdSnapshotUpload{ID: id, Recipients: cluster.Infra.Spec.EtcdSnapshots.Recipients}
+	policy := cluster.Infra.Spec.EtcdSnapshots
+	upload := &protocol.EtcdSnapshotUpload{ID: id, Recipients: policy.Recipients}
+	if folder := policy.Destination.Folder; folder != nil {
+		if !host.Supports(infrav1.OperationType(protocol.CapabilityEtcdSnapshotFolder)) {
+			return nil
+		}
+		upload.Folder = &protocol.EtcdSnapshotFolder{Path: folder.Path, HostName: host.Name, Keep: policy.OffHosts()}
+	}
+	return upload
 }
 
 // EtcdSnapshotToUpload returns the snapshot that was taken last if its host has to upload it,

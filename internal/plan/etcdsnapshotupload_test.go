@@ -69,4 +69,15 @@ func TestEtcdSnapshotUpload(t *testing.T) {
 			g.Expect(got).To(Equal(&protocol.EtcdSnapshotUpload{ID: id, Recipients: []string{"age1x"}}))
 		})
 	}
+
+	g := NewWithT(t)
+	folder := infra(func(c *infrav1.ElementalCluster) {
+		c.Spec.EtcdSnapshots.Destination.Folder = &infrav1.EtcdSnapshotFolder{Path: "/mnt/backups"}
+	})
+	g.Expect(plan.For(able(), site, folder).Desired.EtcdSnapshotUpload).To(BeNil(), "an agent that would ignore the folder")
+	newer := able(func(h *infrav1.ElementalHost) {
+		capable(h, "Bootstrap", "Reset", "EtcdSnapshot", "EtcdSnapshotUpload", "EtcdSnapshotFolder")
+	})
+	g.Expect(plan.For(newer, site, folder).Desired.EtcdSnapshotUpload).To(HaveField("Folder",
+		Equal(&protocol.EtcdSnapshotFolder{Path: "/mnt/backups", HostName: "h1", Keep: 28})))
 }

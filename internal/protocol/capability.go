@@ -45,6 +45,8 @@ const (
 	CapabilityEtcdSnapshotFetch Capability = "EtcdSnapshotFetch"
 	// CapabilityEtcdSnapshotRelay: uploads and downloads of snapshots can go through the manager.
 	CapabilityEtcdSnapshotRelay Capability = "EtcdSnapshotRelay"
+	// CapabilityEtcdSnapshotFolder: snapshots can be copied to an EtcdSnapshotFolder.
+	CapabilityEtcdSnapshotFolder Capability = "EtcdSnapshotFolder"
 	// CapabilityControlPlaneRebuild: an EtcdRestore can begin with a Rebuild, also of an uploaded
 	// snapshot.
 	CapabilityControlPlaneRebuild Capability = "ControlPlaneRebuild"

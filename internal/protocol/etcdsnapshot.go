@@ -1,6 +1,9 @@
 package protocol
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // EtcdSnapshot asks for a snapshot of etcd.
 type EtcdSnapshot struct {
@@ -54,6 +57,20 @@ type EtcdSnapshotUpload struct {
 	// Recipients are the public keys of age that the snapshot is encrypted for, at most
 	// MaxRecipients.
 	Recipients []string `json:"recipients"`
+	// Folder is where the snapshot is copied to. Nil: it is uploaded with what
+	// PathEtcdSnapshotUpload answers.
+	Folder *EtcdSnapshotFolder `json:"folder,omitempty"`
+}
+
+// EtcdSnapshotFolder is a folder on the host, on another file system than the agent's state. Several hosts
+// may share it.
+type EtcdSnapshotFolder struct {
+	// Path is absolute. The folder has to exist.
+	Path string `json:"path"`
+	// HostName is part of the names of the host's files.
+	HostName string `json:"hostName"`
+	// Keep is how many snapshots of the cluster stay there, the newest ones of all hosts.
+	Keep int `json:"keep"`
 }
 
 // EtcdSnapshotGrantRequest asks for the permission to upload the snapshot that the plan wants
@@ -81,6 +98,21 @@ type EtcdSnapshotGrant struct {
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
+// objectSuffix is how the names of objects end: archives of tar that are encrypted with age.
+const objectSuffix = ".tar.age"
+
+// EtcdSnapshotObjectName returns the name of an object or file in the folder of its cluster. It begins
+// with the time of the snapshot.
+func EtcdSnapshotObjectName(id, host string) string { return id + "." + host + objectSuffix }
+
+// ParseEtcdSnapshotObjectName is the reverse of EtcdSnapshotObjectName. IDs have no dots, and host names
+// may.
+func ParseEtcdSnapshotObjectName(name string) (id, host string, ok bool) {
+	id, host, _ = strings.Cut(name, ".")
+	host, ok = strings.CutSuffix(host, objectSuffix)
+	return id, host, ok && id != "" && host != "" && !strings.Contains(name, "/")
+}
+
 // EtcdSnapshotUploadReport says what has left the host.
 type EtcdSnapshotUploadReport struct {
 	// Last is the upload that was completed last since the agent's start.
@@ -93,7 +125,7 @@ type EtcdSnapshotUploadReport struct {
 type EtcdSnapshotObject struct {
 	// ID of the snapshot.
 	ID string `json:"id"`
-	// Object is the name of the object.
+	// Object is the name of the object, or the path of the file.
 	Object string `json:"object"`
 	// SizeBytes and SHA256, in lower-case hex, are those of the object, which is encrypted.
 	SizeBytes int64  `json:"sizeBytes"`

@@ -77,7 +77,7 @@ func TestOpenAPIDocument(t *testing.T) {
 		protocol.LocalEndpoint{}, protocol.Kubernetes{}, protocol.Program{}, protocol.ContainerRuntime{}, protocol.Preflight{},
 		protocol.Bundle{}, protocol.BundleReport{}, protocol.NodeUpgrade{}, protocol.Redirect{}, protocol.EtcdRestore{}, protocol.ControlPlaneHalt{},
 		protocol.EtcdSnapshot{}, protocol.EtcdCluster{}, protocol.EtcdSnapshotReport{}, protocol.EtcdSnapshotFacts{}, protocol.EtcdSnapshotFailure{},
-		protocol.EtcdSnapshotUpload{}, protocol.EtcdSnapshotGrantRequest{}, protocol.EtcdSnapshotGrant{}, protocol.EtcdSnapshotUploadReport{},
+		protocol.EtcdSnapshotUpload{}, protocol.EtcdSnapshotFolder{}, protocol.EtcdSnapshotGrantRequest{}, protocol.EtcdSnapshotGrant{}, protocol.EtcdSnapshotUploadReport{},
 		protocol.EtcdSnapshotObject{}, protocol.EtcdSnapshotUploadFailure{}, protocol.EtcdSnapshotFetchRequest{}, protocol.EtcdSnapshotFetchGrant{},
 		protocol.ControlPlaneSetupRequest{}, protocol.ControlPlaneSetup{},
 		protocol.LogRequest{}, protocol.HostLog{}, protocol.CertificateReport{}, protocol.CertificateFacts{},

@@ -58,7 +58,7 @@ func newUploadsWith(t *testing.T, change func(*server.Options, objectstore.Store
 	u.token = u.fleet()
 	u.infra = u.infraCluster("c", "elsewhere", func(c *infrav1.ElementalCluster) {
 		c.Spec.EtcdSnapshots = &infrav1.EtcdSnapshots{
-			Destination: &infrav1.EtcdSnapshotDestination{S3: infrav1.S3Bucket{
+			Destination: &infrav1.EtcdSnapshotDestination{S3: &infrav1.S3Bucket{
 				Endpoint: u.storage.Endpoint, Bucket: objectstore.Bucket, CredentialsRef: infrav1.S3CredentialsReference{Name: "s3"},
 			}},
 			Recipients: []string{u.identity.Recipient().String()},

@@ -41,10 +41,11 @@ func (r *Reconciler) readUploaded(ctx context.Context, s *scope) {
 // forgotten: a host gets it when it asks.
 func (r *Reconciler) look(ctx context.Context, s *scope, source infrav1.EtcdRestoreUpload) etcdrestore.Uploaded {
 	policy := s.infra.Spec.EtcdSnapshots
-	if policy == nil || policy.Destination == nil {
-		return etcdrestore.Uploaded{Unusable: errors.New("the ElementalCluster has no spec.etcdSnapshots.destination")}
+	if policy.Bucket() == nil {
+		return etcdrestore.Uploaded{Unusable: errors.New("the ElementalCluster has no spec.etcdSnapshots.destination.s3: " +
+			"decrypt a snapshot in a folder onto the host, as the documentation says, and restore that")}
 	}
-	b, err := bucket.Open(ctx, r.APIReader, s.infra.Namespace, s.facts.Cluster.Name, policy.Destination.S3)
+	b, err := bucket.Open(ctx, r.APIReader, s.infra.Namespace, s.facts.Cluster.Name, *policy.Bucket())
 	if err != nil {
 		return etcdrestore.Uploaded{Unusable: err}
 	}

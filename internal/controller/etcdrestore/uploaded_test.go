@@ -43,7 +43,7 @@ func newUploaded(t *testing.T) *uploaded {
 	f.secret("identity", map[string]string{"identity": f.identity.String()})
 	controllertest.Change(f.Fixture, f.infra, func(c *infrav1.ElementalCluster) {
 		c.Spec.EtcdSnapshots = &infrav1.EtcdSnapshots{
-			Destination: &infrav1.EtcdSnapshotDestination{S3: infrav1.S3Bucket{
+			Destination: &infrav1.EtcdSnapshotDestination{S3: &infrav1.S3Bucket{
 				Endpoint: f.store.Endpoint, Bucket: objectstore.Bucket, CredentialsRef: infrav1.S3CredentialsReference{Name: "s3"},
 			}},
 			Recipients: []string{f.identity.Recipient().String()},
@@ -86,7 +86,7 @@ func (f *uploaded) Open(context.Context, string) (protocol.EtcdSnapshotFacts, *o
 
 // EtcdSnapshotGrant is upload.Manager.
 func (f *uploaded) EtcdSnapshotGrant(ctx context.Context, in protocol.EtcdSnapshotGrantRequest) (protocol.EtcdSnapshotGrant, error) {
-	b, err := bucket.Open(ctx, f.Client, f.Namespace, "c", f.infra.Spec.EtcdSnapshots.Destination.S3)
+	b, err := bucket.Open(ctx, f.Client, f.Namespace, "c", *f.infra.Spec.EtcdSnapshots.Bucket())
 	f.Expect(err).NotTo(HaveOccurred())
 	defer b.Close()
 	name := b.Name(in.ID, "gone")

@@ -114,7 +114,11 @@ func (r *Reconciler) observe(ctx context.Context, infra *infrav1.ElementalCluste
 	}
 	looking, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	err = r.look(looking, infra, cluster, host)
+	if folder := infra.Spec.EtcdSnapshots.Destination.Folder; folder != nil {
+		r.listFolder(infra, *folder, host)
+	} else {
+		err = r.look(looking, infra, cluster, host)
+	}
 	condition, recheck := judge(infra, host, err, r.Clock.Now())
 	reconcile.SetConditions(&infra.Status.Conditions, infra.Generation, r.Clock.Now(), condition)
 	if err != nil {
@@ -124,10 +128,10 @@ func (r *Reconciler) observe(ctx context.Context, infra *infrav1.ElementalCluste
 	return recheck, nil
 }
 
-// look lists the snapshots at the destination in status, and removes the old ones.
+// look lists the snapshots in the bucket in status, and removes the old ones.
 func (r *Reconciler) look(ctx context.Context, infra *infrav1.ElementalCluster, cluster string, host *infrav1.ElementalHost) error {
 	policy := infra.Spec.EtcdSnapshots
-	b, err := bucket.Open(ctx, r.APIReader, infra.Namespace, cluster, policy.Destination.S3)
+	b, err := bucket.Open(ctx, r.APIReader, infra.Namespace, cluster, *policy.Bucket())
 	if err != nil {
 		return err
 	}
@@ -150,7 +154,7 @@ func (r *Reconciler) look(ctx context.Context, infra *infrav1.ElementalCluster, 
 		r.Metrics.removed()
 	}
 	if policy.Destination.Route == infrav1.EtcdSnapshotRouteManager {
-		_, err = r.Relays.Check(policy.Destination.S3.Endpoint)
+		_, err = r.Relays.Check(policy.Bucket().Endpoint)
 	}
 	return err
 }

@@ -44,7 +44,7 @@ func judge(infra *infrav1.ElementalCluster, host *infrav1.ElementalHost, unusabl
 	case inTime:
 		return is(metav1.ConditionFalse, infrav1.EtcdUploadPendingReason, "Host %s uploads snapshot %s", last.HostName, id), until.Sub(now)
 	default:
-		return is(metav1.ConditionFalse, infrav1.EtcdUploadOverdueReason, "Snapshot %s is overdue at the destination: host %s %s", id, last.HostName, obstacle(host)), again
+		return is(metav1.ConditionFalse, infrav1.EtcdUploadOverdueReason, "Snapshot %s is overdue at the destination: host %s %s", id, last.HostName, obstacle(host, infra.Spec.EtcdSnapshots.Destination)), again
 	}
 }
 
@@ -68,7 +68,7 @@ func failure(host *infrav1.ElementalHost, id string) string {
 }
 
 // obstacle says why a host that reports nothing may not have uploaded a snapshot.
-func obstacle(host *infrav1.ElementalHost) string {
+func obstacle(host *infrav1.ElementalHost, destination *infrav1.EtcdSnapshotDestination) string {
 	switch {
 	case host == nil:
 		return "does not exist"
@@ -76,6 +76,8 @@ func obstacle(host *infrav1.ElementalHost) string {
 		return "is not connected"
 	case !host.Supports(uploads):
 		return "has an agent that can't upload snapshots"
+	case destination.Folder != nil && !host.Supports(copies):
+		return "has an agent that can't copy snapshots to a folder: update it"
 	default:
 		return "has not uploaded it yet"
 	}

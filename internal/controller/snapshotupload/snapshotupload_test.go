@@ -58,7 +58,7 @@ func newFixture(t *testing.T) *fixture {
 		i.Spec.EtcdSnapshots = &infrav1.EtcdSnapshots{
 			Schedule:  infrav1.EtcdSnapshotSchedule{IntervalSeconds: new(int32(3600))},
 			Retention: infrav1.EtcdSnapshotRetention{OffHosts: new(int32(2))},
-			Destination: &infrav1.EtcdSnapshotDestination{S3: infrav1.S3Bucket{
+			Destination: &infrav1.EtcdSnapshotDestination{S3: &infrav1.S3Bucket{
 				Endpoint: f.store.Endpoint, Bucket: objectstore.Bucket, CredentialsRef: infrav1.S3CredentialsReference{Name: "s3"},
 			}},
 			Recipients: []string{"age1" + strings.Repeat("q", 58)},
@@ -107,7 +107,7 @@ func (f *fixture) taken(hour int) string {
 // uploaded uploads a snapshot as the host does, and returns the name of the object.
 func (f *fixture) uploaded(id string) string {
 	f.T.Helper()
-	b, err := bucket.Open(f.T.Context(), f.Client, f.infra.Namespace, "c", f.infra.Spec.EtcdSnapshots.Destination.S3)
+	b, err := bucket.Open(f.T.Context(), f.Client, f.infra.Namespace, "c", *f.infra.Spec.EtcdSnapshots.Bucket())
 	f.Expect(err).NotTo(HaveOccurred())
 	defer b.Close()
 	grant, err := b.Grant(f.T.Context(), b.Name(id, "a"), 6, bucket.FactsOf(infrav1.HostEtcdSnapshot{
@@ -236,6 +236,66 @@ func TestRouteThroughTheManager(t *testing.T) {
 	f.reconciler.Relays = snapshotrelay.Endpoints{strings.TrimPrefix(f.infra.Spec.EtcdSnapshots.Destination.S3.Endpoint, "https://")}
 	f.reconcile()
 	f.condition(yes, infrav1.EtcdSnapshotUploadedReason)
+}
+
+// What is in a folder is what the host of each snapshot has reported.
+func TestThreat100_Folder(t *testing.T) {
+	f := newFixture(t)
+	f.uploaded(f.taken(1))
+	f.reconcile()
+	controllertest.Change(f.Fixture, f.infra, func(c *infrav1.ElementalCluster) {
+		c.Spec.EtcdSnapshots.Destination = &infrav1.EtcdSnapshotDestination{Folder: &infrav1.EtcdSnapshotFolder{Path: "/mnt/backups"}}
+	})
+	f.reconcile()
+	f.Expect(f.listed()).To(BeEmpty(), "the bucket is no longer the destination")
+	f.Expect(f.objects()).To(HaveLen(1), "what is there stays")
+	f.Expect(f.condition(no, infrav1.EtcdUploadPendingReason)).To(ContainSubstring("20260101T010000Z"))
+
+	report := func(id, object string) {
+		f.Report(f.host, func(s *infrav1.ElementalHostStatus) {
+			s.EtcdSnapshots = &infrav1.HostEtcdSnapshots{Items: []infrav1.HostEtcdSnapshot{{
+				ID: id, SHA256: strings.Repeat("a", 64), Revision: 7, KubernetesVersion: "v1.36.3", EtcdVersion: "3.6.5",
+			}}}
+			s.EtcdSnapshotUpload = &infrav1.HostEtcdSnapshotUpload{Last: &infrav1.HostEtcdSnapshotObject{
+				ID: id, Object: object, SizeBytes: 6, SHA256: strings.Repeat("b", 64),
+			}}
+		})
+		f.reconcile()
+	}
+	for what, object := range map[string]string{
+		"elsewhere":             "/mnt/other/0123456789abcdef/20260101T010000Z.a.tar.age",
+		"in the folder":         "/mnt/backups/20260101T010000Z.a.tar.age",
+		"outside of the folder": "/mnt/backups/../x/20260101T010000Z.a.tar.age",
+		"of another host":       "/mnt/backups/0123456789abcdef/20260101T010000Z.b.tar.age",
+		"of another time":       "/mnt/backups/0123456789abcdef/20260101T000000Z.a.tar.age",
+	} {
+		report("20260101T010000Z", object)
+		f.Expect(f.listed()).To(BeEmpty(), what)
+	}
+	report("20260101T000000Z", "/mnt/backups/0123456789abcdef/20260101T000000Z.a.tar.age")
+	f.Expect(f.listed()).To(BeEmpty(), "it is not the last one")
+
+	f.Events()
+	for hour := 1; hour <= 3; hour++ {
+		id := f.taken(hour)
+		object := "/mnt/backups/0123456789abcdef/" + id + ".a.tar.age"
+		report(id, object)
+		f.Expect(f.condition(yes, infrav1.EtcdSnapshotUploadedReason)).To(HaveSuffix("as " + object))
+	}
+	f.Expect(f.Events()).To(HaveLen(3))
+	f.Expect(f.listed()).To(Equal([]string{"20260101T030000Z", "20260101T020000Z"}), "two are kept there")
+	f.Expect(f.infra.Status.EtcdSnapshots.Items[0]).To(And(
+		HaveField("HostName", "a"), HaveField("SizeBytes", int64(6)), HaveField("SHA256", strings.Repeat("b", 64)),
+		HaveField("SnapshotSHA256", strings.Repeat("a", 64)), HaveField("Revision", int64(7)),
+		HaveField("KubernetesVersion", "v1.36.3"), HaveField("EtcdVersion", "3.6.5")))
+	f.Client.Forget()
+	f.reconcile()
+	f.Expect(f.Client.Writes()).To(BeEmpty(), "nothing has changed")
+
+	f.taken(4)
+	f.Clock.Step(time.Hour)
+	f.reconcile()
+	f.Expect(f.condition(no, infrav1.EtcdUploadOverdueReason)).To(ContainSubstring("has an agent that can't copy snapshots to a folder"))
 }
 
 // While a move has paused the cluster, the source removes nothing.

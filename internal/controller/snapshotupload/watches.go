@@ -23,8 +23,11 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// uploads is the capability of agents that can upload snapshots.
-const uploads = infrav1.OperationType(protocol.CapabilityEtcdSnapshotUpload)
+// Capabilities of agents: uploads for any destination, and copies for a folder in addition.
+const (
+	uploads = infrav1.OperationType(protocol.CapabilityEtcdSnapshotUpload)
+	copies  = infrav1.OperationType(protocol.CapabilityEtcdSnapshotFolder)
+)
 
 // SetupWithManager registers the reconciler and its watches.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {

@@ -78,7 +78,7 @@ func ofClusters() map[string]string {
 			"kubectl elemental hosts -n {namespace} --cluster {cluster}",
 		infrav1.EtcdSnapshotFailedReason: "Remove the cause that the message names, such as a full disk; another host or the same one tries again by itself",
 		infrav1.EtcdUploadPendingReason:  "{wait}: a control-plane host uploads the snapshot",
-		infrav1.EtcdUploadFailedReason: "Remove the cause that the message names: the host must reach the endpoint of spec.etcdSnapshots.destination. " +
+		infrav1.EtcdUploadFailedReason: "Remove the cause that the message names: the host must reach the endpoint of spec.etcdSnapshots.destination, or have its folder mounted. " +
 			"It tries again by itself",
 		infrav1.EtcdUploadOverdueReason: "Have the host that the message names connected, with an agent that uploads snapshots; the next snapshot is " +
 			"uploaded by the host that takes it",

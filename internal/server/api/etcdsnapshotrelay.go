@@ -90,5 +90,5 @@ func (h *Handler) asksForStorage(ctx context.Context, host *infrav1.ElementalHos
 		return false, err
 	}
 	wanted := plan.For(host, site, cluster).Desired.EtcdSnapshotUpload
-	return wanted != nil && wanted.ID == snapshot, nil
+	return wanted != nil && wanted.Folder == nil && wanted.ID == snapshot, nil
 }

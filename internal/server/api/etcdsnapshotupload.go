@@ -45,7 +45,7 @@ func (h *Handler) etcdSnapshotUpload(w http.ResponseWriter, r *http.Request, fro
 		return err
 	}
 	wanted := plan.For(host, site, cluster).Desired.EtcdSnapshotUpload
-	if wanted == nil || wanted.ID != in.ID {
+	if wanted == nil || wanted.Folder != nil || wanted.ID != in.ID {
 		return problem.New(http.StatusNotFound, problem.Blank, "The host is to upload no such snapshot")
 	}
 	if err := checkUploadSize(host.EtcdSnapshot(wanted.ID), in.SizeBytes); err != nil {

@@ -22,7 +22,7 @@ func (g *Granter) GrantFetch(ctx context.Context, host *infrav1.ElementalHost, i
 	if err != nil {
 		return none, err
 	}
-	if source == nil || infra == nil || infra.Spec.EtcdSnapshots == nil || infra.Spec.EtcdSnapshots.Destination == nil {
+	if source == nil || infra == nil || infra.Spec.EtcdSnapshots.Bucket() == nil {
 		return none, problem.NoSnapshotToFetch()
 	}
 	isRelayed, err := g.relayed(ctx, host, infra)

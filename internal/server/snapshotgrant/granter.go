@@ -37,7 +37,7 @@ func New(live client.Reader, c clock.PassiveClock, relays snapshotrelay.Endpoint
 
 // Grant permits the host to upload a snapshot, which it has, with that size. The name of the
 // object has the host's name in it, so that no host writes the object of another. The caller
-// has checked that the cluster wants this.
+// has checked that the cluster wants this, and has a bucket.
 func (g *Granter) Grant(ctx context.Context, host *infrav1.ElementalHost, infra *infrav1.ElementalCluster, id string, size int64) (protocol.EtcdSnapshotGrant, error) {
 	isRelayed, err := g.relayed(ctx, host, infra)
 	if err != nil {
@@ -59,9 +59,10 @@ func (g *Granter) Grant(ctx context.Context, host *infrav1.ElementalHost, infra 
 	}, nil
 }
 
-// open returns the folder of the host's cluster. Its error is for the host.
+// open returns the folder of the host's cluster in its bucket, which the cluster must have. Its error is for
+// the host.
 func (g *Granter) open(ctx context.Context, host *infrav1.ElementalHost, infra *infrav1.ElementalCluster) (*bucket.Bucket, error) {
-	b, err := bucket.Open(ctx, g.live, host.Namespace, host.Spec.Claim.ClusterName, infra.Spec.EtcdSnapshots.Destination.S3)
+	b, err := bucket.Open(ctx, g.live, host.Namespace, host.Spec.Claim.ClusterName, *infra.Spec.EtcdSnapshots.Bucket())
 	if err != nil {
 		return nil, unusable(ctx, host, err, seeCondition)
 	}

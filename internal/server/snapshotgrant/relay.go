@@ -13,10 +13,10 @@ import (
 // caller has checked that the host is to reach it.
 func (g *Granter) RelayAddress(ctx context.Context, host *infrav1.ElementalHost, infra *infrav1.ElementalCluster) (string, error) {
 	policy := infra.Spec.EtcdSnapshots
-	if policy == nil || policy.Destination == nil || policy.Destination.Route != infrav1.EtcdSnapshotRouteManager {
+	if policy.Bucket() == nil || policy.Destination.Route != infrav1.EtcdSnapshotRouteManager {
 		return "", problem.NoStorage()
 	}
-	address, err := g.relays.Check(policy.Destination.S3.Endpoint)
+	address, err := g.relays.Check(policy.Bucket().Endpoint)
 	if err != nil {
 		return "", unusable(ctx, host, err, seeCondition)
 	}

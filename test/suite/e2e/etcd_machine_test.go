@@ -103,7 +103,7 @@ func (w workload) uploadSnapshots(ctx context.Context, store objectstore.Store) 
 	infra := w.infra(ctx)
 	before := infra.DeepCopy()
 	infra.Spec.EtcdSnapshots = &infrav1.EtcdSnapshots{
-		Destination: &infrav1.EtcdSnapshotDestination{S3: infrav1.S3Bucket{
+		Destination: &infrav1.EtcdSnapshotDestination{S3: &infrav1.S3Bucket{
 			Endpoint: store.Endpoint, Bucket: objectstore.Bucket, CredentialsRef: infrav1.S3CredentialsReference{Name: w.Name + "-s3"},
 		}},
 		Recipients: []string{identity.Recipient().String()},

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/download"
@@ -44,7 +45,9 @@ type Uploader struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Relay connects to the storage through the manager, for the upload of that snapshot.
 	Relay func(ctx context.Context, snapshot string) (net.Conn, error)
-	Log   *slog.Logger
+	// Copier copies to folders.
+	Copier *Copier
+	Log    *slog.Logger
 }
 
 // Upload makes one attempt to upload a snapshot that the host has. It uses little memory,
@@ -62,6 +65,9 @@ func (u *Uploader) Upload(ctx context.Context, want protocol.EtcdSnapshotUpload)
 	if err != nil {
 		return done, err
 	}
+	if want.Folder != nil {
+		return u.copy(ctx, want, filepath.Base(filepath.Dir(file.Name())), o)
+	}
 	grant, err := u.Manager().EtcdSnapshotGrant(ctx, protocol.EtcdSnapshotGrantRequest{ID: want.ID, SizeBytes: o.size})
 	if err != nil {
 		return done, err
@@ -74,6 +80,20 @@ func (u *Uploader) Upload(ctx context.Context, want protocol.EtcdSnapshotUpload)
 	}
 	done.Object, done.SizeBytes, done.SHA256 = grant.Object, o.size, hex.EncodeToString(hash.Sum(nil))
 	u.Log.Info("Uploaded a snapshot of etcd", "snapshot", want.ID, "object", done.Object, "bytes", done.SizeBytes, "sha256", done.SHA256)
+	return done, nil
+}
+
+// copy makes one attempt to have the object in the folder of its cluster, which is named as on the
+// host.
+func (u *Uploader) copy(ctx context.Context, want protocol.EtcdSnapshotUpload, cluster string, o object) (protocol.EtcdSnapshotObject, error) {
+	u.Log.Info("Copying a snapshot of etcd", "snapshot", want.ID, "folder", want.Folder.Path, "bytes", o.size)
+	o.Reader = &progress{Reader: o.Reader, size: o.size, log: u.Log.With("snapshot", want.ID)}
+	file := u.Copier.copy(ctx, *want.Folder, cluster, want.ID, o)
+	done := protocol.EtcdSnapshotObject{ID: want.ID, Object: file.path, SizeBytes: o.size, SHA256: file.sha256}
+	if file.err != nil {
+		return done, file.err
+	}
+	u.Log.Info("Copied a snapshot of etcd", "snapshot", want.ID, "object", done.Object, "bytes", done.SizeBytes, "sha256", done.SHA256)
 	return done, nil
 }
 

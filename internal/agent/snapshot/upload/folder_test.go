@@ -1,0 +1,209 @@
+package upload_test
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/snapshot/upload"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+// shareRig is a host whose snapshots are copied to a folder.
+type shareRig struct {
+	*WithT
+	source  files
+	content []byte
+	// state has the host's snapshots, and share is the folder.
+	state, share string
+	uploader     *upload.Uploader
+	want         protocol.EtcdSnapshotUpload
+	system       *shareSystem
+}
+
+// shareSystem is a disk whose calls can hang or fail.
+type shareSystem struct {
+	durable.System
+	// create is called before a file is created; nil does nothing.
+	create func() error
+}
+
+func (s *shareSystem) Create(path string) (durable.File, error) {
+	if s.create != nil {
+		if err := s.create(); err != nil {
+			return nil, err
+		}
+	}
+	return s.System.Create(path)
+}
+
+// SyncDir fails as on a share of SMB.
+func (s *shareSystem) SyncDir(path string) error {
+	return &fs.PathError{Op: "sync", Path: path, Err: syscall.EINVAL}
+}
+
+const authority = "0123456789abcdef"
+
+func newShareRig(t *testing.T) *shareRig {
+	t.Helper()
+	r := &shareRig{WithT: NewWithT(t), state: t.TempDir(), share: t.TempDir(), system: &shareSystem{System: durable.OS{}}}
+	r.source, r.content = snapshotOf(t, 200_001)
+	r.source.facts.ID = "20260101T010000Z"
+	folder := filepath.Join(r.state, authority)
+	r.Expect(os.Rename(r.source.folder, folder)).To(Succeed())
+	r.source.folder = folder
+	r.Expect(os.Rename(filepath.Join(folder, "1"), filepath.Join(folder, r.source.facts.ID))).To(Succeed())
+	r.uploader = &upload.Uploader{Source: r.source, Log: slog.New(slog.DiscardHandler), Copier: &upload.Copier{
+		State: r.state, System: r.system, FileSystem: func(folder string) (uint64, error) {
+			number, err := upload.FileSystem(folder)
+			if folder == r.share {
+				number++ // as if it were mounted
+			}
+			return number, err
+		},
+	}}
+	identity := newIdentity(t)
+	r.want = wanted(identity)
+	r.want.ID = r.source.facts.ID
+	r.want.Folder = &protocol.EtcdSnapshotFolder{Path: r.share, HostName: "host.example", Keep: 2}
+	t.Cleanup(func() {
+		for name, content := range r.files() {
+			r.Expect(unpack(t, content, identity)[r.source.facts.ID+".db"]).To(Equal(r.content), name)
+		}
+	})
+	return r
+}
+
+// files are the complete snapshots of the host in the folder of the cluster.
+func (r *shareRig) files() map[string][]byte {
+	found, err := filepath.Glob(filepath.Join(r.share, authority, "*.host.example.tar.age"))
+	r.Expect(err).NotTo(HaveOccurred())
+	files := map[string][]byte{}
+	for _, path := range found {
+		if files[filepath.Base(path)], err = os.ReadFile(path); err != nil {
+			r.Expect(err).NotTo(HaveOccurred())
+		}
+	}
+	return files
+}
+
+// names are the names of everything in the folder of the cluster.
+func (r *shareRig) names() []string {
+	entries, err := os.ReadDir(filepath.Join(r.share, authority))
+	r.Expect(err).NotTo(HaveOccurred())
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+// A snapshot is copied once, encrypted, and the oldest ones of all hosts are removed.
+func TestThreat100_CopiesToAFolder(t *testing.T) {
+	r := newShareRig(t)
+	folder := filepath.Join(r.share, authority)
+	r.Expect(os.Mkdir(folder, 0o700)).To(Succeed())
+	for _, name := range []string{"20250101T010000Z.other.tar.age", "20251231T010000Z.other.tar.age", "notes.txt"} {
+		r.Expect(os.WriteFile(filepath.Join(folder, name), nil, 0o600)).To(Succeed())
+	}
+	done, err := r.uploader.Upload(t.Context(), r.want)
+	r.Expect(err).NotTo(HaveOccurred())
+	name := "20260101T010000Z.host.example.tar.age"
+	content := r.files()[name]
+	r.Expect(done).To(Equal(protocol.EtcdSnapshotObject{
+		ID: "20260101T010000Z", Object: filepath.Join(folder, name), SizeBytes: int64(len(content)), SHA256: digest(content),
+	}))
+	r.Expect(r.names()).To(ConsistOf(name, "20251231T010000Z.other.tar.age", "notes.txt"))
+	info, err := os.Stat(done.Object)
+	r.Expect(err).NotTo(HaveOccurred())
+	r.Expect(info.Mode().Perm()).To(Equal(fs.FileMode(0o600)))
+
+	r.system.create = func() error { return fmt.Errorf("nothing is written again") }
+	again, err := r.uploader.Upload(t.Context(), r.want)
+	r.Expect(err).NotTo(HaveOccurred())
+	r.Expect(again).To(Equal(done), "the report was lost")
+}
+
+// An attempt that was interrupted leaves nothing that counts, and the next one completes.
+func TestCopyIsInterrupted(t *testing.T) {
+	r := newShareRig(t)
+	r.system.create = func() error { return syscall.ENOSPC }
+	_, err := r.uploader.Upload(t.Context(), r.want)
+	r.Expect(err).To(MatchError(syscall.ENOSPC))
+	r.Expect(r.files()).To(BeEmpty())
+
+	// A power cut leaves a part under either name.
+	r.system.create = nil
+	partial := filepath.Join(r.share, authority, ".host.example.partial")
+	for _, path := range []string{partial, durable.Temporary(partial), filepath.Join(r.share, authority, "20260101T010000Z.host.example.tar.age")} {
+		r.Expect(os.WriteFile(path, []byte("part"), 0o600)).To(Succeed())
+	}
+	_, err = r.uploader.Upload(t.Context(), r.want)
+	r.Expect(err).NotTo(HaveOccurred())
+	r.Expect(r.names()).To(ConsistOf("20260101T010000Z.host.example.tar.age"))
+}
+
+// Nothing is written into the place that a share is mounted at while it is not mounted, nor
+// outside of the folder.
+func TestThreat100_CopyNeedsTheShare(t *testing.T) {
+	r := newShareRig(t)
+	place := t.TempDir()
+	for what, folder := range map[string]protocol.EtcdSnapshotFolder{
+		"same file system": {Path: place, HostName: "h", Keep: 1},
+		"no such file":     {Path: filepath.Join(place, "missing"), HostName: "h", Keep: 1},
+		"no valid folder":  {Path: r.share, HostName: "../../h", Keep: 1},
+		"is no folder":     {Path: filepath.Join(place, "file"), HostName: "h", Keep: 1},
+	} {
+		if what == "is no folder" {
+			r.Expect(os.WriteFile(folder.Path, nil, 0o600)).To(Succeed())
+		}
+		r.want.Folder = &folder
+		_, err := r.uploader.Upload(t.Context(), r.want)
+		r.Expect(err).To(MatchError(ContainSubstring(what)))
+	}
+	entries, err := os.ReadDir(place)
+	r.Expect(err).NotTo(HaveOccurred())
+	r.Expect(entries).To(HaveLen(1), "the file of this test")
+}
+
+// A share whose server is away holds up neither the agent nor its stop, and gets one goroutine.
+func TestShareHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newShareRig(t)
+		answer := make(chan struct{})
+		r.system.create = func() error {
+			<-answer
+			return nil
+		}
+		_, err := r.uploader.Upload(t.Context(), r.want)
+		r.Expect(err).To(MatchError(ContainSubstring("took nothing for a minute")))
+		_, err = r.uploader.Upload(t.Context(), r.want)
+		r.Expect(err).To(MatchError(ContainSubstring("has not answered since the last attempt")))
+		close(answer)
+		synctest.Wait()
+		r.Expect(r.files()).To(BeEmpty(), "an attempt that has ended writes nothing")
+		ctx, cancel := context.WithCancel(t.Context())
+		answer = make(chan struct{})
+		stopped := make(chan error)
+		go func() {
+			_, err := r.uploader.Upload(ctx, r.want)
+			stopped <- err
+		}()
+		synctest.Wait()
+		cancel()
+		r.Expect(<-stopped).To(MatchError(context.Canceled))
+		close(answer)
+		synctest.Wait()
+		_, err = r.uploader.Upload(t.Context(), r.want)
+		r.Expect(err).NotTo(HaveOccurred())
+	})
+}
