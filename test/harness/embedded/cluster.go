@@ -50,6 +50,8 @@ type Cluster struct {
 	// Proxy is the URL of a proxy that leads names of Services to the manager's gateway. Clients of clusters whose endpoint is
 	// of type Tunnel need it as HTTPS_PROXY, as Cluster API's managers have it.
 	Proxy string
+	// Store is the cluster's etcd.
+	Store Store
 	// Gateway is the address of the manager's gateway, host:port, where TLS connections are routed by server name.
 	Gateway string
 
@@ -71,6 +73,14 @@ type Cluster struct {
 	names     *names.Proxy
 	ports     ports.Set
 	processes [layers][]*process.Process
+}
+
+// Store is a member of etcd.
+type Store struct {
+	// URL is where it serves clients, and Data the folder of its data.
+	URL, Data string
+	// Authority, Certificate and Key are the files, PEM, of a client that may do everything.
+	Authority, Certificate, Key string
 }
 
 // Start builds missing programs, starts a cluster and returns when it accepts objects of all kinds. After an error

@@ -37,7 +37,11 @@ func (c *Cluster) startServer(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := c.launch(layerStore, c.etcd(loopbackURL(clients), loopbackURL(peers))); err != nil {
+	c.Store = Store{
+		URL: loopbackURL(clients), Data: filepath.Join(c.Folder, "etcd"),
+		Authority: c.trust.file(storeCA), Certificate: c.trust.file(storeClient + ".crt"), Key: c.trust.file(storeClient + ".key"),
+	}
+	if err := c.launch(layerStore, c.etcd(c.Store.URL, loopbackURL(peers))); err != nil {
 		return err
 	}
 	if err := c.launch(layerServer, c.apiserver(server, loopbackURL(clients))); err != nil {
@@ -59,17 +63,19 @@ func (c *Cluster) startServer(ctx context.Context) error {
 
 func (c *Cluster) etcd(clients, peers string) process.Spec {
 	t := c.trust
-	return process.Spec{Name: "etcd", Path: c.sources.program("etcd"), Args: []string{
-		"--name=embedded", "--data-dir=" + filepath.Join(c.Folder, "etcd"),
+	args := []string{
+		"--name=embedded", "--data-dir=" + c.Store.Data,
 		"--listen-client-urls=" + clients, "--advertise-client-urls=" + clients,
 		"--listen-peer-urls=" + peers, "--initial-advertise-peer-urls=" + peers, "--initial-cluster=embedded=" + peers,
 		"--client-cert-auth", "--trusted-ca-file=" + t.file(storeCA),
 		"--cert-file=" + t.file(storeName+".crt"), "--key-file=" + t.file(storeName+".key"),
 		"--peer-client-cert-auth", "--peer-trusted-ca-file=" + t.file(storeCA),
 		"--peer-cert-file=" + t.file(storeName+".crt"), "--peer-key-file=" + t.file(storeName+".key"),
-		// The data need not survive a crash of the machine.
-		"--unsafe-no-fsync",
-	}}
+	}
+	if !c.options.Durable {
+		args = append(args, "--unsafe-no-fsync")
+	}
+	return process.Spec{Name: "etcd", Path: c.sources.program("etcd"), Args: args}
 }
 
 func (c *Cluster) apiserver(port int, store string) process.Spec {

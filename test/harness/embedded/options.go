@@ -40,6 +40,9 @@ type Options struct {
 	// Diagnostics makes this provider's managers serve metrics and profiles to all users of this machine, see
 	// Manager.Metrics.
 	Diagnostics bool
+	// Durable has etcd wait until its data is on the disk, as that of a control plane does. Otherwise writes are faster, and
+	// the data need not survive a crash of the machine.
+	Durable bool
 	// Progress, if not nil, gets lines when a step starts, while it runs, and when it ends.
 	Progress io.Writer
 }

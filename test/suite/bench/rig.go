@@ -78,6 +78,8 @@ type needs struct {
 	nodes bool
 	// sites says that hosts fetch bundles, and that their nodes can be upgraded.
 	sites bool
+	// durable says that etcd waits for the disk.
+	durable bool
 }
 
 // onRig returns a measurement that runs on a new rig.
@@ -97,7 +99,7 @@ func (r *run) newRig(ctx context.Context, n needs) (_ *rig, err error) {
 	g := &rig{run: r, nodes: n.nodes, sites: n.sites, gauges: measure.NewGauges()}
 	g.cluster, err = embedded.Start(ctx, embedded.Options{
 		Checkout: r.options.Checkout, Manager: r.options.Manager, Alone: true, OneVersion: true, Managers: n.managers, Diagnostics: true,
-		ManagerArgs: n.args, Simulation: n.nodes, Progress: r.options.Progress,
+		ManagerArgs: n.args, Simulation: n.nodes, Durable: n.durable, Progress: r.options.Progress,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("starting a management cluster: %w", err)

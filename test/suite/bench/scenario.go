@@ -20,6 +20,9 @@ const (
 	// DefaultHosts and DefaultClusters are the numbers for which targets are defined.
 	DefaultHosts    = 10000
 	DefaultClusters = 200
+	// DefaultSnapshots and DefaultDatabase, in bytes, are those for which targets are defined.
+	DefaultSnapshots = 100
+	DefaultDatabase  = 1 << 30
 	// DefaultRest is long enough for one new poll of each host and a forced garbage collection of the Go runtime.
 	DefaultRest = protocol.PollTimeout
 )
@@ -30,6 +33,10 @@ type Options struct {
 	Hosts int
 	// Clusters is the number of workload clusters in the scenario clusters; 0 means DefaultClusters.
 	Clusters int
+	// Snapshots is the number of snapshots in the scenario snapshots, and Database how many bytes are stored in etcd; 0 means
+	// their defaults.
+	Snapshots int
+	Database  int64
 	// Rest is how long a fleet at rest is measured; 0 means DefaultRest. It rests for a fifth of that time before.
 	Rest time.Duration
 	// Self is a command line that calls Play with the arguments that follow.
@@ -50,6 +57,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Clusters == 0 {
 		o.Clusters = DefaultClusters
+	}
+	if o.Snapshots == 0 {
+		o.Snapshots = DefaultSnapshots
+	}
+	if o.Database == 0 {
+		o.Database = DefaultDatabase
 	}
 	if o.Rest == 0 {
 		o.Rest = DefaultRest
@@ -82,6 +95,7 @@ func Scenarios() []Scenario {
 		{"tunnel", "Tunnels", measureTunnel},
 		{"gateway", "A fleet with tunnels", onRig(measureGateway, needs{managers: 2, nodes: true})},
 		{"clusters", "Whole clusters", measureClusters},
+		{"snapshots", "Snapshots of etcd", onRig(measureSnapshots, needs{managers: 1, durable: true})},
 	}
 }
 

@@ -31,21 +31,22 @@ func TestMain(m *testing.M) {
 
 // Each scenario runs with a few hosts, and what does not depend on the machine has the value that it must have.
 func TestScenarios(t *testing.T) {
-	options := Options{Hosts: 50, Rest: 2 * time.Second, Self: []string{os.Args[0], play}, Progress: os.Stderr, Profiles: t.TempDir()}
+	options := Options{Hosts: 50, Rest: 2 * time.Second, Snapshots: 2, Database: 4 << 20, Self: []string{os.Args[0], play}, Progress: os.Stderr, Profiles: t.TempDir()}
 	profiles := map[string]string{
 		"memory": "memory-rest-heap.pb.gz", "enrol": "enrol-enrol-goroutine.pb.gz", "claims": "claims-rush-cpu.pb.gz", "plan": "plan-plan-allocs.pb.gz",
 	}
 	for name, exact := range map[string]map[string]string{
-		"memory":   {"Writes to the API server": "0"},
-		"enrol":    {},
-		"storm":    {"Hosts that failed": "0"},
-		"claims":   {"Hosts claimed twice, machines with two hosts": "0", "Writes to the API server a machine, from claim to provisioned": "7.00"},
-		"plan":     {},
-		"sites":    {"Machines that were replaced or reset": "0"},
-		"rogue":    {"Conditions of honest hosts that changed": "0"},
-		"tunnel":   {},
-		"gateway":  {"Writes to the API server": "0", "Hosts and tunnels that did not come back": "0", "Conditions that changed": "0"},
-		"failover": {"Hosts that did not come back": "0", "Conditions of hosts that changed": "0"},
+		"memory":    {"Writes to the API server": "0"},
+		"enrol":     {},
+		"storm":     {"Hosts that failed": "0"},
+		"claims":    {"Hosts claimed twice, machines with two hosts": "0", "Writes to the API server a machine, from claim to provisioned": "7.00"},
+		"plan":      {},
+		"sites":     {"Machines that were replaced or reset": "0"},
+		"rogue":     {"Conditions of honest hosts that changed": "0"},
+		"tunnel":    {},
+		"gateway":   {"Writes to the API server": "0", "Hosts and tunnels that did not come back": "0", "Conditions that changed": "0"},
+		"snapshots": {},
+		"failover":  {"Hosts that did not come back": "0", "Conditions of hosts that changed": "0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

@@ -43,6 +43,7 @@ func Tools() []Tool {
 	)
 	tools := []Tool{
 		{Name: "etcd", Set: "etcd", Package: "go.etcd.io/etcd/server/v3"},
+		{Name: "etcdctl", Set: "etcd", Package: "go.etcd.io/etcd/etcdctl/v3"},
 		{Name: "etcdutl", Set: "etcd", Package: "go.etcd.io/etcd/etcdutl/v3"},
 	}
 	for _, set := range []string{"kubernetes", previous} {

@@ -133,8 +133,8 @@ func (f folder) open(name string) error {
 	return nil
 }
 
-// existing returns the SHA-256 of the file that an earlier attempt has completed; blank if there
-// is none. Its size follows from the snapshot and the recipients.
+// existing returns the SHA-256 of the file that an earlier attempt has completed, or blank.
+// The size of a complete one follows from the snapshot and the recipients.
 func (f folder) existing(ctx context.Context, path string, size int64) (string, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

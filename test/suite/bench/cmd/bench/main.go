@@ -44,6 +44,8 @@ func run(ctx context.Context, args []string) error {
 	flags := pflag.NewFlagSet("bench", pflag.ContinueOnError)
 	flags.IntVar(&options.Hosts, "hosts", bench.DefaultHosts, "virtual hosts; targets are for the default")
 	flags.IntVar(&options.Clusters, "clusters", bench.DefaultClusters, "workload clusters of the scenario clusters")
+	flags.IntVar(&options.Snapshots, "snapshots", bench.DefaultSnapshots, "snapshots of the scenario snapshots")
+	flags.Int64Var(&options.Database, "database", bench.DefaultDatabase, "bytes that the scenario snapshots stores in etcd")
 	flags.DurationVar(&options.Rest, "rest", bench.DefaultRest, "how long a fleet at rest is watched")
 	flags.StringVar(&options.Profiles, "profile", "", "folder that gets profiles of the manager; blank for none, as they cost the manager some percent")
 	flags.StringVar(&options.Manager, "manager", "", "file of the manager; blank builds it")
