@@ -29,7 +29,7 @@ func (s *Store) Add(ctx context.Context, facts protocol.EtcdSnapshotFacts, write
 		}
 		return nil
 	}
-	if err := s.makeRoom(folder, facts); err != nil {
+	if err := s.makeRoom(ctx, folder, facts); err != nil {
 		return err
 	}
 	path := filepath.Join(folder, facts.ID+databaseSuffix)
@@ -52,11 +52,11 @@ func (s *Store) Add(ctx context.Context, facts protocol.EtcdSnapshotFacts, write
 
 // makeRoom removes what interrupted attempts have left, and returns an error if the disk lacks
 // space for a snapshot.
-func (s *Store) makeRoom(folder string, facts protocol.EtcdSnapshotFacts) error {
+func (s *Store) makeRoom(ctx context.Context, folder string, facts protocol.EtcdSnapshotFacts) error {
 	if err := s.mkdir(folder); err != nil {
 		return fmt.Errorf("making the folder of snapshots: %w", err)
 	}
-	if err := s.clear(folder, facts.ID); err != nil {
+	if err := s.clear(ctx, folder, facts.ID); err != nil {
 		return err
 	}
 	_, err := s.limit(facts.SizeBytes, folder)

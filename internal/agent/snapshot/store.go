@@ -20,6 +20,7 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/etcd"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/pace"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -236,22 +237,22 @@ func (s *Store) keepNewest(ctx context.Context, folder, id string, keep int) err
 			stay[facts.ID] = true
 		}
 	}
-	return s.remove(folder, func(name string) bool { return !stay[idOf(name)] })
+	return s.remove(ctx, folder, func(name string) bool { return !stay[idOf(name)] })
 }
 
 // removePartial removes what an interrupted attempt has left: files of snapshots that are not
 // complete.
-func (s *Store) removePartial(folder string) error {
+func (s *Store) removePartial(ctx context.Context, folder string) error {
 	names, err := s.names(folder)
 	if err != nil {
 		return err
 	}
-	return s.remove(folder, func(name string) bool { return !slices.Contains(names, idOf(name)+factsSuffix) })
+	return s.remove(ctx, folder, func(name string) bool { return !slices.Contains(names, idOf(name)+factsSuffix) })
 }
 
 // remove removes the files of a cluster's folder that are unwanted. The file that makes a
 // snapshot complete goes first, so that a power cut leaves no part of one.
-func (s *Store) remove(folder string, isUnwanted func(name string) bool) error {
+func (s *Store) remove(ctx context.Context, folder string, isUnwanted func(name string) bool) error {
 	names, err := s.names(folder)
 	if err != nil {
 		return err
@@ -265,6 +266,11 @@ func (s *Store) remove(folder string, isUnwanted func(name string) bool) error {
 				continue
 			}
 			removed = true
+			if !isFacts(name) {
+				if err := pace.Shrink(ctx, filepath.Join(folder, name)); err != nil {
+					s.Log.Info("An old snapshot of etcd is removed at once", "file", name, "reason", err.Error())
+				}
+			}
 			if err := s.System.Remove(filepath.Join(folder, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("removing a snapshot of etcd: %w", err)
 			}

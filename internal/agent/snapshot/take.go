@@ -66,7 +66,7 @@ func (s *Store) take(ctx context.Context, member etcd.Member, folder string, wan
 	if err := s.mkdir(folder); err != nil {
 		return fmt.Errorf("making the folder of snapshots: %w", err)
 	}
-	if err := s.clear(folder, want.ID); err != nil {
+	if err := s.clear(ctx, folder, want.ID); err != nil {
 		return err
 	}
 	size, err := member.DatabaseSize(s.Root)
@@ -104,9 +104,9 @@ func (s *Store) take(ctx context.Context, member etcd.Member, folder string, wan
 }
 
 // clear removes the files of a snapshot, and of snapshots that are not complete.
-func (s *Store) clear(folder, id string) error {
+func (s *Store) clear(ctx context.Context, folder, id string) error {
 	isOfThis := func(name string) bool { return idOf(name) == id }
-	return errors.Join(s.remove(folder, isOfThis), s.removePartial(folder))
+	return errors.Join(s.remove(ctx, folder, isOfThis), s.removePartial(ctx, folder))
 }
 
 // limit returns how large a snapshot may become, in bytes, or an error if that is less than

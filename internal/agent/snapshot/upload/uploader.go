@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/download"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/pace"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/snapshot/storage"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
@@ -61,7 +62,7 @@ func (u *Uploader) Upload(ctx context.Context, want protocol.EtcdSnapshotUpload)
 		return done, err
 	}
 	defer func() { _ = file.Close() }() // it was only read
-	o, err := newObject(facts, file, want.Recipients)
+	o, err := newObject(facts, pace.NewReader(ctx, file), want.Recipients)
 	if err != nil {
 		return done, err
 	}

@@ -46,8 +46,13 @@ func startLoad(ctx context.Context, admin client.Client, namespace string) (*loa
 		all = append(all, c)
 	}
 	ctx, l.stop = context.WithCancelCause(ctx)
-	for _, c := range all {
-		l.running.Go(func() { l.write(ctx, admin, c) })
+	for i, c := range all {
+		l.running.Go(func() {
+			// One after the other, not all at once.
+			if pause(ctx, writePeriod*time.Duration(i)/writers) == nil {
+				l.write(ctx, admin, c)
+			}
+		})
 	}
 	return l, nil
 }

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"filippo.io/age"
@@ -37,6 +38,9 @@ const (
 // aRound is how many snapshots the agent takes one after the other. After that it uploads the last one, and etcdctl takes
 // one.
 const aRound = 10
+
+// settle is how long nothing is measured between two kinds of work.
+const settle = 3 * time.Second
 
 // Options are the settings of a measurement.
 type Options struct {
@@ -128,13 +132,18 @@ func (m *measurement) round(ctx context.Context, first, count int) error {
 		{&m.uploading, func() error { return m.agent(ctx, first+count-1, 1, true) }},
 		{&m.saving, func() error { return m.etcdctl(ctx) }},
 	} {
+		// The kernel writes what was written before, and frees what was removed.
+		syscall.Sync()
+		if err := pause(ctx, settle); err != nil {
+			return err
+		}
 		samples, err := m.load.during(part.do)
 		if err != nil {
 			return err
 		}
 		*part.samples = append(*part.samples, samples...)
 	}
-	return nil
+	return os.Remove(m.saveTo())
 }
 
 // agent has the agent's code take snapshots, or upload one that it has.
@@ -169,13 +178,15 @@ func (m *measurement) agent(ctx context.Context, first, count int, upload bool) 
 
 // etcdctl has etcdctl take a snapshot.
 func (m *measurement) etcdctl(ctx context.Context) error {
-	store, file := m.Cluster.Store, filepath.Join(m.folder, "etcdctl.db")
+	store := m.Cluster.Store
 	start := time.Now()
 	_, err := shell.Run(ctx, m.Etcdctl, "--endpoints="+store.URL, "--cacert="+store.Authority, "--cert="+store.Certificate, "--key="+store.Key,
-		"snapshot", "save", file)
+		"snapshot", "save", m.saveTo())
 	m.saved = append(m.saved, time.Since(start))
-	return errors.Join(err, os.Remove(file))
+	return err
 }
+
+func (m *measurement) saveTo() string { return filepath.Join(m.folder, "etcdctl.db") }
 
 // report returns the figures.
 func (m *measurement) report() figures.Report {

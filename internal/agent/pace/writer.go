@@ -1,0 +1,84 @@
+package pace
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// part is how much is written at a time, in bytes.
+	part = 256 << 10
+	// idle is how many times as long as each part has taken nothing is done after it.
+	idle = 3
+	// longest bounds each pause, and budget all pauses of one file, so that it gets complete on
+	// a slow disk too.
+	longest = time.Second
+	budget  = 4 * time.Minute
+)
+
+// pauses are the pauses in the work on one file.
+type pauses struct {
+	ctx   context.Context
+	since time.Time
+	left  time.Duration
+}
+
+func newPauses(ctx context.Context) *pauses { return &pauses{ctx, time.Now(), budget} }
+
+// pause does nothing for a multiple of the time since the last pause. It returns the cause if the
+// context ends.
+func (p *pauses) pause() error {
+	d := min(time.Since(p.since)*idle, longest, p.left)
+	p.left -= d
+	err := sleep(p.ctx, d)
+	p.since = time.Now()
+	return err
+}
+
+// Writer passes what is written on, in parts that are on the disk before the next one follows.
+// Nothing is durable before the file is synced.
+type Writer struct {
+	to      io.Writer
+	pauses  *pauses
+	written int
+}
+
+// NewWriter returns a Writer for a file, or for something else, which is not waited for. A Write
+// ends with ctx.
+func NewWriter(ctx context.Context, to io.Writer) *Writer {
+	return &Writer{to: to, pauses: newPauses(ctx)}
+}
+
+// Write implements io.Writer.
+func (w *Writer) Write(data []byte) (int, error) {
+	n, err := w.to.Write(data)
+	if w.written += n; err != nil || w.written < part {
+		return n, err
+	}
+	w.written = 0
+	flush(w.to)
+	return n, w.pauses.pause()
+}
+
+// flush waits until what was written to a file is on the disk, without a commit of the file system,
+// for which other files would wait too (sync_file_range(2)). Its failure does not matter: syncing the
+// file in the end tells.
+func flush(to io.Writer) {
+	if f, ok := to.(interface{ Fd() uintptr }); ok {
+		_ = unix.SyncFileRange(int(f.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WAIT_BEFORE|unix.SYNC_FILE_RANGE_WRITE|unix.SYNC_FILE_RANGE_WAIT_AFTER)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
