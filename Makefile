@@ -166,7 +166,7 @@ embedded: ## Run the embedded management cluster until interrupted. Needs no roo
 # BENCHFLAGS are flags for benchmarks. If there are any, the figures are only printed and docs/benchmarks.md stays unchanged.
 BENCHFLAGS ?=
 BENCH := go run ./test/suite/bench/cmd/bench $(if $(BENCHFLAGS),$(BENCHFLAGS),--document docs/benchmarks.md)
-BENCHES := memory enrol storm claims plan rogue sites failover gateway tunnel clusters snapshots
+BENCHES := memory enrol storm claims plan rogue sites failover gateway tunnel snapshots clusters
 
 .PHONY: bench $(BENCHES:%=bench-%)
 bench: ## Run all benchmarks and write docs/benchmarks.md. Needs no root.

@@ -94,8 +94,8 @@ func Scenarios() []Scenario {
 		{"failover", "A manager dies", onRig(measureFailover, needs{managers: 2})},
 		{"tunnel", "Tunnels", measureTunnel},
 		{"gateway", "A fleet with tunnels", onRig(measureGateway, needs{managers: 2, nodes: true})},
-		{"clusters", "Whole clusters", measureClusters},
 		{"snapshots", "Snapshots of etcd", onRig(measureSnapshots, needs{managers: 1, durable: true})},
+		{"clusters", "Whole clusters", measureClusters},
 	}
 }
 

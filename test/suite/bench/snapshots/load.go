@@ -83,7 +83,9 @@ func (l *load) write(ctx context.Context, admin client.Client, c *corev1.ConfigM
 
 // during returns how long each write took that ended while do ran.
 func (l *load) during(do func() error) ([]time.Duration, error) {
-	l.take()
+	if _, err := l.take(); err != nil {
+		return nil, err
+	}
 	if err := do(); err != nil {
 		return nil, err
 	}
