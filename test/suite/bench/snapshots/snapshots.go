@@ -44,12 +44,13 @@ const settle = 3 * time.Second
 
 // Options are the settings of a measurement.
 type Options struct {
+	// Checkout is the folder of this repository.
+	Checkout string
+	// Cluster is the cluster whose etcd is filled, and Admin its administrator.
 	Cluster *embedded.Cluster
 	Admin   client.Client
 	// Namespace gets objects that are written.
 	Namespace string
-	// Snapshotter is the file of the command snapshotter, and Etcdctl that of etcdctl.
-	Snapshotter, Etcdctl string
 	// Count is the number of snapshots, and Size how many bytes are stored in etcd before.
 	Count int
 	Size  int64
@@ -62,7 +63,10 @@ type Options struct {
 type measurement struct {
 	Options
 
-	folder  string
+	folder string
+	// snapshotter and etcdctl are files of programs.
+	snapshotter, etcdctl string
+
 	load    *load
 	order   order.Order
 	storage *httptest.Server
@@ -100,6 +104,9 @@ func Measure(ctx context.Context, o Options) (_ figures.Report, err error) {
 
 // prepare fills etcd, and makes what the agent needs.
 func (m *measurement) prepare(ctx context.Context) error {
+	if err := m.buildPrograms(ctx); err != nil {
+		return err
+	}
 	m.Progress.Say("Storing %s in etcd", table.MiB(float64(m.Size)))
 	if err := fill(ctx, m.Cluster.Store, m.Size); err != nil {
 		return err
@@ -130,7 +137,7 @@ func (m *measurement) round(ctx context.Context, first, count int) error {
 		{&m.alone, func() error { return pause(ctx, m.Quiet) }},
 		{&m.taking, func() error { return m.agent(ctx, first, count, false) }},
 		{&m.uploading, func() error { return m.agent(ctx, first+count-1, 1, true) }},
-		{&m.saving, func() error { return m.etcdctl(ctx) }},
+		{&m.saving, func() error { return m.save(ctx) }},
 	} {
 		// The kernel writes what was written before, and frees what was removed.
 		syscall.Sync()
@@ -159,7 +166,7 @@ func (m *measurement) agent(ctx context.Context, first, count int, upload bool) 
 	if err != nil {
 		return fmt.Errorf("encoding an order: %w", err)
 	}
-	output, err := shell.Command{Args: []string{m.Snapshotter}, Stdin: bytes.NewReader(input)}.Run(ctx)
+	output, err := shell.Command{Args: []string{m.snapshotter}, Stdin: bytes.NewReader(input)}.Run(ctx)
 	if err != nil {
 		return err
 	}
@@ -176,11 +183,11 @@ func (m *measurement) agent(ctx context.Context, first, count int, upload bool) 
 	return nil
 }
 
-// etcdctl has etcdctl take a snapshot.
-func (m *measurement) etcdctl(ctx context.Context) error {
+// save has etcdctl take a snapshot.
+func (m *measurement) save(ctx context.Context) error {
 	store := m.Cluster.Store
 	start := time.Now()
-	_, err := shell.Run(ctx, m.Etcdctl, "--endpoints="+store.URL, "--cacert="+store.Authority, "--cert="+store.Certificate, "--key="+store.Key,
+	_, err := shell.Run(ctx, m.etcdctl, "--endpoints="+store.URL, "--cacert="+store.Authority, "--cert="+store.Certificate, "--key="+store.Key,
 		"snapshot", "save", m.saveTo())
 	m.saved = append(m.saved, time.Since(start))
 	return err
