@@ -71,7 +71,7 @@ func (g *rig) measureStage(ctx context.Context, free int) (time.Duration, error)
 		return 0, err
 	}
 	p := measure.Process(g.cluster.Managers()[0].PID())
-	idle, _, err := g.atRest(ctx, p, func() error { return pause(ctx, g.options.Rest/idleShare) })
+	idle, _, err := g.atRest(ctx, p, func() error { return measure.Pause(ctx, g.options.Rest/idleShare) })
 	if err != nil {
 		return 0, err
 	}

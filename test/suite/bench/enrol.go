@@ -48,7 +48,7 @@ func measureEnrolment(ctx context.Context, g *rig) error {
 	if err != nil {
 		return err
 	}
-	if err := pause(ctx, aftermath); err != nil {
+	if err := measure.Pause(ctx, aftermath); err != nil {
 		return err
 	}
 	now, err := g.quiet(ctx)

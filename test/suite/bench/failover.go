@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/figures/measure"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/figures/table"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/suite/bench/conditions"
 )
@@ -16,7 +17,7 @@ func measureFailover(ctx context.Context, g *rig) error {
 	if err := g.gather(ctx, g.options.Hosts); err != nil {
 		return err
 	}
-	if err := pause(ctx, aftermath); err != nil {
+	if err := measure.Pause(ctx, aftermath); err != nil {
 		return err
 	}
 	if _, err := g.quiet(ctx); err != nil {
@@ -45,7 +46,7 @@ func measureFailover(ctx context.Context, g *rig) error {
 	// Missing hosts are reported as disconnected after the grace period.
 	watched := g.options.Rest / 4
 	g.progress.Say("Watching conditions until %s after the death", watched)
-	if err := pause(ctx, time.Until(start.Add(watched))); err != nil {
+	if err := measure.Pause(ctx, time.Until(start.Add(watched))); err != nil {
 		return err
 	}
 	if err := v.Stop(); err != nil {

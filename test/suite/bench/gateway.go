@@ -60,7 +60,7 @@ func measureGateway(ctx context.Context, r *rig) error {
 	}
 	watched := g.options.Rest / 4
 	g.progress.Say("Watching conditions until %s after the death", watched)
-	if err := pause(ctx, time.Until(start.Add(watched))); err != nil {
+	if err := measure.Pause(ctx, time.Until(start.Add(watched))); err != nil {
 		return err
 	}
 	if err := v.Stop(); err != nil {
@@ -88,7 +88,7 @@ func measureGateway(ctx context.Context, r *rig) error {
 // tunnelsAtRest measures the first manager with tunnels that carry nothing, and then dials through them.
 func (g *tunnelled) tunnelsAtRest(ctx context.Context, clusters []string) error {
 	g.progress.Say("All tunnels are open. Leaving them alone for %s and watching them for %s.", g.options.Rest/aloneShare, g.options.Rest)
-	if err := pause(ctx, max(g.options.Rest/aloneShare, aftermath)); err != nil {
+	if err := measure.Pause(ctx, max(g.options.Rest/aloneShare, aftermath)); err != nil {
 		return err
 	}
 	if _, err := g.quiet(ctx); err != nil {
@@ -167,7 +167,7 @@ func (g *tunnelled) dialWhile(ctx context.Context, clusters []string, wait func(
 		if g.until(raging, "the first tunnel", func(ctx context.Context) (bool, error) { return g.tunnels(ctx) > 0, nil }) != nil {
 			return // wait knows why
 		}
-		for i := 0; pause(raging, dialEvery) == nil; i++ {
+		for i := 0; measure.Pause(raging, dialEvery) == nil; i++ {
 			// Without a host that is back, a dial fails after some seconds, which must not delay others.
 			dialling.Go(func() { _ = made.Dial(raging, g.cluster.Gateway, endpointOf(clusters[i%len(clusters)])) })
 		}

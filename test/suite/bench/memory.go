@@ -51,7 +51,7 @@ func measureMemory(ctx context.Context, g *rig) error {
 		return err
 	}
 	g.progress.Say("All hosts are connected. Leaving them alone for %s and watching them for %s.", g.options.Rest/aloneShare, g.options.Rest)
-	if err := pause(ctx, g.options.Rest/aloneShare); err != nil {
+	if err := measure.Pause(ctx, g.options.Rest/aloneShare); err != nil {
 		return err
 	}
 	if _, err := g.quiet(ctx); err != nil {
@@ -130,7 +130,7 @@ func (g *rig) watchMemory(ctx context.Context, p measure.Process, watched time.D
 		if left := time.Until(end); left <= 0 {
 			return looks, nil
 		}
-		if err := pause(ctx, min(time.Second, time.Until(end))); err != nil {
+		if err := measure.Pause(ctx, min(time.Second, time.Until(end))); err != nil {
 			return nil, err
 		}
 	}
@@ -177,7 +177,7 @@ func (g *rig) bareMemory(ctx context.Context, watched time.Duration, env ...stri
 	if err := s.connect(ctx, g.options.Hosts, atOnce, func(context.Context, int) error { return nil }); err != nil {
 		return 0, err
 	}
-	if err := pause(ctx, g.options.Rest/aloneShare); err != nil {
+	if err := measure.Pause(ctx, g.options.Rest/aloneShare); err != nil {
 		return 0, err
 	}
 	full, err := g.watchMemory(ctx, s.measured(), watched)

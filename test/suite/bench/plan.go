@@ -70,7 +70,7 @@ func gatherProbes(ctx context.Context, g *rig) (all []*probe, stop func(), err e
 	}
 	_, err = g.awaitConnected(ctx, len(all), stepTimeout)
 	if err == nil {
-		err = pause(ctx, aftermath)
+		err = measure.Pause(ctx, aftermath)
 	}
 	if err == nil {
 		_, err = g.quiet(ctx)
@@ -119,7 +119,7 @@ func changePlans(ctx context.Context, g *rig, all []*probe, id string) ([]time.D
 			return nil, err
 		}
 		samples = append(samples, took)
-		if err := pause(ctx, planGap); err != nil {
+		if err := measure.Pause(ctx, planGap); err != nil {
 			return nil, err
 		}
 	}
@@ -162,7 +162,7 @@ func (p *probe) poll(ctx context.Context) {
 		now := time.Now()
 		switch {
 		case err != nil:
-			_ = pause(ctx, again)
+			_ = measure.Pause(ctx, again)
 		case plan != nil:
 			revision = plan.Revision
 			if op := plan.Operation; op != nil && op.ID != last {

@@ -280,18 +280,6 @@ func (g *rig) until(ctx context.Context, what string, look func(context.Context)
 	}
 }
 
-// pause waits.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // quiet waits until there were no writes for some seconds, because Events are written late, and returns the writes.
 func (g *rig) quiet(ctx context.Context) (measure.Writes, error) {
 	const quietFor = 3 * time.Second

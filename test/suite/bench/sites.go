@@ -61,7 +61,7 @@ func makeSites(ctx context.Context, g *rig, c *sites.Client) error {
 // upgradeSites measures the sites at rest, while they fetch the bundle, and while they upgrade.
 func upgradeSites(ctx context.Context, g *rig, c *sites.Client, digest string) error {
 	p := measure.Process(g.cluster.Managers()[0].PID())
-	if err := pause(ctx, g.options.Rest/aloneShare); err != nil {
+	if err := measure.Pause(ctx, g.options.Rest/aloneShare); err != nil {
 		return err
 	}
 	resting, err := g.watchMemory(ctx, p, g.options.Rest/aloneShare)

@@ -46,7 +46,7 @@ func measureStorm(ctx context.Context, g *rig) error {
 	}); err != nil {
 		return err
 	}
-	if err := pause(ctx, aftermath); err != nil {
+	if err := measure.Pause(ctx, aftermath); err != nil {
 		return err
 	}
 	if err := g.storm(ctx, cluster, "back", "reconnect to a manager that was killed and started", func(claim func()) error {

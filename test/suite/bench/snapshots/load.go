@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/figures/measure"
 )
 
 const (
@@ -49,7 +51,7 @@ func startLoad(ctx context.Context, admin client.Client, namespace string) (*loa
 	for i, c := range all {
 		l.running.Go(func() {
 			// One after the other, not all at once.
-			if pause(ctx, writePeriod*time.Duration(i)/writers) == nil {
+			if measure.Pause(ctx, writePeriod*time.Duration(i)/writers) == nil {
 				l.write(ctx, admin, c)
 			}
 		})

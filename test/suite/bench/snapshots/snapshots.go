@@ -134,14 +134,14 @@ func (m *measurement) round(ctx context.Context, first, count int) error {
 		samples *[]time.Duration
 		do      func() error
 	}{
-		{&m.alone, func() error { return pause(ctx, m.Quiet) }},
+		{&m.alone, func() error { return measure.Pause(ctx, m.Quiet) }},
 		{&m.taking, func() error { return m.agent(ctx, first, count, false) }},
 		{&m.uploading, func() error { return m.agent(ctx, first+count-1, 1, true) }},
 		{&m.saving, func() error { return m.save(ctx) }},
 	} {
 		// The kernel writes what was written before, and frees what was removed.
 		syscall.Sync()
-		if err := pause(ctx, settle); err != nil {
+		if err := measure.Pause(ctx, settle); err != nil {
 			return err
 		}
 		samples, err := m.load.during(part.do)
@@ -231,16 +231,4 @@ func (m *measurement) report() figures.Report {
 // encode returns a certificate in PEM.
 func encode(certificate *x509.Certificate) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw}))
-}
-
-// pause waits.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -36,6 +36,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tunnel"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/embedded"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/embedded/pki"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/figures/measure"
 )
 
 const (
@@ -252,7 +253,7 @@ func (c *chain) settle(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if late := pause(ctx, time.Second); late != nil {
+		if late := measure.Pause(ctx, time.Second); late != nil {
 			return errors.Join(late, err)
 		}
 	}

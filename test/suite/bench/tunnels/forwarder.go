@@ -145,7 +145,7 @@ func serveEcho(listener net.Listener) {
 // measure measures the process without connections, with idle ones and with busy ones.
 func (f *runningForwarder) measure(ctx context.Context) error {
 	over := f.Rest / forwarderShare
-	if err := pause(ctx, min(over, time.Second)); err != nil {
+	if err := measure.Pause(ctx, min(over, time.Second)); err != nil {
 		return err
 	}
 	alone, err := f.process.Memory()
@@ -168,7 +168,7 @@ func (f *runningForwarder) measure(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	idleCPU, err := f.cpu(func() error { return pause(ctx, over) })
+	idleCPU, err := f.cpu(func() error { return measure.Pause(ctx, over) })
 	if err != nil {
 		return err
 	}

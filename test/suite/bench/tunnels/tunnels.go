@@ -100,14 +100,3 @@ func (m *measurement) row(row table.Row) { m.report.Rows = append(m.report.Rows,
 func (m *measurement) note(format string, args ...any) {
 	m.report.Notes = append(m.report.Notes, fmt.Sprintf(format, args...))
 }
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
