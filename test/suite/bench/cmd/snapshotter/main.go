@@ -48,8 +48,7 @@ func run(ctx context.Context, in io.Reader, out io.Writer) error {
 func carryOut(ctx context.Context, o order.Order) (order.Outcome, error) {
 	var outcome order.Outcome
 	store := &snapshot.Store{
-		Root: o.Root, Folder: filepath.Join(o.State, snapshot.Folder), System: durable.OS{}, Space: snapshot.DiskSpace, Now: time.Now,
-		Log: slog.New(slog.DiscardHandler),
+		Root: o.Root, Folder: filepath.Join(o.State, snapshot.Folder), System: durable.OS{}, Space: enough, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	}
 	for _, id := range o.IDs {
 		start := time.Now()
@@ -72,6 +71,9 @@ func carryOut(ctx context.Context, o order.Order) (order.Outcome, error) {
 	outcome.Peak, err = order.Peak()
 	return outcome, err
 }
+
+// enough is the space of a disk on which there is room. Hosts leave a part of theirs free, which this machine need not.
+func enough(string) (free, total int64, err error) { return 1 << 50, 1 << 50, nil }
 
 // manager permits any upload.
 type manager protocol.EtcdSnapshotGrant
