@@ -43,15 +43,15 @@ func write(t *testing.T, w io.Writer, data []byte) {
 	}
 }
 
-// Three quarters of the time are pauses, up to a budget. All that is written arrives.
+// Seven eighths of the time are pauses, up to a budget. All that is written arrives.
 func TestWriter(t *testing.T) {
 	for name, tc := range map[string]struct {
 		parts       int
 		takes, want time.Duration
 	}{
-		"a quick disk":     {parts: 4, takes: 10 * time.Millisecond, want: 160 * time.Millisecond},
+		"a quick disk":     {parts: 4, takes: 10 * time.Millisecond, want: 320 * time.Millisecond},
 		"a slow disk":      {parts: 4, takes: 2 * time.Second, want: 12 * time.Second},
-		"a very slow disk": {parts: 400, takes: time.Second, want: 400*time.Second + 4*time.Minute},
+		"a very slow disk": {parts: 400, takes: time.Second, want: 400*time.Second + 5*time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

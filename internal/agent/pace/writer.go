@@ -12,11 +12,11 @@ const (
 	// part is how much is written at a time, in bytes.
 	part = 256 << 10
 	// idle is how many times as long as each part has taken nothing is done after it.
-	idle = 3
+	idle = 7
 	// longest bounds each pause, and budget all pauses of one file, so that it gets complete on
 	// a slow disk too.
 	longest = time.Second
-	budget  = 4 * time.Minute
+	budget  = 5 * time.Minute
 )
 
 // pauses are the pauses in the work on one file.
