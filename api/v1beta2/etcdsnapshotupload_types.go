@@ -34,8 +34,8 @@ const (
 
 // EtcdSnapshotFolder is a folder on control-plane hosts.
 type EtcdSnapshotFolder struct {
-	// path is the absolute path of the folder on each control-plane host. It has to exist, and to be on
-	// another file system than the agent's state, so that nothing is written while it is not mounted.
+	// path is the absolute path of the folder on each control-plane host. Something has to be mounted
+	// there, so that nothing is written onto the host's own disk.
 	// +required
 	// +kubebuilder:validation:MinLength=2
 	// +kubebuilder:validation:MaxLength=512

@@ -62,10 +62,9 @@ type EtcdSnapshotUpload struct {
 	Folder *EtcdSnapshotFolder `json:"folder,omitempty"`
 }
 
-// EtcdSnapshotFolder is a folder on the host, on another file system than the agent's state. Several hosts
-// may share it.
+// EtcdSnapshotFolder is a folder on the host that something is mounted at. Several hosts may share it.
 type EtcdSnapshotFolder struct {
-	// Path is absolute. The folder has to exist.
+	// Path is absolute.
 	Path string `json:"path"`
 	// HostName is part of the names of the host's files.
 	HostName string `json:"hostName"`

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"log"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/etcd"
@@ -112,7 +115,22 @@ func testFile(t *testing.T, member etcd.Member, info etcd.Info) {
 	if sum := sha256.Sum256(data); err != nil || saved.FileSHA256 != hex.EncodeToString(sum[:]) || saved.Bytes != int64(len(data)) {
 		t.Errorf("got %+v for %d bytes, %v", saved, len(data), err)
 	}
+	if _, err := etcd.SaveFile(t.Context(), member.Options, brokenDisk{}, path, info.Bytes); !errors.Is(err, unix.EBADF) {
+		t.Errorf("got %v", err)
+	}
 }
+
+// brokenDisk has files whose disk fails.
+type brokenDisk struct{ durable.OS }
+
+func (d brokenDisk) Create(path string) (durable.File, error) {
+	file, err := d.OS.Create(path)
+	return brokenFile{file}, err
+}
+
+type brokenFile struct{ durable.File }
+
+func (brokenFile) Fd() uintptr { return math.MaxUint32 }
 
 type failing struct{ err error }
 

@@ -17,8 +17,8 @@ import (
 var ErrTooLarge = errors.New("the snapshot is too large")
 
 // SaveFile saves a snapshot to a file that only root can read, and makes it durable. The file
-// appears under its name when it is complete. It is written slowly, so that it hardly delays the
-// member, which waits for the same disk. SaveFile never writes more than limit bytes: its
+// appears under its name when it is complete. It is written slowly, so that it delays the member
+// less, which waits for the same disk. SaveFile never writes more than limit bytes: its
 // error for a larger snapshot wraps ErrTooLarge.
 func SaveFile(ctx context.Context, o Options, system durable.System, path string, limit int64) (info Info, err error) {
 	err = durable.Stream(system, path, func(f durable.File) error {

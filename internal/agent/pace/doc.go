@@ -1,3 +1,3 @@
-// Package pace slows down work on large files, so that what else runs on the host is hardly delayed:
-// above all etcd, which waits for the same disk with each write.
+// Package pace slows down work on large files, so that it delays other programs on the
+// host less: above all etcd, which waits for the same disk with each write.
 package pace

@@ -5,11 +5,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/pace"
 )
@@ -69,6 +72,19 @@ func TestWriter(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// broken is a file whose disk fails.
+type broken struct{ io.Writer }
+
+func (broken) Fd() uintptr { return math.MaxUint32 }
+
+// An error of the disk ends the writing: nothing else may tell it.
+func TestDiskFails(t *testing.T) {
+	w := pace.NewWriter(t.Context(), broken{io.Discard})
+	if _, err := w.Write(make([]byte, part)); !errors.Is(err, unix.EBADF) {
+		t.Errorf("got %v", err)
 	}
 }
 
@@ -148,6 +164,20 @@ func TestShrink(t *testing.T) {
 		if info.Size() > step || size <= step && info.Size() != size {
 			t.Errorf("a file of %d bytes has %d", size, info.Size())
 		}
+	}
+	if err := os.Truncate(path, 2*step); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	if err := pace.Shrink(t.Context(), path); err == nil {
+		t.Error("a file that is open was shrunk")
+	}
+	if info, err := reader.Stat(); err != nil || info.Size() != 2*step {
+		t.Errorf("got %v, %v", info, err)
 	}
 	if err := pace.Shrink(t.Context(), path+"-missing"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v", err)

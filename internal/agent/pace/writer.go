@@ -2,6 +2,8 @@ package pace
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -11,10 +13,10 @@ import (
 const (
 	// part is how much is written at a time, in bytes.
 	part = 256 << 10
-	// idle is how many times as long as each part has taken nothing is done after it.
+	// idle is the ratio of each pause to the time that the part before it took.
 	idle = 7
-	// longest bounds each pause, and budget all pauses of one file, so that it gets complete on
-	// a slow disk too.
+	// longest bounds each pause, and budget all pauses in the writing of one file, so that it gets
+	// complete on a slow disk too.
 	longest = time.Second
 	budget  = 5 * time.Minute
 )
@@ -26,7 +28,9 @@ type pauses struct {
 	left  time.Duration
 }
 
-func newPauses(ctx context.Context) *pauses { return &pauses{ctx, time.Now(), budget} }
+func newPauses(ctx context.Context, budget time.Duration) *pauses {
+	return &pauses{ctx, time.Now(), budget}
+}
 
 // pause does nothing for a multiple of the time since the last pause. It returns the cause if the
 // context ends.
@@ -49,7 +53,7 @@ type Writer struct {
 // NewWriter returns a Writer for a file, or for something else, which is not waited for. A Write
 // ends with ctx.
 func NewWriter(ctx context.Context, to io.Writer) *Writer {
-	return &Writer{to: to, pauses: newPauses(ctx)}
+	return &Writer{to: to, pauses: newPauses(ctx, budget)}
 }
 
 // Write implements io.Writer.
@@ -59,17 +63,27 @@ func (w *Writer) Write(data []byte) (int, error) {
 		return n, err
 	}
 	w.written = 0
-	flush(w.to)
+	if err := flush(w.to); err != nil {
+		return n, fmt.Errorf("writing to the disk: %w", err)
+	}
 	return n, w.pauses.pause()
 }
 
 // flush waits until what was written to a file is on the disk, without a commit of the file system,
-// for which other files would wait too (sync_file_range(2)). Its failure does not matter: syncing the
-// file in the end tells.
-func flush(to io.Writer) {
-	if f, ok := to.(interface{ Fd() uintptr }); ok {
-		_ = unix.SyncFileRange(int(f.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WAIT_BEFORE|unix.SYNC_FILE_RANGE_WRITE|unix.SYNC_FILE_RANGE_WAIT_AFTER)
+// for which other files would wait too (sync_file_range(2)). The kernel tells an error of the disk once,
+// so that syncing the file afterwards does not.
+func flush(to io.Writer) error {
+	f, ok := to.(interface{ Fd() uintptr })
+	if !ok {
+		return nil
 	}
+	err := unix.SyncFileRange(int(f.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WAIT_BEFORE|unix.SYNC_FILE_RANGE_WRITE|unix.SYNC_FILE_RANGE_WAIT_AFTER)
+	for _, cannot := range []error{unix.ENOSYS, unix.EINVAL, unix.ESPIPE, unix.EOPNOTSUPP} {
+		if errors.Is(err, cannot) {
+			return nil
+		}
+	}
+	return err
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -3,6 +3,7 @@ package snapshot_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -24,7 +25,7 @@ func TestSnapshots(t *testing.T) {
 	base := newRig(t)
 	for name, test := range map[string]func(*rig){
 		"one": testOne, "newest ones": testNewest, "no space": testNoSpace, "no member": testNoMember, "bad requests": testBadRequests,
-		"damage": testDamage, "leftovers": testLeftovers, "another cluster": testAnotherCluster, "failure": testFailure, "power cuts": testPowerCuts,
+		"damage": testDamage, "leftovers": testLeftovers, "another cluster": testAnotherCluster, "failure": testFailure, "removed while read": testRemovedWhileRead, "power cuts": testPowerCuts,
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := *base
@@ -169,6 +170,33 @@ func TestThreat71_ChangedSinceVerified(t *testing.T) {
 		if _, _, err := store.Verify(t.Context(), id); err == nil {
 			t.Errorf("the snapshot %q was opened", id)
 		}
+	}
+}
+
+// An upload that has begun goes on when its snapshot is removed, also if that is a large one.
+func testRemovedWhileRead(r *rig) {
+	s := r.store()
+	content := make([]byte, 17<<20)
+	sum := sha256.Sum256(content)
+	facts := protocol.EtcdSnapshotFacts{ID: "1", Cluster: want("", 0).Cluster, SizeBytes: int64(len(content)), SHA256: hex.EncodeToString(sum[:])}
+	err := s.Add(r.t.Context(), facts, func(to io.Writer) error {
+		_, err := to.Write(content)
+		return err
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	_, file, err := s.Open(r.t.Context(), "1")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer file.Close()
+	if err := s.Take(r.t.Context(), want("2", 1)); err != nil {
+		r.t.Fatal(err)
+	}
+	r.expectListed("2")
+	if n, err := io.Copy(io.Discard, file); err != nil || n != int64(len(content)) {
+		r.t.Errorf("got %d bytes, %v", n, err)
 	}
 }
 

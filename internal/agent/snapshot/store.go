@@ -268,7 +268,7 @@ func (s *Store) remove(ctx context.Context, folder string, isUnwanted func(name 
 			removed = true
 			if !isFacts(name) {
 				if err := pace.Shrink(ctx, filepath.Join(folder, name)); err != nil {
-					s.Log.Info("An old snapshot of etcd is removed at once", "file", name, "reason", err.Error())
+					s.Log.Debug("A snapshot of etcd is removed at once, not step by step", "file", name, "reason", err.Error())
 				}
 			}
 			if err := s.System.Remove(filepath.Join(folder, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -20,7 +20,7 @@ const (
 func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{uploads: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "elemental", Subsystem: "etcd", Name: "snapshot_uploads_total",
-		Help: "Snapshots of etcd at destinations, by result: uploaded, removed by retention, which folders do not count, or failed, so that EtcdSnapshotsUploaded has become False.",
+		Help: "Snapshots of etcd at destinations, by result: uploaded, removed by retention (buckets only), or failed, so that EtcdSnapshotsUploaded has become False.",
 	}, []string{"result"})}
 	for _, result := range []string{resultUploaded, resultRemoved, resultFailed} {
 		m.uploads.WithLabelValues(result)

@@ -5,8 +5,8 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-// setEtcdSnapshotUpload sets what a control-plane host says of its uploads. Nothing is decided
-// by it: what is at the destination is read there.
+// setEtcdSnapshotUpload sets what a control-plane host says of its uploads. What is in a bucket is
+// read there; of a folder, only the host can tell.
 func setEtcdSnapshotUpload(host *infrav1.ElementalHost, in protocol.EtcdSnapshotUploadReport) {
 	if !host.IsBoundOrHeld() || !host.Spec.Claim.Role.IsControlPlane() {
 		return

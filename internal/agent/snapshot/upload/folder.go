@@ -13,44 +13,24 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"syscall"
 
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/download"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/durable"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
 // syncEvery is after how many bytes a copy waits until they are on the disk or the server, so
 // that a copy that makes no progress is noticed.
-const syncEvery = 16 << 20
+const syncEvery = 1 << 20
 
-// Copier copies objects to folders that shares or other disks are mounted at. The server of a
-// share may be away, and then no call returns. So an attempt ends without its goroutine, and no
-// further attempt begins before that has ended.
-type Copier struct {
-	// State is a folder of the agent's state.
-	State string
-	// System writes files.
-	System durable.System
-	// FileSystem identifies the file system of a folder.
-	FileSystem func(folder string) (uint64, error)
-
-	running sync.Mutex
-}
-
-// FileSystem returns the number of the file system of a folder, which differs between mounted
-// file systems.
-func FileSystem(folder string) (uint64, error) {
-	info, err := os.Stat(folder)
-	if err != nil {
-		return 0, err
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.IsDir() {
-		return 0, fmt.Errorf("%s is no folder", folder)
-	}
-	return stat.Dev, nil
+// folder is the folder of a cluster in a folder that something is mounted at.
+type folder struct {
+	system       durable.System
+	isMountPoint func(path string) (bool, error)
+	to           protocol.EtcdSnapshotFolder
+	path         string
+	// progress is called whenever the file system has answered.
+	progress func()
 }
 
 // copied is a file in a folder.
@@ -59,39 +39,7 @@ type copied struct {
 	err          error
 }
 
-// copy copies an object of a cluster to the folder, unless it is there, and removes the oldest
-// ones. authority names the folder of the cluster.
-func (c *Copier) copy(ctx context.Context, to protocol.EtcdSnapshotFolder, authority, id string, o object) copied {
-	if !c.running.TryLock() {
-		return copied{err: fmt.Errorf("%s has not answered since the last attempt: is the server of the share away?", to.Path)}
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	body := download.NewBody(o, o.size, 1, func() {
-		cancel(fmt.Errorf("%s took nothing for a minute: is the server of the share away?", to.Path))
-	})
-	defer body.Stop()
-	ended := make(chan copied, 1)
-	go func() {
-		defer c.running.Unlock()
-		f := folder{c, to, filepath.Join(to.Path, authority)}
-		ended <- f.copy(ctx, id, body, o.size)
-	}()
-	select {
-	case done := <-ended:
-		return done
-	case <-ctx.Done():
-		return copied{err: context.Cause(ctx)}
-	}
-}
-
-// folder is the folder of a cluster.
-type folder struct {
-	*Copier
-	to   protocol.EtcdSnapshotFolder
-	path string
-}
-
+// copy copies an object of size bytes, unless it is there, and removes the oldest ones.
 func (f folder) copy(ctx context.Context, id string, body io.Reader, size int64) copied {
 	name := protocol.EtcdSnapshotObjectName(id, f.to.HostName)
 	done := copied{path: filepath.Join(f.path, name)}
@@ -102,7 +50,7 @@ func (f folder) copy(ctx context.Context, id string, body io.Reader, size int64)
 		return done
 	}
 	if done.sha256 == "" {
-		if done.sha256, done.err = f.write(ctx, done.path, body); done.err != nil {
+		if done.sha256, done.err = f.write(ctx, done.path, body, size); done.err != nil {
 			return done
 		}
 	}
@@ -110,34 +58,35 @@ func (f folder) copy(ctx context.Context, id string, body io.Reader, size int64)
 	return done
 }
 
-// open makes the folder of the cluster, if the folder that it is in is there, and not only the
-// place that it is mounted at.
+// open makes the folder of the cluster, if something is mounted at the folder that contains it.
 func (f folder) open(name string) error {
 	if !filepath.IsAbs(f.to.Path) || filepath.Base(name) != name {
 		return errors.New("the manager has sent no valid folder")
 	}
-	is, err := f.FileSystem(f.to.Path)
+	mounted, err := f.isMountPoint(f.to.Path)
 	if err != nil {
 		return fmt.Errorf("looking at the folder for snapshots: %w", err)
 	}
-	own, err := f.FileSystem(f.State)
-	if err != nil {
-		return fmt.Errorf("looking at the agent's state: %w", err)
+	if !mounted {
+		return fmt.Errorf("nothing is mounted at %s: mount a share or another disk there", f.to.Path)
 	}
-	if is == own {
-		return fmt.Errorf("%s is on the same file system as the agent's state: mount a share or another disk there", f.to.Path)
-	}
-	if err := f.System.Mkdir(f.path); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := f.system.Mkdir(f.path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("making the folder of the cluster: %w", err)
 	}
-	return nil
+	// Whoever can write to the share could have put a link there.
+	if info, err := os.Lstat(f.path); err != nil || !info.IsDir() {
+		return errors.Join(fmt.Errorf("%s is not a folder: remove it", f.path), err)
+	}
+	f.progress()
+	return f.system.SyncDir(f.to.Path)
 }
 
 // existing returns the SHA-256 of the file that an earlier attempt has completed, or blank.
 // The size of a complete one follows from the snapshot and the recipients.
 func (f folder) existing(ctx context.Context, path string, size int64) (string, error) {
-	file, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	// Opening anything but a file must not wait.
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ELOOP) {
 		return "", nil
 	}
 	if err != nil {
@@ -148,57 +97,64 @@ func (f folder) existing(ctx context.Context, path string, size int64) (string, 
 		return "", err
 	}
 	sum := sha256.New()
-	if _, err := io.Copy(sum, reader{ctx, file}); err != nil {
+	if _, err := io.Copy(sum, reader{ctx, file, f.progress}); err != nil {
 		return "", fmt.Errorf("reading an earlier copy: %w", err)
 	}
 	return text(sum), nil
 }
 
-// write writes a file. Until it is complete it has a name that depends on the host only, so that
-// interrupted attempts leave at most one.
-func (f folder) write(ctx context.Context, path string, body io.Reader) (string, error) {
+// write writes a file of size bytes. Until it is complete it has a name that depends on the host
+// only, so that interrupted attempts leave at most one.
+func (f folder) write(ctx context.Context, path string, body io.Reader, size int64) (string, error) {
 	sum := sha256.New()
 	partial := filepath.Join(f.path, "."+f.to.HostName+".partial")
-	system := share{f.System}
-	err := durable.Stream(system, partial, func(file durable.File) error {
-		for {
-			n, err := io.CopyN(io.MultiWriter(file, sum), reader{ctx, body}, syncEvery)
+	err := durable.Stream(f.system, partial, func(file durable.File) error {
+		for left := size; left > 0; {
+			n, err := io.CopyN(io.MultiWriter(file, sum), reader{ctx, body, f.progress}, min(left, syncEvery))
+			left -= n
 			if errors.Is(err, io.EOF) {
-				return nil
+				return fmt.Errorf("the snapshot on the host ends %d bytes too early: %w", left, io.ErrUnexpectedEOF)
 			}
 			if err == nil {
 				err = file.Sync()
 			}
 			if err != nil {
-				return fmt.Errorf("writing %d bytes to %s: %w", n, f.path, err)
+				return fmt.Errorf("writing to %s: %w", f.path, err)
 			}
+			f.progress()
 		}
+		return nil
 	})
 	if err != nil {
 		return "", err
 	}
-	if err := f.System.Rename(partial, path); err != nil {
+	f.progress()
+	if err := f.system.Rename(partial, path); err != nil {
 		return "", fmt.Errorf("naming the copy of the snapshot: %w", err)
 	}
-	return text(sum), system.SyncDir(f.path)
+	return text(sum), f.system.SyncDir(f.path)
 }
 
 // keepNewest removes the oldest snapshots, of whatever host. The one with the name stays.
 func (f folder) keepNewest(name string) error {
-	files, _, err := f.System.Walk(f.path)
+	files, _, err := f.system.Walk(f.path)
 	if err != nil {
 		return fmt.Errorf("looking for old snapshots: %w", err)
 	}
 	var names []string
 	for _, file := range files {
 		base := filepath.Base(file)
-		if _, _, ok := protocol.ParseEtcdSnapshotObjectName(base); ok && base != name && filepath.Dir(file) == f.path {
+		if _, _, ok := protocol.ParseEtcdSnapshotObjectName(base); ok && filepath.Dir(file) == f.path {
 			names = append(names, base)
 		}
 	}
 	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(b, a) }) // they begin with the time
-	for _, old := range names[min(len(names), max(f.to.Keep-1, 0)):] {
-		if err := f.System.Remove(filepath.Join(f.path, old)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for _, old := range names[min(len(names), max(f.to.Keep, 1)):] {
+		if old == name {
+			continue
+		}
+		f.progress()
+		if err := f.system.Remove(filepath.Join(f.path, old)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("removing an old snapshot: %w", err)
 		}
 	}
@@ -218,15 +174,18 @@ func (s share) SyncDir(path string) error {
 	return err
 }
 
-// reader ends with its context.
+// reader ends with its context, and calls progress after each Read.
 type reader struct {
-	ctx  context.Context
-	from io.Reader
+	ctx      context.Context
+	from     io.Reader
+	progress func()
 }
 
 func (r reader) Read(p []byte) (int, error) {
 	if r.ctx.Err() != nil {
 		return 0, context.Cause(r.ctx)
 	}
-	return r.from.Read(p)
+	n, err := r.from.Read(p)
+	r.progress()
+	return n, err
 }

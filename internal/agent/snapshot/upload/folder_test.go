@@ -3,6 +3,7 @@ package upload_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	. "github.com/onsi/gomega"
 
@@ -33,8 +35,8 @@ type shareRig struct {
 // shareSystem is a disk whose calls can hang or fail.
 type shareSystem struct {
 	durable.System
-	// create is called before a file is created; nil does nothing.
-	create func() error
+	// create is called before a file is created, and sync before one is synced; nil does nothing.
+	create, sync func() error
 }
 
 func (s *shareSystem) Create(path string) (durable.File, error) {
@@ -43,7 +45,23 @@ func (s *shareSystem) Create(path string) (durable.File, error) {
 			return nil, err
 		}
 	}
-	return s.System.Create(path)
+	file, err := s.System.Create(path)
+	return shareFile{file, s}, err
+}
+
+type shareFile struct {
+	durable.File
+
+	system *shareSystem
+}
+
+func (f shareFile) Sync() error {
+	if f.system.sync != nil {
+		if err := f.system.sync(); err != nil {
+			return err
+		}
+	}
+	return f.File.Sync()
 }
 
 // SyncDir fails as on a share of SMB.
@@ -56,19 +74,16 @@ const authority = "0123456789abcdef"
 func newShareRig(t *testing.T) *shareRig {
 	t.Helper()
 	r := &shareRig{WithT: NewWithT(t), state: t.TempDir(), share: t.TempDir(), system: &shareSystem{System: durable.OS{}}}
-	r.source, r.content = snapshotOf(t, 200_001)
+	r.source, r.content = snapshotOf(t, 3_000_001)
 	r.source.facts.ID = "20260101T010000Z"
 	folder := filepath.Join(r.state, authority)
 	r.Expect(os.Rename(r.source.folder, folder)).To(Succeed())
 	r.source.folder = folder
 	r.Expect(os.Rename(filepath.Join(folder, "1"), filepath.Join(folder, r.source.facts.ID))).To(Succeed())
 	r.uploader = &upload.Uploader{Source: r.source, Log: slog.New(slog.DiscardHandler), Copier: &upload.Copier{
-		State: r.state, System: r.system, FileSystem: func(folder string) (uint64, error) {
-			number, err := upload.FileSystem(folder)
-			if folder == r.share {
-				number++ // as if it were mounted
-			}
-			return number, err
+		System: r.system, IsMountPoint: func(path string) (bool, error) {
+			is, err := upload.IsMountPoint(path)
+			return is || path == r.share, err
 		},
 	}}
 	identity := newIdentity(t)
@@ -158,14 +173,16 @@ func TestThreat100_CopyNeedsTheShare(t *testing.T) {
 	r := newShareRig(t)
 	place := t.TempDir()
 	for what, folder := range map[string]protocol.EtcdSnapshotFolder{
-		"same file system": {Path: place, HostName: "h", Keep: 1},
-		"no such file":     {Path: filepath.Join(place, "missing"), HostName: "h", Keep: 1},
-		"no valid folder":  {Path: r.share, HostName: "../../h", Keep: 1},
-		"is no folder":     {Path: filepath.Join(place, "file"), HostName: "h", Keep: 1},
+		"nothing is mounted":       {Path: place, HostName: "h", Keep: 1},
+		"no such file":             {Path: filepath.Join(place, "missing"), HostName: "h", Keep: 1},
+		"no valid folder":          {Path: r.share, HostName: "../../h", Keep: 1},
+		"sent no valid folder":     {Path: "mnt", HostName: "h", Keep: 1},
+		"file is not a folder":     {Path: filepath.Join(place, "file"), HostName: "h", Keep: 1},
+		authority + " is not a fo": {Path: r.share, HostName: "h", Keep: 1},
 	} {
-		if what == "is no folder" {
-			r.Expect(os.WriteFile(folder.Path, nil, 0o600)).To(Succeed())
-		}
+		_ = os.Remove(filepath.Join(r.share, authority))
+		r.Expect(os.WriteFile(filepath.Join(place, "file"), nil, 0o600)).To(Succeed())
+		r.Expect(os.Symlink(place, filepath.Join(r.share, authority))).To(Succeed())
 		r.want.Folder = &folder
 		_, err := r.uploader.Upload(t.Context(), r.want)
 		r.Expect(err).To(MatchError(ContainSubstring(what)))
@@ -175,7 +192,51 @@ func TestThreat100_CopyNeedsTheShare(t *testing.T) {
 	r.Expect(entries).To(HaveLen(1), "the file of this test")
 }
 
-// A share whose server is away holds up neither the agent nor its stop, and gets one goroutine.
+// A slow share gets the time that it needs, as long as it answers.
+func TestShareIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newShareRig(t)
+		r.system.sync = func() error {
+			time.Sleep(50 * time.Second)
+			return nil
+		}
+		_, err := r.uploader.Upload(t.Context(), r.want)
+		r.Expect(err).NotTo(HaveOccurred())
+		r.Expect(r.files()).To(HaveLen(1))
+	})
+}
+
+// A snapshot that ends too early, such as one that is damaged meanwhile, gets no copy.
+func TestCopyOfAPart(t *testing.T) {
+	r := newShareRig(t)
+	r.Expect(os.Truncate(filepath.Join(r.source.folder, r.source.facts.ID), 1_000_000)).To(Succeed())
+	_, err := r.uploader.Upload(t.Context(), r.want)
+	r.Expect(err).To(MatchError(io.ErrUnexpectedEOF))
+	r.Expect(r.names()).To(BeEmpty())
+}
+
+// A copy that comes late removes no newer one.
+func TestLateCopy(t *testing.T) {
+	r := newShareRig(t)
+	r.want.Folder.Keep = 1
+	newer := "20260101T020000Z.other.tar.age"
+	r.Expect(os.Mkdir(filepath.Join(r.share, authority), 0o700)).To(Succeed())
+	r.Expect(os.WriteFile(filepath.Join(r.share, authority, newer), nil, 0o600)).To(Succeed())
+	_, err := r.uploader.Upload(t.Context(), r.want)
+	r.Expect(err).NotTo(HaveOccurred())
+	r.Expect(r.names()).To(ConsistOf("20260101T010000Z.host.example.tar.age", newer))
+}
+
+func TestIsMountPoint(t *testing.T) {
+	g := NewWithT(t)
+	for path, want := range map[string]bool{"/proc": true, "/proc/self": false, t.TempDir(): false} {
+		is, err := upload.IsMountPoint(path)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(is).To(Equal(want), path)
+	}
+}
+
+// A share whose server is unreachable holds up neither the agent nor its stop, and gets one goroutine.
 func TestShareHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newShareRig(t)
@@ -185,7 +246,7 @@ func TestShareHangs(t *testing.T) {
 			return nil
 		}
 		_, err := r.uploader.Upload(t.Context(), r.want)
-		r.Expect(err).To(MatchError(ContainSubstring("took nothing for a minute")))
+		r.Expect(err).To(MatchError(ContainSubstring("has not answered for 1m0s")))
 		_, err = r.uploader.Upload(t.Context(), r.want)
 		r.Expect(err).To(MatchError(ContainSubstring("has not answered since the last attempt")))
 		close(answer)
@@ -201,6 +262,13 @@ func TestShareHangs(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		r.Expect(<-stopped).To(MatchError(context.Canceled))
+		create := r.system.create
+		r.system.create = nil
+		other := r.want
+		other.Folder = &protocol.EtcdSnapshotFolder{Path: r.share + "/.", HostName: "host.example", Keep: 2}
+		_, err = r.uploader.Upload(t.Context(), other)
+		r.Expect(err).NotTo(MatchError(ContainSubstring("has not answered")), "it is another folder")
+		r.system.create = create
 		close(answer)
 		synctest.Wait()
 		_, err = r.uploader.Upload(t.Context(), r.want)

@@ -60,19 +60,14 @@ func startLoad(ctx context.Context, admin client.Client, namespace string) (*loa
 }
 
 func (l *load) write(ctx context.Context, admin client.Client, c *corev1.ConfigMap) {
-	tick := time.NewTicker(writePeriod)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
+	for due := time.Now(); ; due = due.Add(writePeriod) {
+		if measure.Pause(ctx, time.Until(due)) != nil {
 			return
-		case <-tick.C:
 		}
 		before := c.DeepCopy()
 		c.BinaryData = map[string][]byte{"value": noise(valueSize)}
-		start := time.Now()
 		err := admin.Patch(ctx, c, client.MergeFrom(before))
-		took := time.Since(start)
+		took := time.Since(due) // also the time that it waited for the write before
 		if ctx.Err() != nil {
 			return
 		}
