@@ -172,7 +172,7 @@ func TestShrink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer reader.Close()
+	defer func() { _ = reader.Close() }()
 	if err := pace.Shrink(t.Context(), path); err == nil {
 		t.Error("a file that is open was shrunk")
 	}

@@ -190,7 +190,7 @@ func testRemovedWhileRead(r *rig) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	if err := s.Take(r.t.Context(), want("2", 1)); err != nil {
 		r.t.Fatal(err)
 	}
