@@ -162,6 +162,28 @@ func TestSnapshotsAreUploaded(t *testing.T) {
 	u.Expect(u.logs.text()).NotTo(ContainSubstring("X-Amz-Signature"))
 }
 
+// A host that copies a snapshot to a folder gets no permission for a bucket, and no connection to one.
+func TestThreat100_FolderNeedsNoPermission(t *testing.T) {
+	u := newUploads(t)
+	a := u.member("m1")
+	hello := enrolRequest().Hello
+	hello.Capabilities = append(hello.Capabilities, protocol.CapabilityEtcdSnapshot, protocol.CapabilityEtcdSnapshotUpload, protocol.CapabilityEtcdSnapshotFolder,
+		protocol.CapabilityEtcdSnapshotRelay)
+	u.report(a, protocol.Report{Hello: &hello})
+	u.patchCluster(u.infra, func(c *infrav1.ElementalCluster) {
+		c.Spec.EtcdSnapshots.Destination = &infrav1.EtcdSnapshotDestination{Folder: &infrav1.EtcdSnapshotFolder{Path: "/mnt/backups"}}
+	})
+	id := u.last(a, 3)
+	u.has(a, u.facts(id))
+	u.Expect(a.plan("").Desired.EtcdSnapshotUpload).To(HaveValue(Equal(protocol.EtcdSnapshotUpload{
+		ID: id, Recipients: []string{u.identity.Recipient().String()}, Folder: &protocol.EtcdSnapshotFolder{Path: "/mnt/backups", HostName: a.name, Keep: 28},
+	})))
+	u.Expect(u.ask(a, id, 1_001_500).status).To(Equal(http.StatusNotFound))
+	object := protocol.EtcdSnapshotObject{ID: id, Object: "/mnt/backups/0/" + id + "." + a.name + ".tar.age", SizeBytes: 1, SHA256: strings.Repeat("b", 64)}
+	u.report(a, protocol.Report{EtcdSnapshotUpload: &protocol.EtcdSnapshotUploadReport{Last: &object}})
+	u.Expect(u.host(a.name).Status.EtcdSnapshotUpload.Last).To(HaveValue(Equal(infrav1.HostEtcdSnapshotObject(object))))
+}
+
 // intact returns the snapshot in an object, whose digest, which etcd has appended, is right.
 func (u *uploads) intact(object protocol.EtcdSnapshotObject) []byte {
 	u.tb.Helper()
