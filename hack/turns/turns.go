@@ -87,7 +87,7 @@ func benchmarks() []turn {
 	}
 	return []turn{
 		benchmark("memory", "sites"),
-		benchmark("enrol", "failover"),
+		benchmark("enrol", "failover", "snapshots"),
 		benchmark("storm", "tunnel"),
 		benchmark("claims", "rogue"),
 		benchmark("plan", "gateway"),
