@@ -79,10 +79,10 @@ func removals() []turn {
 
 // benchmarks returns turns that run all benchmarks with few hosts.
 func benchmarks() []turn {
-	benchmark := func(first, second string) turn {
+	benchmark := func(names ...string) turn {
 		return turn{
-			name: "benchmarks " + first + " and " + second, takes: 4 * time.Minute,
-			command: []string{"make", "test-bench", "RUN=TestScenarios/^(" + first + "|" + second + ")"},
+			name: "benchmarks " + strings.Join(names, " and "), takes: time.Duration(len(names)) * 2 * time.Minute,
+			command: []string{"make", "test-bench", "RUN=TestScenarios/^(" + strings.Join(names, "|") + ")"},
 		}
 	}
 	return []turn{
