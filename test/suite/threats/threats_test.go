@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	testName = regexp.MustCompile(`^TestThreat([0-9]{2})_`)
+	testName = regexp.MustCompile(`^TestThreat([0-9]{2,})_`)
 	// A numbered threat of the guide; one that has no test says "not yet".
 	documented = regexp.MustCompile(`(?m)^\| ([0-9]+) \| .* \| (.*) \|$`)
 	// What separates the mitigations of one threat.
