@@ -69,8 +69,9 @@ func (c *Copier) copy(ctx context.Context, to protocol.EtcdSnapshotFolder, autho
 	}
 	ended := make(chan copied, 1)
 	go func() {
-		defer c.end(to.Path)
-		ended <- f.copy(ctx, id, o, o.size)
+		done := f.copy(ctx, id, o, o.size)
+		c.end(to.Path) // first, because the caller may begin the next attempt at once
+		ended <- done
 	}()
 	select {
 	case done := <-ended:
