@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 )
 
 // rate is how many bytes a second a Reader returns at most: half a gigabit.
@@ -29,7 +31,7 @@ func (r *Reader) Read(data []byte) (int, error) {
 		return n, err
 	}
 	least := time.Duration(r.read) * time.Second / rate
-	err = sleep(r.ctx, least-time.Since(r.since))
+	err = retry.System{}.Wait(r.ctx, least-time.Since(r.since))
 	r.read, r.since = 0, time.Now()
 	return n, err
 }

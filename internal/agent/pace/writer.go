@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 )
 
 const (
@@ -37,7 +39,7 @@ func newPauses(ctx context.Context, budget time.Duration) *pauses {
 func (p *pauses) pause() error {
 	d := min(time.Since(p.since)*idle, longest, p.left)
 	p.left -= d
-	err := sleep(p.ctx, d)
+	err := retry.System{}.Wait(p.ctx, d)
 	p.since = time.Now()
 	return err
 }
@@ -84,15 +86,4 @@ func flush(to io.Writer) error {
 		}
 	}
 	return err
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

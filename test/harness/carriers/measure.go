@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/figures/measure"
 )
 
 // message is what latencies are measured with.
@@ -45,12 +47,12 @@ func throughput(ctx context.Context, s *setup, c carrier, streams int, up bool, 
 			}
 		})
 	}
-	if err := pause(ctx, over/4); err != nil {
+	if err := measure.Pause(ctx, over/4); err != nil {
 		return 0, err
 	}
 	before, began := count.Load(), time.Now()
 	for {
-		if err := pause(ctx, over); err != nil {
+		if err := measure.Pause(ctx, over); err != nil {
 			return 0, err
 		}
 		if carried, took := count.Load()-before, time.Since(began); carried > 0 || took > idleLimit {
@@ -101,15 +103,4 @@ func stall(ctx context.Context, c carrier, streams int) (release func(), err err
 		running.Go(func() { send(conn) })
 	}
 	return release, nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -63,7 +63,7 @@ func heldMemory(ctx context.Context, what string, count, streams int, rest time.
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, h.stop()) }()
-	if err := pause(ctx, settle); err != nil {
+	if err := measure.Pause(ctx, settle); err != nil {
 		return 0, err
 	}
 	empty, err := h.process.Memory()
@@ -94,7 +94,7 @@ func heldMemory(ctx context.Context, what string, count, streams int, rest time.
 	}); err != nil {
 		return 0, err
 	}
-	if err := pause(ctx, rest); err != nil {
+	if err := measure.Pause(ctx, rest); err != nil {
 		return 0, err
 	}
 	full, err := h.process.Memory()

@@ -41,7 +41,7 @@ func (m *measurement) besideStalled(ctx context.Context, over time.Duration) err
 			return err
 		}
 		// Until the windows are full.
-		err = pause(ctx, over)
+		err = measure.Pause(ctx, over)
 		if err == nil {
 			var took []time.Duration
 			took, err = latency(ctx, c, over)
