@@ -11,8 +11,8 @@ import (
 )
 
 // listFolder lists what hosts have reported of the folder in status: what was listed before, and the
-// last snapshot if its host says that it is there. Only the host that has taken it is believed, and
-// of that snapshot only.
+// last snapshot if its host says that it is there. The manager believes only the host that has taken
+// the last snapshot, and only what that host says about it.
 func (r *Reconciler) listFolder(infra *infrav1.ElementalCluster, folder infrav1.EtcdSnapshotFolder, host *infrav1.ElementalHost) {
 	var items []infrav1.UploadedEtcdSnapshot
 	if infra.Status.EtcdSnapshots != nil {

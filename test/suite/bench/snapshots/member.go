@@ -76,8 +76,11 @@ func fill(ctx context.Context, store embedded.Store, size int64) error {
 		}
 		answer, err := io.ReadAll(io.LimitReader(response.Body, 1<<10))
 		_ = response.Body.Close()
-		if err != nil || response.StatusCode != http.StatusOK {
-			return fmt.Errorf("storing a value: %s: %s, %w", response.Status, answer, err)
+		if err != nil {
+			return fmt.Errorf("storing a value: %w", err)
+		}
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("storing a value: %s: %s", response.Status, answer)
 		}
 	}
 	return nil
