@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/hack/release/manifests"
 )
 
 const usage = `Usage: release COMMAND [FLAG...] FOLDER
@@ -85,7 +87,7 @@ func (b *builder) check() error {
 	if b.image == "" || strings.ContainsAny(b.image, " @") {
 		return fmt.Errorf("the image must be one without tag and digest, not %q", b.image)
 	}
-	return nil
+	return manifests.CheckSeries(b.root, b.version)
 }
 
 // say prints what goes on.

@@ -39,7 +39,7 @@ func small(t *testing.T) release {
 			}
 		}
 	}
-	b := &builder{root: filepath.Join("..", ".."), version: "v1.2.3", image: "registry.example.com/elemental-manager", kustomize: "sh " + kustomize}
+	b := &builder{root: filepath.Join("..", ".."), version: "v0.2.3", image: "registry.example.com/elemental-manager", kustomize: "sh " + kustomize}
 	r := release{t.TempDir(), b.version}
 	if err := b.manifests(t.Context(), r.folder); err != nil {
 		t.Fatal(err)
@@ -60,12 +60,12 @@ func TestVerify(t *testing.T) {
 		want   string
 	}{
 		"a package is missing": {
-			func() error { return os.Remove(filepath.Join(r.folder, "elemental-agent_1.2.3_arm64.deb")) },
+			func() error { return os.Remove(filepath.Join(r.folder, "elemental-agent_0.2.3_arm64.deb")) },
 			"there are 0 files elemental-agent_*_arm64.deb",
 		},
 		"the components name another image": {
 			func() error {
-				text := strings.ReplaceAll(deployment, "controller:latest", "evil.example.com/manager:v1.2.3")
+				text := strings.ReplaceAll(deployment, "controller:latest", "evil.example.com/manager:v0.2.3")
 				return os.WriteFile(filepath.Join(r.folder, "infrastructure-components.yaml"), []byte(text), 0o600)
 			}, "names the images",
 		},
@@ -77,7 +77,7 @@ func TestVerify(t *testing.T) {
 					return err
 				}
 				return os.WriteFile(file, []byte(strings.ReplaceAll(string(text), "pkg:golang/github.com/CycloneDX", "pkg:golang/example.com")), 0o600)
-			}, "manager_v1.2.3_linux_arm64.cdx.json: github.com/CycloneDX/cyclonedx-go",
+			}, "manager_v0.2.3_linux_arm64.cdx.json: github.com/CycloneDX/cyclonedx-go",
 		},
 		"the manifest for krew names another archive": {
 			func() error {
@@ -90,7 +90,7 @@ func TestVerify(t *testing.T) {
 		},
 		"an archive is of another version": {
 			func() error { return os.Rename(r.archive("bundle", "amd64"), r.archive("bundle", "riscv64")) },
-			"bundle_v1.2.3_linux_amd64.tar.gz",
+			"bundle_v0.2.3_linux_amd64.tar.gz",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -148,9 +148,12 @@ func TestCommandLine(t *testing.T) {
 		"an unknown command":   {[]string{"destroy"}, `no command "destroy"`},
 		"no folder":            {[]string{"verify"}, "needs one folder"},
 		"no semantic version":  {[]string{"build", "-version", "1.2", "-image", "a/b", folder}, "must be a semantic one with a v"},
-		"an image with digest": {[]string{"manifests", "-version", "v1.2.3", "-image", "a/b@sha256:0", folder}, "without tag and digest"},
+		"no release series": {
+			[]string{"manifests", "-root", "../..", "-version", "v99.0.1", "-image", "a/b", folder}, "metadata.yaml has no release series for v99.0.1",
+		},
+		"an image with digest": {[]string{"manifests", "-version", "v0.2.3", "-image", "a/b@sha256:0", folder}, "without tag and digest"},
 		"a folder with other files": {
-			[]string{"build", "-version", "v1.2.3", "-image", "a/b", "sbom"}, "it is not replaced: remove it",
+			[]string{"build", "-root", "../..", "-version", "v0.2.3", "-image", "a/b", "sbom"}, "it is not replaced: remove it",
 		},
 		"no registry": {[]string{"publish", "-output", "x", folder}, "needs -registry"},
 	} {

@@ -52,6 +52,7 @@ func labels() []turn {
 		label("failover", 12),
 		label("full", 18),
 		label("move", 8),
+		label("provider-upgrade", 15),
 		label("reset", 12),
 		label("resilience", 18),
 		label("trust", 10),

@@ -25,7 +25,7 @@ func address(subnet string, n int) string {
 }
 
 // hostAddress returns the address of a host: 0 is the management cluster, 1 the first host,
-// maxHosts + 1 and + 2 the second management cluster and the empty one.
+// maxHosts + 1 to + 3 the second management cluster, the empty one and that of another build.
 func hostAddress(subnet string, number int) string { return address(subnet, 10+number) }
 
 // FreeAddress returns an address of the lab's network that no host has, by its number from 0 on.
@@ -38,7 +38,7 @@ func podSubnet(number int) string { return fmt.Sprintf("10.244.%d.0/24", number)
 // the pods of all other hosts. They belong to the host image, so a reset does not remove them.
 func networkFiles(subnet string, number int) []engine.File {
 	peers := map[int]string{}
-	for other := range maxHosts + 3 {
+	for other := range maxHosts + 4 {
 		if other != number {
 			peers[other] = hostAddress(subnet, other)
 		}

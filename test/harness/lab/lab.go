@@ -25,6 +25,8 @@ type Lab struct {
 	// managementName and managementNumber are those of the host that is the management cluster.
 	managementName   string
 	managementNumber int
+	// firstHost is the number of the first host.
+	firstHost int
 }
 
 // New returns a lab, without looking at or changing anything on the machine.
@@ -50,6 +52,7 @@ func New(options Options) (*Lab, error) {
 		progress:       progress,
 		commands:       &commands{state: options.State, builder: builder},
 		managementName: "management",
+		firstHost:      1,
 		sources: sources{
 			checkout: options.Checkout,
 			release:  options.Release,
@@ -81,6 +84,7 @@ func other(l *Lab, folder, name string, number int) *Lab {
 		commands:         &commands{state: options.State, builder: l.builder},
 		managementName:   name,
 		managementNumber: number,
+		firstHost:        l.firstHost,
 	}
 }
 
@@ -120,8 +124,8 @@ func (l *Lab) MachineAddress() string { return address(l.options.Subnet, 1) }
 // Hosts returns all hosts, without the management cluster.
 func (l *Lab) Hosts() []*engine.Host {
 	var hosts []*engine.Host
-	for number := range l.options.Hosts {
-		hosts = append(hosts, l.Host(number+1))
+	for i := range l.options.Hosts {
+		hosts = append(hosts, l.Host(l.firstHost+i))
 	}
 	return hosts
 }
@@ -138,7 +142,7 @@ func (l *Lab) startHosts(ctx context.Context, hostImage string) error {
 	errs := make([]error, len(hosts))
 	var group sync.WaitGroup
 	for i, host := range hosts {
-		group.Go(func() { errs[i] = l.startHost(ctx, host, i+1, hostImage) })
+		group.Go(func() { errs[i] = l.startHost(ctx, host, l.firstHost+i, hostImage) })
 	}
 	group.Wait()
 	return errors.Join(errs...)

@@ -34,15 +34,23 @@ func (c *commands) writeRepository(ctx context.Context, module capiModule, own r
 		return err
 	}
 	if own.folder != "" {
-		folder := filepath.Join(r.Root, repository.Elemental().Label, own.version)
-		if err := os.RemoveAll(folder); err != nil {
-			return fmt.Errorf("emptying the repository: %w", err)
-		}
-		if err := os.CopyFS(folder, os.DirFS(own.folder)); err != nil {
-			return fmt.Errorf("copying the release: %w", err)
+		if err := addRelease(r, own); err != nil {
+			return err
 		}
 	}
 	return writeFile(c.clusterctlConfig(), []byte(clusterctlConfig(r, own, variables)))
+}
+
+// addRelease copies a release of this provider into clusterctl's repository, in place of one with the same version.
+func addRelease(r repository.Repository, own release) error {
+	folder := filepath.Join(r.Root, repository.Elemental().Label, own.version)
+	if err := os.RemoveAll(folder); err != nil {
+		return fmt.Errorf("emptying the repository: %w", err)
+	}
+	if err := os.CopyFS(folder, os.DirFS(own.folder)); err != nil {
+		return fmt.Errorf("copying the release: %w", err)
+	}
+	return nil
 }
 
 // clusterctlConfig returns clusterctl's configuration.

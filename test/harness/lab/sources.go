@@ -22,11 +22,12 @@ import (
 // ServedAgent is the agent in the manager's image: of the release's version, and the one that hosts get.
 const ServedAgent = "/agents/elemental-agent-linux-" + runtime.GOARCH
 
-// sources finds the checkout and builds everything the lab installs from it.
+// sources builds everything that the lab installs.
 type sources struct {
-	// checkout is the root folder of the repository; release is Options.Release.
+	// checkout is the root folder of the sources of this provider; release is Options.Release.
 	checkout, release string
-	images            image.Builder
+	// images builds everything but this provider, from the checkout of the lab itself.
+	images image.Builder
 }
 
 // release is the version and folder of a release of this provider. The zero value means no
@@ -97,7 +98,7 @@ func (s sources) elementalWorkload(ctx context.Context, release release) (image.
 	if err != nil {
 		return image.Workload{}, err
 	}
-	manager, err := s.images.Build(ctx, image.Program{Package: "./cmd/manager", LDFlags: versionFlags(release.version)})
+	manager, err := s.build(ctx, image.Program{Package: "./cmd/manager", LDFlags: versionFlags(release.version)})
 	if err != nil {
 		return image.Workload{}, err
 	}
@@ -112,7 +113,14 @@ func (s sources) elementalWorkload(ctx context.Context, release release) (image.
 
 // buildAgent builds the agent for lab hosts, which have the machine's architecture, and returns the file.
 func (s sources) buildAgent(ctx context.Context, version string) (string, error) {
-	return s.images.Build(ctx, image.Program{Package: "./cmd/elemental-agent", LDFlags: versionFlags(version)})
+	return s.build(ctx, image.Program{Package: "./cmd/elemental-agent", LDFlags: versionFlags(version)})
+}
+
+// build builds a program of this provider.
+func (s sources) build(ctx context.Context, p image.Program) (string, error) {
+	builder := s.images
+	builder.Checkout = s.checkout
+	return builder.Build(ctx, p)
 }
 
 // capiModule is the version and folder of the cluster-api module.
@@ -136,7 +144,7 @@ func (s sources) kubernetesVersion(ctx context.Context) (string, error) {
 func (s sources) listModule(ctx context.Context, set, module string) (string, error) {
 	out, err := shell.Command{
 		Args: []string{"go", "list", "-m", "-f", "{{.Version}} {{.Dir}}", module},
-		Dir:  filepath.Join(s.checkout, "test", "tools", set),
+		Dir:  filepath.Join(s.images.Checkout, "test", "tools", set),
 	}.Run(ctx)
 	if err != nil {
 		return "", fmt.Errorf("finding module %s: %w", module, err)

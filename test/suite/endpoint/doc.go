@@ -16,7 +16,7 @@
 //
 // TestEndpointFollowsItsCluster runs a few long histories against a real API server.
 // TestRandomHistories runs many short ones against objects in memory, which is fifty times
-// as fast: 10 in `make test`, 100 in `make test-long`, any number with RANDOM_HISTORIES.
+// as fast: 10 in `make test`, 100 in `make test-long`, any number with RANDOM_HISTORIES, others with RANDOM_SEED.
 // They also have holds, cordons, maintenance, and selectors of hosts.
 // TestCheckerFindsViolations breaks each rule on purpose.
 //

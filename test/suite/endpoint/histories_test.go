@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	firstSeed = 1000
+	// defaultSeed is the first seed, unless RANDOM_SEED is another one.
+	defaultSeed = 1000
 	// eventsEach is the number of events in a history.
 	eventsEach = 12
 	// settleInterval is the time of a step in which the simulation settles. Nothing that is
@@ -47,7 +48,7 @@ func (h history) String() string { return fmt.Sprintf("seed %d, events %v", h.se
 // waits while a host is free for it; the checker verifies the moves of the endpoint. Of a
 // history that fails it looks for the shortest one that fails too.
 func TestRandomHistories(t *testing.T) {
-	n := histories(t)
+	n, firstSeed := histories(t), environment(t, "RANDOM_SEED", defaultSeed)
 	sum := &statistics{}
 	began := time.Now()
 	t.Cleanup(func() {
@@ -79,22 +80,27 @@ func TestRandomHistories(t *testing.T) {
 func histories(t *testing.T) int {
 	t.Helper()
 	const few, many = 10, 100
-	value := os.Getenv("RANDOM_HISTORIES")
-	switch {
-	case value != "":
-		n, err := strconv.Atoi(value)
-		NewWithT(t).Expect(err).NotTo(HaveOccurred(), "RANDOM_HISTORIES")
-		return n
-	case testing.Short():
-		return few
-	default:
-		return many
+	if testing.Short() {
+		return environment(t, "RANDOM_HISTORIES", few)
 	}
+	return environment(t, "RANDOM_HISTORIES", many)
+}
+
+// environment returns the number in a variable of the environment, or the default.
+func environment(t *testing.T, variable string, otherwise int) int {
+	t.Helper()
+	value := os.Getenv(variable)
+	if value == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(value)
+	NewWithT(t).Expect(err).NotTo(HaveOccurred(), variable)
+	return n
 }
 
 // The same seed repeats the same history. Otherwise a failure could not be looked into.
 func TestHistoriesAreRepeatable(t *testing.T) {
-	h := history{seed: firstSeed}
+	h := history{seed: defaultSeed}
 	for event := range 3 * eventsEach {
 		h.events = append(h.events, event)
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -29,7 +28,6 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/fleet/remote"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/shell"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/suite/bench/machines"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/tools/toolset"
 )
 
 const (
@@ -37,33 +35,6 @@ const (
 	sites   = "sites"
 	cluster = "load"
 )
-
-// former is the commit of v0.1.0.
-const former = "3672842"
-
-// checkoutOf returns the folder of a checkout of a commit, which is cached.
-func checkoutOf(t *testing.T, commit string) string {
-	t.Helper()
-	g := NewWithT(t)
-	cache, err := toolset.CacheDir()
-	g.Expect(err).NotTo(HaveOccurred())
-	folder := filepath.Join(cache, "checkouts", commit)
-	if _, err := os.Stat(filepath.Join(folder, "go.mod")); err == nil {
-		return folder
-	}
-	fresh := fmt.Sprintf("%s.%d", folder, os.Getpid())
-	g.Expect(os.MkdirAll(fresh, 0o755)).To(Succeed())
-	archive := filepath.Join(fresh, ".archive.tar")
-	for _, args := range [][]string{
-		{"git", "-C", root(t), "archive", "--output", archive, commit}, {"tar", "-x", "-f", archive, "-C", fresh},
-	} {
-		out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput()
-		g.Expect(err).NotTo(HaveOccurred(), "the history of the repository is needed: %s", out)
-	}
-	g.Expect(os.Remove(archive)).To(Succeed())
-	g.Expect(os.Rename(fresh, folder)).To(Succeed())
-	return folder
-}
 
 // root is the folder of this repository.
 func root(t *testing.T) string {

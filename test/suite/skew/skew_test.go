@@ -13,13 +13,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/checkouts"
 )
 
 // Agents of v0.1.0 and of this version serve Machines under load, while the manager of v0.1.0 is upgraded to this version,
 // downgraded and upgraded again. No bootstrap and no reset is lost or repeated, and no host is given up.
 func TestManagerChangesUnderLoad(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
-	before, now := checkoutOf(t, former), root(t)
+	now := root(t)
+	before, err := checkouts.Of(t.Context(), now, checkouts.First)
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	r := newRig(t, before)
 	const each = 6
 	r.fleet("former", before, each)
