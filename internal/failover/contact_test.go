@@ -30,6 +30,11 @@ func suspect(c failover.Cluster, since time.Duration) {
 	c.Members[0].Host.Status.Connection.State = infrav1.ConnectionConnected
 }
 
+// hold holds a host whose Machine was deleted.
+func hold(m *failover.Member) {
+	m.Host.Spec.Claim.Phase, m.Machine = infrav1.ClaimHeld, nil
+}
+
 // knowTheQuestion gives the hosts agents of this version.
 func knowTheQuestion(c failover.Cluster) {
 	for _, m := range c.Members {
@@ -121,6 +126,25 @@ func TestDecideByContact(t *testing.T) {
 			c.Contacts["h1"] = askedAgo(5*time.Second, nothing)
 			c.Members[0].Host.Spec.Reboot = &infrav1.HostReboot{ID: "r"}
 		}, to: "h2"},
+		"the endpoint host upgrades its system by order": {when: func(c *failover.Cluster) {
+			suspect(*c, 59*time.Second)
+			c.Contacts["h1"] = askedAgo(5*time.Second, nothing)
+			h := c.Members[0].Host
+			h.Spec.OSUpgrade = &infrav1.HostOSUpgrade{ID: "u"}
+			h.Status.Operations = append(h.Status.Operations, infrav1.HostOperation{Type: infrav1.OperationUpgrade, ID: "u", State: infrav1.OperationRunning})
+		}, message: "it moves at 2026-01-01T00:00:01Z", next: time.Second},
+		"the endpoint host upgraded its system by an earlier order": {when: func(c *failover.Cluster) {
+			suspect(*c, 30*time.Second)
+			c.Contacts["h1"] = askedAgo(5*time.Second, nothing)
+			h := c.Members[0].Host
+			h.Spec.OSUpgrade = &infrav1.HostOSUpgrade{ID: "u"}
+			h.Status.Operations = append(h.Status.Operations, infrav1.HostOperation{Type: infrav1.OperationUpgrade, ID: "t", State: infrav1.OperationRunning})
+		}, to: "h2"},
+		"an upgrade was ordered of an endpoint host that was dead already": {when: func(c *failover.Cluster) {
+			suspect(*c, 30*time.Second)
+			c.Contacts["h1"] = askedAgo(5*time.Second, nothing)
+			c.Members[0].Host.Spec.OSUpgrade = &infrav1.HostOSUpgrade{ID: "u"}
+		}, to: "h2"},
 		"a person works on the endpoint host": {when: func(c *failover.Cluster) {
 			makeUnreachable(*c, 59*time.Second)
 			c.Members[0].Host.Spec.Maintenance = &infrav1.HostMaintenance{Reason: "fan"}
@@ -134,6 +158,22 @@ func TestDecideByContact(t *testing.T) {
 			c.Members[1].Host.Status.Endpoint.Probe.Result = infrav1.ProbeReachable
 			c.Contacts["h2"] = askedAgo(5*time.Second, nothing)
 		}, to: "h3"},
+		"a held host that had reached the endpoint does not answer": {when: func(c *failover.Cluster) {
+			makeUnreachable(*c, day)
+			hold(&c.Members[2])
+			c.Members[2].Host.Status.Endpoint.Probe.Result = infrav1.ProbeReachable
+			c.Contacts["h3"] = askedAgo(5*time.Second, nothing)
+		}, to: "h2"},
+		"a held host reaches the endpoint": {when: func(c *failover.Cluster) {
+			makeUnreachable(*c, day)
+			hold(&c.Members[2])
+			c.Members[2].Host.Status.Endpoint.Probe.Result = infrav1.ProbeReachable
+		}, message: "but it answers h3", next: failover.AskInterval},
+		"a held host confirms that it does not reach the endpoint": {when: func(c *failover.Cluster) {
+			makeUnreachable(*c, day)
+			hold(&c.Members[2])
+			delete(c.Contacts, "h2")
+		}, to: "h2"},
 		"a host that reaches the endpoint may still answer": {when: func(c *failover.Cluster) {
 			makeUnreachable(*c, day)
 			c.Members[1].Host.Status.Endpoint.Probe.Result = infrav1.ProbeReachable

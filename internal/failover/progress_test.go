@@ -66,6 +66,16 @@ func TestAssessProgress(t *testing.T) {
 			c.Members[1].Host.Status.Endpoint.Kubeconfigs = ""
 			disconnect(c.Members[1])
 		}, complete: true, remains: []string{"host h2, which is offline"}},
+		"held host that follows": {when: func(c *failover.Cluster) { hold(&c.Members[1]) }, complete: true},
+		"held host with the former endpoint": {when: func(c *failover.Cluster) {
+			hold(&c.Members[1])
+			c.Members[1].Host.Status.Endpoint.Kubeconfigs = "10.0.0.3:6443"
+		}, remains: []string{"host h2"}},
+		"held host offline": {when: func(c *failover.Cluster) {
+			hold(&c.Members[1])
+			c.Members[1].Host.Status.Endpoint.Kubeconfigs = "10.0.0.3:6443"
+			disconnect(c.Members[1])
+		}, complete: true, remains: []string{"host h2, which is offline"}},
 		"host younger than the endpoint": {when: func(c *failover.Cluster) {
 			c.Members[1].Host.Status.Endpoint = nil
 			c.Members[1].Machine.CreationTimestamp = at(0)
