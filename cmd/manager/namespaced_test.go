@@ -46,10 +46,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestNamespaced runs the manager with the roles of infrastructure-components-namespaced.yaml
+// TestThreat101_OneNamespace runs the manager with the roles of infrastructure-components-namespaced.yaml
 // and watched-namespace.yaml: it does its work in the watched namespace, and may do nothing in
 // others.
-func TestNamespaced(t *testing.T) {
+func TestThreat101_OneNamespace(t *testing.T) {
 	env := envtest.Start(t)
 	r := &rig{Fixture: controllertest.New(t, env)}
 	const pod = "elemental-controller-manager-0"

@@ -25,9 +25,11 @@ var (
 	separator = regexp.MustCompile(`; |\. `)
 	// Mitigations that have tests, and that no change of a Go file removes.
 	notInCode = []string{
-		"nothing is signed for hosts",                               // there is no code for it
-		"changes by users are refused while they can't be recorded", // the webhook's manifest
-		"only who may write registrations names a successor",        // the manifests of roles
+		"nothing is signed for hosts",                                                  // there is no code for it
+		"changes by users are refused while they can't be recorded",                    // the webhook's manifest
+		"only who may write registrations names a successor",                           // the manifests of roles
+		"it permits [what this page lists](#what-the-manager-may-do) and nothing else", // these too
+		"with one watched namespace it permits nothing in the namespaces of others",    // these too
 	}
 )
 
