@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -92,6 +93,23 @@ func TestStatuses(t *testing.T) {
 				t.Errorf("status %d, printed %q, complained %q", status, out, errs)
 			}
 		})
+	}
+}
+
+func TestCommandsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/bundles.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, help, _ := run(t, "--help")
+	commands := regexp.MustCompile(`(?m)^  ([a-z]+)  `).FindAllStringSubmatch(help, -1)
+	if len(commands) < 2 {
+		t.Fatalf("found %d commands in\n%s", len(commands), help)
+	}
+	for _, command := range commands {
+		if !strings.Contains(string(text), "bundle "+command[1]+" ") {
+			t.Errorf("docs/bundles.md lacks the command %s", command[1])
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -55,6 +56,23 @@ func TestStatuses(t *testing.T) {
 				t.Errorf("status %d, printed %q, complained %q", status, out, errs)
 			}
 		})
+	}
+}
+
+func TestCommandsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/agent.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, help, _ := run(t, "--help")
+	commands := regexp.MustCompile(`(?m)^  ([a-z]+)  `).FindAllStringSubmatch(help, -1)
+	if len(commands) < 5 {
+		t.Fatalf("found %d commands in\n%s", len(commands), help)
+	}
+	for _, command := range commands {
+		if !regexp.MustCompile("`" + command[1] + "[` ]").Match(text) {
+			t.Errorf("docs/agent.md lacks the command %s", command[1])
+		}
 	}
 }
 

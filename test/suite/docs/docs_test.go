@@ -2,7 +2,6 @@ package docs_test
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -35,42 +34,6 @@ func TestConditionsAndReasonsAreDocumented(t *testing.T) {
 	}
 }
 
-// help returns what a program says when it is run with --help.
-func help(t *testing.T, program string) string {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "run", program, "--help")
-	cmd.Dir = root
-	text, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("running %s --help: %v\n%s", program, err, text)
-	}
-	return string(text)
-}
-
-func TestManagerFlagsAreDocumented(t *testing.T) {
-	g := NewWithT(t)
-	// Flags of the log library are left to --help.
-	others := regexp.MustCompile(`^(log-.*|vmodule|version|v)$`)
-	flags := regexp.MustCompile(`(?m)^\s+(?:-\w, )?--([a-z0-9-]+)`).FindAllStringSubmatch(help(t, "./cmd/manager"), -1)
-	g.Expect(len(flags)).To(BeNumerically(">", 20))
-	text := read(t, "docs/reference.md")
-	for _, flag := range flags {
-		if !others.MatchString(flag[1]) {
-			g.Expect(text).To(ContainSubstring("`--" + flag[1] + "`"))
-		}
-	}
-}
-
-func TestBundleCommandsAreDocumented(t *testing.T) {
-	g := NewWithT(t)
-	text := read(t, "docs/bundles.md")
-	commands := regexp.MustCompile(`(?m)^  ([a-z]+)  `).FindAllStringSubmatch(help(t, "./cmd/bundle"), -1)
-	g.Expect(len(commands)).To(BeNumerically(">", 1))
-	for _, command := range commands {
-		g.Expect(text).To(ContainSubstring("bundle " + command[1] + " "))
-	}
-}
-
 func TestDestinationsOfBundlesAreDocumented(t *testing.T) {
 	g := NewWithT(t)
 	text := read(t, "docs/bundles.md")
@@ -80,12 +43,11 @@ func TestDestinationsOfBundlesAreDocumented(t *testing.T) {
 	}
 }
 
-func TestAgentCommandsAreDocumented(t *testing.T) {
+// The node of a held host is drained and deleted, which the policy's name does not say.
+func TestHoldIsDocumentedAsItIs(t *testing.T) {
 	g := NewWithT(t)
-	commands := regexp.MustCompile(`(?m)^  ([a-z]+)  `).FindAllStringSubmatch(help(t, "./cmd/elemental-agent"), -1)
-	g.Expect(len(commands)).To(BeNumerically(">", 4))
-	text := read(t, "docs/agent.md")
-	for _, command := range commands {
-		g.Expect(text).To(MatchRegexp("`" + command[1] + "[` ]"))
-	}
+	row := regexp.MustCompile("(?m)^\\| `spec.release.policy` .*$").FindString(read(t, "docs/reference.md"))
+	g.Expect(row).To(ContainSubstring("does not reset the host, until an administrator sets spec.claim.phase of the host to Releasing"))
+	g.Expect(row).To(ContainSubstring("Cluster API still drains the Node and deletes it"))
+	g.Expect(read(t, "docs/operating.md")).To(ContainSubstring("Cluster API drains the Node first, and deletes the Node after the ElementalMachine"))
 }
