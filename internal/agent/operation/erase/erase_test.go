@@ -132,3 +132,26 @@ func TestDiskWithoutSerialNumberIsNotRecorded(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// What a disk has on it is no reason to keep or to find it, so nothing depends on udev, which may
+// not have seen a file system that was made a moment ago: disks are listed from /sys, and those of
+// the operating system from /proc.
+func TestErasesWhatUdevDoesNotKnow(t *testing.T) {
+	for _, method := range []string{protocol.EraseZero, protocol.EraseDiscard} {
+		t.Run(method, func(t *testing.T) {
+			l := newLab(t)
+			data, system := l.loop("data"), l.loop("system")
+			l.labelled(data)
+			l.mounted(system)
+			// There are no lsblk, blkid and udevadm, and below the lab's root no database of udev.
+			t.Setenv("PATH", t.TempDir())
+			got := l.erase(l.eraser(), method)
+			if got[data].Result != protocol.Erased || !l.isZero(data) {
+				t.Errorf("the disk with a new file system: %+v", got[data])
+			}
+			if got[system].Result != protocol.ErasureKept || l.isZero(system) {
+				t.Errorf("the disk of the operating system: %+v", got[system])
+			}
+		})
+	}
+}

@@ -29,6 +29,12 @@ type lab struct {
 
 const diskBytes = 36 << 20
 
+// Where the magic number and the label of an ext4 are: in its superblock, which begins at 1024.
+const (
+	ext4Magic = 1024 + 0x38
+	ext4Label = 1024 + 0x78
+)
+
 // required is the environment variable that makes tests fail without loop devices.
 const required = "REQUIRE_LOOP_DEVICES"
 
@@ -151,6 +157,27 @@ func (l *lab) overwrite(name string, offset int64, data []byte) {
 	}
 	if err := errors.Join(file.Sync(), file.Close()); err != nil {
 		l.t.Fatal(err)
+	}
+}
+
+// labelled makes a file system with a label on a disk. A file gets only what names it.
+func (l *lab) labelled(name string) {
+	l.t.Helper()
+	const label = "keepsakes"
+	if l.real {
+		l.run("mkfs.ext4", "-q", "-F", "-L", label, l.path(name))
+	} else {
+		l.overwrite(name, ext4Magic, []byte{0x53, 0xef})
+		l.overwrite(name, ext4Label, []byte(label))
+	}
+	file, err := os.Open(l.path(name))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	is := make([]byte, len(label))
+	if _, err := file.ReadAt(is, ext4Label); err != nil || string(is) != label {
+		l.t.Fatalf("the label is %q: %v", is, err)
 	}
 }
 
