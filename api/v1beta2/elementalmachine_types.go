@@ -132,8 +132,9 @@ type HostReference struct {
 // ReleasePolicy says what happens to the host when its machine is deleted.
 type ReleasePolicy struct {
 	// policy: Reset resets the host, so that other machines can use it. Hold deletes the
-	// machine but leaves the host and its workload as they are, until an administrator
-	// sets spec.claim.phase of the host to Releasing. Defaults to Reset.
+	// machine and does not reset the host, until an administrator sets spec.claim.phase of
+	// the host to Releasing. Cluster API still drains the Node and deletes it, unless the
+	// Cluster or its control plane is being deleted. Defaults to Reset.
 	// +optional
 	// +kubebuilder:validation:Enum=Reset;Hold
 	Policy ReleaseAction `json:"policy,omitempty"`

@@ -11,8 +11,8 @@ const (
 	ClaimReserved ClaimPhase = "Reserved"
 	// ClaimBound: a machine uses the host.
 	ClaimBound ClaimPhase = "Bound"
-	// ClaimHeld: the machine is deleted, and the host with its workload stays as it is,
-	// until an administrator sets the phase to Releasing.
+	// ClaimHeld: the machine is deleted, and the host is not reset until an administrator
+	// sets the phase to Releasing.
 	ClaimHeld ClaimPhase = "Held"
 	// ClaimReleasing: the machine is being deleted or is deleted. The host is reset as
 	// soon as it is connected, and is not available until it is clean.
@@ -39,7 +39,7 @@ type HostClaim struct {
 	// +kubebuilder:validation:MaxLength=253
 	MachineName string `json:"machineName,omitempty"`
 	// phase of the claim: Reserved for a control plane endpoint, Bound to a machine,
-	// Held as it is after its machine was deleted, or Releasing: the host is to be
+	// Held after its machine was deleted, or Releasing: the host is to be
 	// reset. An administrator may change Held to Releasing.
 	// +required
 	Phase ClaimPhase `json:"phase,omitempty"`

@@ -94,8 +94,8 @@ func isLeaving(host *infrav1.ElementalHost) bool {
 	return host.Spec.GrantedTo != nil || host.IsReturning()
 }
 
-// Hold holds a bound host when its machine is deleted: the host and its workload stay as
-// they are. erase is recorded for the reset that an administrator may request later.
+// Hold holds a bound host when its machine is deleted: the host is not reset. erase is
+// recorded for the reset that an administrator may request later.
 func Hold(ctx context.Context, c client.Client, host *infrav1.ElementalHost, id string, erase infrav1.EraseMethod) error {
 	is := host.Spec.Claim
 	if is == nil || is.ID != id {

@@ -179,7 +179,7 @@ func clean(host *infrav1.ElementalHost) Verdict {
 
 // held returns what a held host waits for.
 func held(claim *infrav1.HostClaim) Verdict {
-	return no(infrav1.ResetHeldReason, "Machine %s is deleted and the host was left as it is, with all that runs on it; "+
+	return no(infrav1.ResetHeldReason, "Machine %s is deleted and the host was not reset; "+
 		"set spec.claim.phase to Releasing to have it reset and offered again", claim.MachineName)
 }
 

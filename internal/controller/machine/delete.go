@@ -53,7 +53,7 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result
 		return ctrl.Result{}, r.removeFinalizer(ctx, s)
 	case s.host.Spec.Claim.Phase == infrav1.ClaimHeld:
 		r.Recorder.Eventf(s.machine, s.host, corev1.EventTypeNormal, infrav1.ResetHeldReason, "Release",
-			"Host %s was left as it is; set its spec.claim.phase to Releasing to have it reset", s.host.Name)
+			"Host %s was not reset; set its spec.claim.phase to Releasing to have it reset", s.host.Name)
 		return ctrl.Result{}, r.removeFinalizer(ctx, s)
 	case hoststatus.IsReset(s.host):
 		r.Recorder.Eventf(s.machine, s.host, corev1.EventTypeNormal, infrav1.ReleasedReason, "Release", "Host %s was reset", s.host.Name)
