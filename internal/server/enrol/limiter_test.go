@@ -133,28 +133,32 @@ func TestThreat15_WaitForAnEnrolmentEnds(t *testing.T) {
 }
 
 func TestKeyLocksLockEachKey(t *testing.T) {
-	g := NewWithT(t)
-	var locks keyLocks
-	unlock, err := locks.lock(t.Context(), "a")
-	g.Expect(err).NotTo(HaveOccurred())
-	unlockOther, err := locks.lock(t.Context(), "b")
-	g.Expect(err).NotTo(HaveOccurred())
-	unlockOther()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err = locks.lock(ctx, "a")
-	g.Expect(err).To(MatchError(context.Canceled))
-	locked := make(chan struct{})
-	go func() {
-		if unlock, err := locks.lock(t.Context(), "a"); err == nil {
-			unlock()
-			close(locked)
-		}
-	}()
-	g.Consistently(locked, 20*time.Millisecond).ShouldNot(BeClosed())
-	unlock()
-	g.Eventually(locked, soon).Should(BeClosed())
-	g.Expect(locks.held).To(BeEmpty())
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		var locks keyLocks
+		unlock, err := locks.lock(t.Context(), "a")
+		g.Expect(err).NotTo(HaveOccurred())
+		unlockOther, err := locks.lock(t.Context(), "b")
+		g.Expect(err).NotTo(HaveOccurred())
+		unlockOther()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = locks.lock(ctx, "a")
+		g.Expect(err).To(MatchError(context.Canceled))
+		locked := make(chan struct{})
+		go func() {
+			if unlock, err := locks.lock(t.Context(), "a"); err == nil {
+				unlock()
+				close(locked)
+			}
+		}()
+		synctest.Wait()
+		g.Expect(locked).NotTo(BeClosed())
+		unlock()
+		synctest.Wait()
+		g.Expect(locked).To(BeClosed())
+		g.Expect(locks.held).To(BeEmpty())
+	})
 }
 
 func TestPendingCreatesExpire(t *testing.T) {

@@ -15,37 +15,43 @@ import (
 
 // Handshakes wait for each other to compute, but not for one whose peer is silent.
 func TestComputingHandshakesAreBounded(t *testing.T) {
-	g := NewWithT(t)
-	computing := make(chan struct{}, 1)
-	owner := newConnections(t, 8, 8)
-	first, firstPeer := net.Pipe()
-	second, secondPeer := net.Pipe()
-	defer func() { _, _ = first.Close(), second.Close() }()
-	reached, finish := make(chan string, 2), make(chan struct{})
-	var group sync.WaitGroup
-	handshake := func(name string, conn net.Conn) {
-		group.Go(func() {
-			c := owner.newConn(conn, computing)
-			_ = c.pace(func() error {
-				_, err := c.Read(make([]byte, 1))
-				reached <- name
-				<-finish
-				return err
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		computing := make(chan struct{}, 1)
+		owner := newConnections(t, 8, 8)
+		first, firstPeer := net.Pipe()
+		second, secondPeer := net.Pipe()
+		defer func() { _, _ = first.Close(), second.Close() }()
+		reached, finished := make(chan string, 2), make(chan struct{})
+		finish := sync.OnceFunc(func() { close(finished) })
+		defer finish()
+		var group sync.WaitGroup
+		handshake := func(name string, conn net.Conn) {
+			group.Go(func() {
+				c := owner.newConn(conn, computing)
+				_ = c.pace(func() error {
+					_, err := c.Read(make([]byte, 1))
+					reached <- name
+					<-finished
+					return err
+				})
 			})
-		})
-	}
-	handshake("first", first)
-	handshake("second", second)
-	_, err := secondPeer.Write([]byte("x"))
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(<-reached).To(Equal("second"), "it must not wait for a silent peer")
-	// The write may block until the first handshake reads, which may be after the second.
-	group.Go(func() { _, _ = firstPeer.Write([]byte("x")) })
-	g.Consistently(reached, 50*time.Millisecond).ShouldNot(Receive(), "the second one computes")
-	close(finish)
-	g.Expect(<-reached).To(Equal("first"))
-	group.Wait()
-	g.Expect(computing).To(BeEmpty())
+		}
+		handshake("first", first)
+		handshake("second", second)
+		synctest.Wait() // both are silent
+		_, err := secondPeer.Write([]byte("x"))
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(<-reached).To(Equal("second"), "it must not wait for a silent peer")
+		_, err = firstPeer.Write([]byte("x"))
+		g.Expect(err).NotTo(HaveOccurred())
+		synctest.Wait()
+		g.Expect(reached).NotTo(Receive(), "the second one computes")
+		finish()
+		g.Expect(<-reached).To(Equal("first"))
+		group.Wait()
+		g.Expect(computing).To(BeEmpty())
+	})
 }
 
 // A handshake whose peer sends nothing ends, and leaves its place to others.
