@@ -1,8 +1,10 @@
 package server_test
 
 import (
+	"bytes"
 	"context"
 	"reflect"
+	"runtime"
 	"sync"
 	"time"
 
@@ -109,7 +111,8 @@ func (h *harness) cachedSoon(o client.Object) {
 }
 
 // settle waits until the server has nothing to do until something happens or time passes:
-// it has made its writes, and has handled their events.
+// it has made its writes, has handled their events, and has looked at the plans of the polls
+// that these have woken.
 func (h *harness) settle() {
 	h.tb.Helper()
 	settled := func() bool {
@@ -121,9 +124,36 @@ func (h *harness) settle() {
 				return false
 			}
 		}
-		return h.handled.idle() && h.server.Idle()
+		return h.handled.idle() && h.server.Idle() && pollsWait()
 	}
 	NewWithT(h.tb).Eventually(settled, eventually, often).Should(BeTrue())
+}
+
+// pollsWait reports whether all open polls wait. A goroutine that is woken is in another state
+// from then on, even if it has not run yet.
+func pollsWait() bool {
+	stacks := make([]byte, 1<<20)
+	n := runtime.Stack(stacks, true)
+	for ; n == len(stacks); n = runtime.Stack(stacks, true) {
+		stacks = make([]byte, 2*len(stacks))
+	}
+	poll := []byte("/internal/server/api.(*Handler).plan(")
+	for one := range bytes.SplitSeq(stacks[:n], []byte("\n\n")) {
+		state, frames, _ := bytes.Cut(one, []byte("\n"))
+		top, _, _ := bytes.Cut(frames, []byte("\n"))
+		if bytes.Contains(frames, poll) && !(bytes.Contains(state, []byte("[select")) && bytes.Contains(top, poll)) {
+			return false
+		}
+	}
+	return true
+}
+
+// stillPolling expects that the polls of n hosts go on once the server has settled: none of them
+// is being answered.
+func (h *harness) stillPolling(n float64) {
+	h.tb.Helper()
+	h.settle()
+	NewWithT(h.tb).Expect(h.metric("elemental_agent_api_connected_hosts")).To(Equal(n))
 }
 
 // step lets time pass once the server has settled. A server remembers its own writes for 30 s
