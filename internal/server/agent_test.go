@@ -46,6 +46,9 @@ func (h *harness) agentWith(key *ecdsa.PrivateKey) *agent {
 		TLSClientConfig:   &tls.Config{RootCAs: h.roots, Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13},
 		ForceAttemptHTTP2: true,
 	}
+	if h.network != nil {
+		transport.DialContext = h.network.dialer("127.0.0.1")
+	}
 	h.tb.Cleanup(transport.CloseIdleConnections)
 	return &agent{h: h, key: key, fingerprint: identity.Fingerprint(spki), http: &http.Client{Transport: transport}}
 }

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/gomega"
@@ -37,13 +38,19 @@ type fetching struct {
 
 func newFetching(t *testing.T, size int, change ...func(*server.Options)) *fetching {
 	t.Helper()
+	return fetchingFrom(t, func(change ...func(*server.Options)) *harness { return start(t, change...) }, size, change...)
+}
+
+// fetchingFrom is newFetching with an API that start starts.
+func fetchingFrom(t *testing.T, start func(...func(*server.Options)) *harness, size int, change ...func(*server.Options)) *fetching {
+	t.Helper()
 	f := &fetching{WithT: NewWithT(t), folder: t.TempDir()}
 	content := make([]byte, size)
 	random := rand.NewChaCha8([32]byte{1})
 	_, _ = random.Read(content)
 	f.binary, f.digest = string(content), digestOf(string(content))
 	f.write("agent", f.binary)
-	f.harness = start(t, append([]func(*server.Options){func(o *server.Options) {
+	f.harness = start(append([]func(*server.Options){func(o *server.Options) {
 		o.Agents = served(t, o.Clock, f.folder, protocol.MaxAgentBytes)
 	}}, change...)...)
 	f.registration("edge", func(r *infrav1.ElementalRegistration) {
@@ -255,21 +262,28 @@ func TestThreat14_DownloadsAreBounded(t *testing.T) {
 func TestThreat14_SlowReader(t *testing.T) {
 	for _, protocols := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		t.Run(protocols, func(t *testing.T) {
-			f := newFetching(t, large, func(o *server.Options) { o.AgentDownloads, o.DownloadStall = 1, 2*time.Second })
-			stalled, next := f.updatable(), f.updatable()
-			speak(stalled, protocols)
-			resp := stalled.fetch(t.Context(), f.digest)
-			f.Expect(resp.Proto).To(Equal(protocols))
-			_, err := io.ReadFull(resp.Body, make([]byte, 1000))
-			f.Expect(err).NotTo(HaveOccurred())
-			var got download
-			f.Eventually(func() int {
-				got = next.fetch(t.Context(), f.digest)
-				return got.StatusCode
-			}, eventually, 50*time.Millisecond).Should(Equal(http.StatusOK))
-			f.Expect(f.body(got)).To(Equal(f.digest))
-			_, err = io.Copy(io.Discard, resp.Body)
-			f.Expect(err).To(HaveOccurred(), "the download was ended")
+			synctest.Test(t, func(t *testing.T) {
+				start := func(change ...func(*server.Options)) *harness { return startInBubble(t, change...) }
+				// HTTP/2 buffers 4 MiB.
+				const size, stall = 8 << 20, 10 * time.Second
+				f := fetchingFrom(t, start, size, func(o *server.Options) { o.AgentDownloads, o.DownloadStall = 1, stall })
+				stalled, next := f.updatable(), f.updatable()
+				speak(stalled, protocols)
+				resp := stalled.fetch(t.Context(), f.digest)
+				f.Expect(resp.Proto).To(Equal(protocols))
+				_, err := io.ReadFull(resp.Body, make([]byte, 1000))
+				f.Expect(err).NotTo(HaveOccurred())
+				// Over HTTP/1.1 the server then tells the caller for so long that it closes the connection.
+				const moment, closing = time.Millisecond, 5 * time.Second
+				time.Sleep(stall - moment)
+				f.Expect(next.fetch(t.Context(), f.digest).StatusCode).To(Equal(http.StatusServiceUnavailable))
+				time.Sleep(closing + 2*moment)
+				got := next.fetch(t.Context(), f.digest)
+				f.Expect(got.StatusCode).To(Equal(http.StatusOK), "the slot is free")
+				f.Expect(f.body(got)).To(Equal(f.digest))
+				_, err = io.Copy(io.Discard, resp.Body)
+				f.Expect(err).To(HaveOccurred(), "the download was ended")
+			})
 		})
 	}
 }
@@ -281,7 +295,7 @@ func speak(a *agent, version string) {
 	protocols.SetHTTP1(version == "HTTP/1.1")
 	protocols.SetHTTP2(version == "HTTP/2.0")
 	config := &tls.Config{RootCAs: before.TLSClientConfig.RootCAs, Certificates: before.TLSClientConfig.Certificates, MinVersion: tls.VersionTLS13}
-	transport := &http.Transport{TLSClientConfig: config, Protocols: protocols}
+	transport := &http.Transport{TLSClientConfig: config, Protocols: protocols, DialContext: before.DialContext}
 	a.h.tb.Cleanup(transport.CloseIdleConnections)
 	a.http = &http.Client{Transport: transport}
 }

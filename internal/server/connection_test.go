@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/gomega"
@@ -113,40 +114,43 @@ func TestIdleFleetCausesNoWrites(t *testing.T) {
 	g.Expect(h.settledWrites()).To(BeEmpty())
 }
 
-// pingAfter is a short interval of the server's pings.
-const pingAfter = 200 * time.Millisecond
+// Times of the server's pings. They are not the defaults.
+const pingAfter, pingTimeout = time.Minute, 10 * time.Second
+
+func pinging(o *server.Options) { o.PingAfter, o.PingTimeout = pingAfter, pingTimeout }
 
 // A host that answers the server's pings stays connected.
 func TestIdleConnectionIsKept(t *testing.T) {
-	g := NewWithT(t)
-	h := start(t, func(o *server.Options) { o.PingAfter, o.PingTimeout = pingAfter, eventually })
-	a := h.ready()
-	sent := a.plugIn(nil)
-	a.poll(t.Context(), a.plan("").Revision)
-	h.polling(1)
-	const answers = 5
-	g.Eventually(sent.Load, eventually, often).Should(BeNumerically(">=", sent.Load()+answers))
-	g.Expect(h.metric("elemental_agent_api_connected_hosts")).To(Equal(1.0))
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		h := startInBubble(t, pinging)
+		a := h.ready()
+		sent := a.plugIn(nil)
+		a.poll(t.Context(), a.plan("").Revision)
+		h.polling(1)
+		before := sent.Load()
+		const answers = 5
+		time.Sleep(answers*pingAfter + pingTimeout)
+		g.Expect(sent.Load() - before).To(BeEquivalentTo(answers))
+		h.stillPolling(1)
+	})
 }
 
 // A pulled cable closes no connection. The server has to ping.
 func TestSilentConnectionIsDetected(t *testing.T) {
-	g := NewWithT(t)
-	h := start(t, func(o *server.Options) { o.PingAfter, o.PingTimeout = pingAfter, 2*time.Second })
-	a := h.ready()
-	silent := make(chan struct{})
-	a.plugIn(silent)
-	open := a.poll(t.Context(), a.plan("").Revision)
-	g.Eventually(func() bool {
-		select {
-		case <-open:
-			return true // the machine is so busy that the host did not answer in time
-		default:
-			return h.metric("elemental_agent_api_connected_hosts") == 1
-		}
-	}, eventually, often).Should(BeTrue())
-	close(silent)
-	h.polling(0)
+	synctest.Test(t, func(t *testing.T) {
+		h := startInBubble(t, pinging)
+		a := h.ready()
+		silent := make(chan struct{})
+		a.plugIn(silent)
+		a.poll(t.Context(), a.plan("").Revision)
+		h.polling(1)
+		close(silent)
+		time.Sleep(pingAfter + pingTimeout - time.Second)
+		h.stillPolling(1)
+		time.Sleep(2 * time.Second)
+		h.stillPolling(0)
+	})
 }
 
 // plugIn makes the agent connect anew, through a cable that is pulled when the channel is
@@ -155,8 +159,8 @@ func (a *agent) plugIn(pulled <-chan struct{}) *atomic.Int64 {
 	a.h.tb.Helper()
 	sent := &atomic.Int64{}
 	a.http.CloseIdleConnections()
-	a.http.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	a.http.Transport.(*http.Transport).DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		conn, err := a.h.network.dialer("127.0.0.1")(ctx, "", "")
 		return &cable{Conn: conn, pulled: pulled, sent: sent}, err
 	}
 	return sent

@@ -2,12 +2,14 @@ package server_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/gomega"
@@ -32,32 +34,46 @@ func (h *harness) silent(from string) net.Conn {
 // When all hosts reconnect at once, or an attacker does the same, concurrent handshakes are
 // bounded, and one that makes no progress is ended.
 func TestThreat15_ReconnectStorm(t *testing.T) {
-	g := NewWithT(t)
-	const timeout = 2 * time.Second
-	h := start(t, func(o *server.Options) { o.MaxHandshakes, o.HandshakeTimeout = 2, timeout })
-	var group sync.WaitGroup
-	began := time.Now()
-	for _, from := range []string{"127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"} {
-		conn := h.silent(from)
-		group.Go(func() { _, _ = conn.Read(make([]byte, 1)) })
-	}
-	group.Wait()
-	g.Expect(time.Since(began)).To(BeNumerically(">=", 2*timeout), "the last handshakes begin after the first have timed out, however busy the machine is")
-
-	// A connection after its handshake does not count. A source with many handshakes at once
-	// tries again.
-	refused := func() string {
-		got, err := h.agent().do(t.Context(), http.MethodGet, protocol.PathPlan, "", nil)
-		if err != nil {
-			return err.Error()
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		const timeout = 5 * time.Second
+		h := startInBubble(t, func(o *server.Options) { o.MaxHandshakes, o.HandshakeTimeout = 2, timeout })
+		var group sync.WaitGroup
+		var ends [4]time.Time
+		for i := range ends {
+			conn, err := h.network.dialer(fmt.Sprintf("127.0.0.%d", i+2))(t.Context(), "", "")
+			g.Expect(err).NotTo(HaveOccurred())
+			group.Go(func() {
+				_, _ = conn.Read(make([]byte, 1))
+				ends[i] = time.Now()
+			})
+			time.Sleep(time.Millisecond)
 		}
-		return got.problem().Type
-	}
-	for range 20 {
-		group.Go(func() { _ = refused() })
-	}
-	group.Wait()
-	g.Eventually(refused, eventually, often).Should(Equal(protocol.ProblemUnknownHost))
+		group.Wait()
+		for i := range 2 {
+			g.Expect(ends[i+2].Sub(ends[i])).To(Equal(timeout), "the later handshake begins when the earlier one ends")
+		}
+
+		// A connection after its handshake does not count. A source with many handshakes at once
+		// tries again.
+		for i := range 3 {
+			h.strangerFrom(fmt.Sprintf("127.0.0.%d", i+2))
+		}
+		g.Expect(h.metric("elemental_agent_api_unauthenticated_connections")).To(Equal(3.0))
+		refused := func() string {
+			got, err := h.agent().do(t.Context(), http.MethodGet, protocol.PathPlan, "", nil)
+			if err != nil {
+				return err.Error()
+			}
+			return got.problem().Type
+		}
+		for range 20 {
+			group.Go(func() { _ = refused() })
+		}
+		group.Wait()
+		synctest.Wait()
+		g.Expect(refused()).To(Equal(protocol.ProblemUnknownHost))
+	})
 }
 
 // A source that does not continue its handshakes blocks only itself.

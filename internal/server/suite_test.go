@@ -83,7 +83,9 @@ type harness struct {
 	recorder *events.FakeRecorder
 	recorded []string
 	roots    *x509.CertPool
-	stop     func()
+	// network is nil for the real one.
+	network *network
+	stop    func()
 }
 
 // start starts the API in a new namespace.
@@ -206,6 +208,9 @@ func (h *harness) must(err error) {
 func (h *harness) registration(name string, change ...func(*infrav1.ElementalRegistration)) *infrav1.ElementalRegistration {
 	h.tb.Helper()
 	r := &infrav1.ElementalRegistration{ObjectMeta: metav1.ObjectMeta{Namespace: h.namespace, Name: name}}
+	if h.network != nil {
+		r.Spec.Approval = infrav1.ApprovalAutomatic // an API server in memory has no defaults
+	}
 	for _, f := range change {
 		f(r)
 	}

@@ -25,8 +25,8 @@ import (
 )
 
 // Memory is an API server in memory with a real cache in front of it. It is for
-// benchmarks, where the time of a real API server would hide what they measure; tests of
-// behaviour use a real one. A patch of an object that is not the newest version is a
+// benchmarks, where the time of a real API server would hide what they measure, and for tests
+// in a bubble of synctest; other tests of behaviour use a real one. A patch of an object that is not the newest version is a
 // conflict. Several goroutines may use it.
 type Memory struct {
 	client.Client
@@ -135,6 +135,9 @@ func (m *Memory) GroupVersionKindFor(o runtime.Object) (schema.GroupVersionKind,
 func (m *Memory) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if o.GetName() == "" {
+		o.SetName(o.GetGenerateName() + strconv.FormatUint(m.last+1, 10))
+	}
 	if _, exists := m.kindOf(reflect.TypeOf(o)).objects[client.ObjectKeyFromObject(o)]; exists {
 		return apierrors.NewAlreadyExists(schema.GroupResource{}, o.GetName())
 	}
