@@ -79,7 +79,7 @@ func setupAgentAPI(ctx context.Context, mgr ctrl.Manager, ca *authority.Authorit
 	api, err := server.New(server.Options{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Informers: mgr.GetCache(),
 		Authority: ca, Recorder: newRecorder(mgr, "elemental-agent-api"), Metrics: metrics.Registry,
-		Clock: clock.RealClock{}, Address: o.agentAPI.address, URL: o.agentAPI.url, Namespace: managerNamespace(), Pod: pod,
+		Clock: clock.RealClock{}, Address: o.agentAPI.address, Listener: o.agentAPI.listener, URL: o.agentAPI.url, Namespace: managerNamespace(), Pod: pod,
 		Agents: agents, AgentDownloads: o.agentAPI.downloads, Bundles: bundles, BundleDownloads: o.agentAPI.bundleDownloads,
 		EnrolRate: o.agentAPI.enrolRate, EnrolBurst: o.agentAPI.enrolBurst,
 		ConnectionRate: o.agentAPI.connectionRate, ConnectionBurst: o.agentAPI.connectionBurst, MaxHandshakes: o.agentAPI.maxHandshakes,

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -90,13 +91,11 @@ func (l *processLog) text() string {
 func (r *rig) startProcess(config *rest.Config, pod string) *processLog {
 	r.T.Helper()
 	log := &processLog{}
-	address := r.reserve()
-	r.gateway = r.freeAddress()
 	// A leader whose requests are slow on a busy machine stays the leader.
 	cmd := exec.CommandContext(r.Ctx, os.Args[0], "--leader-elect", "--leader-elect-lease-duration=3m", "--leader-elect-renew-deadline=2m",
 		"--namespace="+r.Namespace,
 		"--diagnostics-address=127.0.0.1:0", "--health-addr=0", "--webhook-port=0",
-		"--agent-api-address="+address, "--agent-api-url="+r.url, "--gateway-passthrough-address=127.0.0.1:0", "--gateway-proxy-address="+r.gateway, "--cluster-domain=cluster.local")
+		"--agent-api-address=127.0.0.1:0", "--agent-api-url=https://127.0.0.1", "--gateway-passthrough-address=127.0.0.1:0", "--gateway-proxy-address=127.0.0.1:0", "--cluster-domain=cluster.local")
 	cmd.Env = append(os.Environ(), asManager+"=true", "KUBECONFIG="+r.kubeconfig(config), "POD_NAMESPACE="+defaultNamespace, "POD_NAME="+pod)
 	cmd.Stdout, cmd.Stderr = log, log
 	// The test's context ends before its clean-ups.
@@ -109,7 +108,20 @@ func (r *rig) startProcess(config *rest.Config, pod string) *processLog {
 			r.T.Logf("The manager's log:\n%s", log.text())
 		}
 	})
+	r.url, r.gateway = "https://"+r.served(log, "agents"), r.served(log, "users of workload clusters")
 	return log
+}
+
+// served waits until the process serves these callers, and returns the address.
+func (r *rig) served(log *processLog, callers string) string {
+	r.T.Helper()
+	line := regexp.MustCompile(`"Serving ` + callers + `".* address="([^"]+)"`)
+	var found []string
+	r.Eventually(func() []string {
+		found = line.FindStringSubmatch(log.text())
+		return found
+	}).WithTimeout(soon).ShouldNot(BeEmpty())
+	return found[1]
 }
 
 // testWork does what needs permissions: leading, token Secret, enrolment, endpoint, claim,

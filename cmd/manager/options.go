@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
 	"time"
@@ -66,7 +67,9 @@ type kubeVIPOptions struct {
 }
 
 type agentAPIOptions struct {
-	address         string
+	address string
+	// listener, if not nil, is used instead of listening at the address. No flag sets it.
+	listener        net.Listener
 	url             string
 	disconnectGrace time.Duration
 	enrolRate       float64
