@@ -195,13 +195,13 @@ func (r *rig) testWrites(polling context.Context, t *testing.T) {
 
 // testAtRest observes a connected fleet; with -short, a small one. Half of its hosts are claimed,
 // and so is the one of testWrites, some Machines wait, and every agent polls. There must be no
-// write while the controllers look at everything again, nor for ten seconds after that.
+// write while the controllers look at everything again, nor for a minute after that; with -short,
+// ten seconds.
 func (r *rig) testAtRest(ctx context.Context, t *testing.T) {
 	g := NewWithT(t)
-	const observed = 10 * time.Second
-	fleet := 200
+	fleet, observed := 200, time.Minute
 	if testing.Short() {
-		fleet = 40
+		fleet, observed = 40, 10*time.Second
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(8)
