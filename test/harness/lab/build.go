@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// firstHostOfBuild is the number of the first host of a lab that WithBuild returns.
+// firstHostOfBuild is the number of the first host of a lab that Build.Lab returns.
 const firstHostOfBuild = 21
 
 // Build is a build of this provider.
@@ -16,10 +16,9 @@ type Build struct {
 	Manifests string
 }
 
-// WithBuild returns a lab with a management cluster and hosts of its own, and with another build of this provider: the
-// manager that Up installs, the agents that Enrol installs, and the templates of clusters. The first lab's Down removes
-// it too.
-func (l *Lab) WithBuild(b Build, hosts int) *Lab {
+// Lab returns a lab with a management cluster and hosts of its own, and with this build: the manager that Up installs,
+// the agents that Enrol installs, and the templates of clusters. The Down of l removes it too.
+func (b Build) Lab(l *Lab, hosts int) *Lab {
 	with := other(l, "build", "management-build", maxHosts+3)
 	with.options.Checkout, with.options.Release, with.options.Hosts = b.Checkout, b.Manifests, hosts
 	with.sources.checkout, with.sources.release = b.Checkout, b.Manifests
@@ -27,9 +26,9 @@ func (l *Lab) WithBuild(b Build, hosts int) *Lab {
 	return with
 }
 
-// Offer adds another build of this provider to clusterctl's repository, and its image to the management cluster, so
+// OfferTo adds the build to clusterctl's repository of a lab that is up, and its image to the management cluster, so
 // that clusterctl can upgrade to it.
-func (l *Lab) Offer(ctx context.Context, b Build) error {
+func (b Build) OfferTo(ctx context.Context, l *Lab) error {
 	s := l.sources
 	s.checkout, s.release = b.Checkout, b.Manifests
 	offered, err := s.findRelease()

@@ -41,7 +41,7 @@ var _ = Describe("A provider that runs clusters", Ordered, Label("provider-upgra
 		})
 		outer := hosts
 		DeferCleanup(func() { manage(outer) })
-		own := hosts.WithBuild(first, upgradedHosts)
+		own := first.Lab(hosts, upgradedHosts)
 		step("provider-upgrade: management cluster with "+firstRelease, func() { Expect(own.Up(ctx)).To(Succeed()) })
 		step("provider-upgrade: hosts with agents of "+firstRelease, func() {
 			Expect(own.Enrol(ctx, lab.Enrolment{Name: "lab", Hosts: own.Hosts()})).To(Succeed())
@@ -57,7 +57,7 @@ var _ = Describe("A provider that runs clusters", Ordered, Label("provider-upgra
 	It("is upgraded by clusterctl, and nothing happens to them", func(ctx context.Context) {
 		before, machines, former, calls := hostStates(ctx), w.machines(ctx), connections(ctx), w.callPatiently(ctx)
 		step("provider-upgrade: clusterctl upgrade apply", func() {
-			Expect(hosts.Offer(ctx, next)).To(Succeed())
+			Expect(next.OfferTo(ctx, hosts)).To(Succeed())
 			plan, err := hosts.Clusterctl(ctx, "upgrade", "plan")
 			Expect(err).NotTo(HaveOccurred(), plan)
 			fmt.Println(plan)
