@@ -39,6 +39,8 @@ type caller struct {
 	from net.IP
 	// further are capabilities that it enrols with besides those of operations.
 	further []string
+	// greeting is what its connections begin with, before TLS.
+	greeting string
 }
 
 // newCaller returns a caller with a new key that calls from an address. change may change its certificate.
@@ -67,7 +69,7 @@ func (r *rogue) callerWith(key *ecdsa.PrivateKey, from net.IP, change ...func(*x
 		Certificates: []tls.Certificate{{Certificate: [][]byte{certificate}, PrivateKey: key}},
 	}}
 	c.http = &http.Client{Timeout: patience, Transport: &http.Transport{
-		TLSClientConfig: c.tls, ForceAttemptHTTP2: true, DialContext: c.dialer().DialContext, DisableCompression: true,
+		TLSClientConfig: c.tls, ForceAttemptHTTP2: true, DialContext: c.dial, DisableCompression: true,
 	}}
 	return c, nil
 }
@@ -78,6 +80,22 @@ func (c *caller) dialer() *net.Dialer {
 		d.LocalAddr = &net.TCPAddr{IP: c.from}
 	}
 	return d
+}
+
+// dial connects, and sends the greeting.
+func (c *caller) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := c.dialer().DialContext(ctx, network, address)
+	if err != nil {
+		return nil, fmt.Errorf("connecting: %w", err)
+	}
+	if c.greeting == "" {
+		return conn, nil
+	}
+	if _, err := io.WriteString(conn, c.greeting); err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("sending the greeting: %w", err)
+	}
+	return conn, nil
 }
 
 // hangUp closes idle connections.
@@ -91,9 +109,9 @@ func (c *caller) handshake(ctx context.Context, name string) (*tls.Conn, error) 
 		// The certificate is valid for other names than this one.
 		config.ServerName, config.InsecureSkipVerify = name, true
 	}
-	inner, err := c.dialer().DialContext(ctx, "tcp", c.rogue.server.Host)
+	inner, err := c.dial(ctx, "tcp", c.rogue.server.Host)
 	if err != nil {
-		return nil, fmt.Errorf("connecting: %w", err)
+		return nil, err
 	}
 	conn := tls.Client(inner, config)
 	ctx, cancel := context.WithTimeout(ctx, patience)

@@ -22,6 +22,7 @@ const (
 
 func (r *rogue) connectionAttempts() []attempt {
 	return []attempt{
+		{"forge headers of the PROXY protocol", r.forgeProxyHeaders},
 		{"hold silent handshakes", func(ctx context.Context, t *tally) error {
 			return r.hold(ctx, t, func(ctx context.Context, c *caller) (net.Conn, error) {
 				return c.dialer().DialContext(ctx, "tcp", r.server.Host)

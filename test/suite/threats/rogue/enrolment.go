@@ -56,6 +56,7 @@ func (r *rogue) enrolmentAttempts() []attempt {
 			return r.enrolStrangers(ctx, t, func(c *caller) map[string]any { return c.modest("boot") })
 		}},
 		{"forge lines of the audit log", r.forgeLines},
+		{"shape the capacity with hosts that nobody has approved", r.shapeCapacity},
 		{"enrol a thousand keys that claim to have been the victim", func(ctx context.Context, t *tally) error {
 			return r.enrolStrangers(ctx, t, func(c *caller) map[string]any {
 				body, err := r.huge("enrol")
@@ -82,8 +83,19 @@ func (r *rogue) join(ctx context.Context, t *tally) error {
 
 // join enrols a host and runs the bootstrap of the machine that gets it.
 func (c *caller) join(ctx context.Context, t *tally, boot string) error {
-	if name := t.enrolled(c.call(ctx, request{operation: "enrol", token: c.rogue.Token, body: c.modest(boot)})); name == "" {
-		return fmt.Errorf("the token enrols nobody: %v", t.answers)
+	operation, err := c.awaitBootstrap(ctx, t, c.rogue.Token, boot)
+	if err != nil {
+		return err
+	}
+	t.add(c.call(ctx, request{operation: "bootstrap", query: url.Values{"operation": {operation}}}))
+	t.add(c.report(ctx, map[string]any{"operations": []any{map[string]any{"type": "Bootstrap", "id": operation, "state": "Succeeded"}}}))
+	return nil
+}
+
+// awaitBootstrap enrols a host, and returns the bootstrap of the machine that gets it.
+func (c *caller) awaitBootstrap(ctx context.Context, t *tally, token, boot string) (operation string, err error) {
+	if name := t.enrolled(c.call(ctx, request{operation: "enrol", token: token, body: c.modest(boot)})); name == "" {
+		return "", fmt.Errorf("the token enrols nobody: %v", t.answers)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -98,14 +110,10 @@ func (c *caller) join(ctx context.Context, t *tally, boot string) error {
 			revision = plan.Revision
 		}
 		if plan.Operation != nil && plan.Operation.Type == "Bootstrap" {
-			t.add(c.call(ctx, request{operation: "bootstrap", query: url.Values{"operation": {plan.Operation.ID}}}))
-			t.add(c.report(ctx, map[string]any{"operations": []any{
-				map[string]any{"type": "Bootstrap", "id": plan.Operation.ID, "state": "Succeeded"},
-			}}))
-			return nil
+			return plan.Operation.ID, nil
 		}
 		if ctx.Err() != nil {
-			return errors.New("no machine got the rogue's host")
+			return "", errors.New("no machine got the rogue's host")
 		}
 		if got.status != http.StatusOK {
 			pause(ctx, time.Second)

@@ -24,6 +24,8 @@ type honest struct {
 	private     *ecdsa.PrivateKey
 	key         []byte
 	fingerprint string
+	// serial is the serial number that it reports.
+	serial string
 
 	// apiServer is where its tunnel leads to; blank for a host that has none.
 	apiServer string
@@ -48,15 +50,27 @@ func (w *world) enrolWithTunnel(token, address, apiServer string) *honest {
 // register enrols a host that does nothing afterwards.
 func (w *world) register(token, address string, further ...protocol.Capability) *honest {
 	w.t.Helper()
+	return w.registerMachine(w.machine(), token, address, further...)
+}
+
+// machine returns a host with a key, which has not enrolled.
+func (w *world) machine() *honest {
+	w.t.Helper()
 	h := &honest{}
 	var err error
 	h.private, err = identity.NewKey()
 	w.Expect(err).NotTo(HaveOccurred())
-	certificate, err := identity.ClientCertificate(h.private)
-	w.Expect(err).NotTo(HaveOccurred())
 	h.key, err = identity.PublicKeyBytes(h.private)
 	w.Expect(err).NotTo(HaveOccurred())
 	h.fingerprint = identity.Fingerprint(h.key)
+	return h
+}
+
+// registerMachine is register for a host that has its key.
+func (w *world) registerMachine(h *honest, token, address string, further ...protocol.Capability) *honest {
+	w.t.Helper()
+	certificate, err := identity.ClientCertificate(h.private)
+	w.Expect(err).NotTo(HaveOccurred())
 	h.client, err = agentclient.New(agentclient.Options{
 		Servers: []string{w.cluster.AgentURL}, TrustBundle: w.cluster.CABundle, Certificate: certificate, UserAgent: "honest", Built: time.Now().Add(-time.Hour),
 	})
@@ -66,8 +80,12 @@ func (w *world) register(token, address string, further ...protocol.Capability) 
 			Protocol: protocol.Version, AgentVersion: "v0.0.0", BootID: "boot",
 			Capabilities: append(further, protocol.CapabilityBootstrap, protocol.CapabilityReset, protocol.CapabilityFiles),
 		},
-		Addresses:   []protocol.Address{{Type: protocol.AddressInternalIP, Address: address}},
-		Inventory:   protocol.Inventory{NICs: []protocol.NIC{{Name: "eth0", DefaultRoute: true, Addresses: []string{address + "/24"}}}},
+		Addresses: []protocol.Address{{Type: protocol.AddressInternalIP, Address: address}},
+		Inventory: protocol.Inventory{
+			Architecture: "amd64", CPU: protocol.CPU{Cores: 8}, MemoryBytes: 16 << 30, Disks: []protocol.Disk{{Name: "sda", SizeBytes: 1 << 40}},
+			SMBIOS: protocol.SMBIOS{SerialNumber: h.serial},
+			NICs:   []protocol.NIC{{Name: "eth0", DefaultRoute: true, Addresses: []string{address + "/24"}}},
+		},
 		Cleanliness: protocol.Cleanliness{Clean: true},
 	})
 	w.Expect(err).NotTo(HaveOccurred())

@@ -24,6 +24,18 @@ type assignment struct {
 	Address string `json:"address,omitempty"`
 	// FencedKey is the private key (SEC 1) of a host of the rogue's that its administrator has fenced.
 	FencedKey []byte `json:"fencedKey,omitempty"`
+	// DeletedKey is the private key (SEC 1) of a host of the rogue's that its administrator has deleted.
+	DeletedKey []byte `json:"deletedKey,omitempty"`
+	// MovedToken is a long-lived token whose Secret was created again a short time before it expires.
+	MovedToken string `json:"movedToken,omitempty"`
+	// GuestToken enrols approved hosts in a namespace of others, GuestManualToken pending ones. Neither is of the registration
+	// of the others' hosts.
+	GuestToken       string `json:"guestToken,omitempty"`
+	GuestManualToken string `json:"guestManualToken,omitempty"`
+	// Serials are the serial numbers of hosts that the others have declared there.
+	Serials []string `json:"serials,omitempty"`
+	// ForgedAddress is an address that the rogue hasn't.
+	ForgedAddress string `json:"forgedAddress,omitempty"`
 	// Victim is another tenant's host.
 	Victim victim `json:"victim,omitzero"`
 	// Secrets are texts that only answers to others may have.

@@ -7,7 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,7 +18,6 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
@@ -71,68 +70,56 @@ func (w *world) playRogue(assignment map[string]any) map[string]result {
 	return results
 }
 
-// A host that knows the public API only tries all that it can think of against a running manager. It gets nothing of
-// others, changes nothing of others, and stores no more than it may.
+// A host that knows the public API only tries all that it can think of against a running manager, and its tenant helps it.
+// It gets nothing of others, changes nothing of others, and stores no more than it may.
 func TestRogue(t *testing.T) {
 	w := newWorld(t)
 	tenantToken := w.registration(tenant, "edge", func(s *infrav1.ElementalRegistrationSpec) { s.MaxPendingHosts = maxPending })
-	first := w.enrol(tenantToken, "192.0.2.10")
+	first := w.enrol(tenantToken, hostAddress)
 	w.addCluster(tenant, "follows", func(p *infrav1.ControlPlaneEndpointPolicy) { p.Host = &infrav1.EndpointHostPolicy{} })
 	w.Expect(w.bootstrapped(tenant, "follows").Name).To(Equal(first.name))
 	second := w.enrol(tenantToken, "192.0.2.11")
-	w.addCluster(tenant, "virtual", func(p *infrav1.ControlPlaneEndpointPolicy) {
-		p.Type, p.VIP = infrav1.EndpointTypeVIP, &infrav1.EndpointVIP{Address: "192.0.2.200"}
-	})
+	w.addCluster(tenant, "virtual", ofTypeVIP(virtualIP))
 	w.Expect(w.bootstrapped(tenant, "virtual").Name).To(Equal(second.name))
 
-	ofTypeTunnel := func(p *infrav1.ControlPlaneEndpointPolicy) { p.Type = infrav1.EndpointTypeTunnel }
 	third := w.enrolWithTunnel(tenantToken, "192.0.2.13", w.apiServer())
 	w.addCluster(tenant, "hidden", ofTypeTunnel)
 	w.Expect(w.bootstrapped(tenant, "hidden").Name).To(Equal(third.name))
 	w.Eventually(func() error { return w.visit(t.Context(), nil, endpointName(tenant, "hidden")) }).Should(Succeed())
+	w.addSized(tenant)
 
-	token := w.registration(hostile, "edge", func(*infrav1.ElementalRegistrationSpec) {})
-	fenced := w.register(token, "198.51.100.9")
-	host := w.host(hostile, fenced.name)
-	host.Spec.Fence = &infrav1.HostFence{Reason: "stolen"}
-	w.Expect(w.admin.Update(t.Context(), host)).To(Succeed())
-	fencedKey, err := x509.MarshalECPrivateKey(fenced.private)
-	w.Expect(err).NotTo(HaveOccurred())
-	manual := w.registration(hostile, "manual", func(s *infrav1.ElementalRegistrationSpec) { s.Approval = infrav1.ApprovalManual })
-	single := w.registration(hostile, "single", func(s *infrav1.ElementalRegistrationSpec) { s.Token.MaxUses = 1 })
-	w.addCluster(hostile, "theirs", func(p *infrav1.ControlPlaneEndpointPolicy) { p.Host = &infrav1.EndpointHostPolicy{} })
-	w.addCluster(hostile, "behind", ofTypeTunnel)
-	w.addMachine(hostile, "behind", "behind-worker", nil)
-	// The rogue's tenant helps: its registrations compete for the serving certificate.
-	for i := range 100 {
-		r := &infrav1.ElementalRegistration{ObjectMeta: metav1.ObjectMeta{Namespace: hostile, Name: fmt.Sprintf("a%d", i)}}
-		r.Spec.Endpoint.URL = fmt.Sprintf("https://a%d.example", i)
-		w.create(r)
-	}
+	assignment := w.addHostile()
 	w.registration(tenant, "named", func(s *infrav1.ElementalRegistrationSpec) {
 		s.Endpoint.URL, s.MaxPendingHosts = "https://tenant.example", maxPending
 	})
+	fourth, invitation := w.addShared()
+	maps.Copy(assignment, invitation)
 
-	before, plans := w.settled(), []protocol.Plan{w.plan(first), w.plan(second), w.plan(third)}
+	plans := func(w *world) []protocol.Plan {
+		return []protocol.Plan{w.plan(first), w.plan(second), w.plan(third), w.plan(fourth)}
+	}
+	before, plansBefore, capacities := w.settled(), plans(w), w.capacities()
+	plot := w.conspire(first, fourth)
 	manager := measure.Process(w.cluster.Managers()[0].PID())
 	memory, err := manager.Memory()
 	w.Expect(err).NotTo(HaveOccurred())
 	visitor := w.visitAgain(endpointName(tenant, "hidden"))
 	tried, leave := w.intrude(endpointName(hostile, "behind"))
 	victim := w.host(tenant, first.name)
-	start := time.Now()
-	results := w.playRogue(map[string]any{
-		"server": w.cluster.AgentURL, "trustBundle": w.cluster.CABundle, "token": token, "manualToken": manual, "singleToken": single, "fencedKey": fencedKey,
-		"address": "198.51.100.1",
+	maps.Copy(assignment, map[string]any{
+		"server": w.cluster.AgentURL, "trustBundle": w.cluster.CABundle, "address": "198.51.100.1",
 		// Names of hosts that the rogue claimed to have been contain the victim's name.
 		"secrets": []string{
-			secretData + "-follows", secretData + "-virtual", "elemental://" + tenant + "/" + first.name + `"`, second.name, second.id, tenantToken, "root:",
+			secretData + "-follows", secretData + "-virtual", secretData + "-shared", "elemental://" + tenant + "/" + first.name + `"`, second.name, second.id,
+			tenantToken, "root:",
 		},
 		"victim": map[string]any{
 			"namespace": tenant, "name": first.name, "hostID": first.id, "operation": victim.Spec.Claim.ID, "publicKey": first.key,
-			"address": "192.0.2.10", "port": 6443, "virtualIP": "192.0.2.200",
+			"address": hostAddress, "port": 6443, "virtualIP": virtualIP,
 		},
 	})
+	start := time.Now()
+	results := w.playRogue(assignment)
 	took := time.Since(start)
 	visitor.stop()
 	leave()
@@ -144,9 +131,13 @@ func TestRogue(t *testing.T) {
 	t.Run("Answers", func(t *testing.T) { w.in(t).checkAnswers(results) })
 	t.Run("NothingOfOthers", func(t *testing.T) {
 		g := w.in(t)
-		g.Expect(g.objects()).To(Equal(before), "the tenant's objects, versions included")
-		g.Expect([]protocol.Plan{g.plan(first), g.plan(second), g.plan(third)}).To(Equal(plans))
+		g.Expect(g.objects()).To(Equal(before), "the victims' objects, versions included")
+		g.Expect(plans(g)).To(Equal(plansBefore))
 	})
+	t.Run("Capacity", func(t *testing.T) { w.in(t).Expect(w.capacities()).To(Equal(capacities)) })
+	t.Run("Guests", func(t *testing.T) { w.in(t).checkGuests(results) })
+	t.Run("Squatters", func(t *testing.T) { w.in(t).checkSquatters(plot.squatters) })
+	t.Run("Declared", func(t *testing.T) { w.in(t).checkDeclared(0) })
 	t.Run("Storage", func(t *testing.T) { w.in(t).checkStorage(results, took) })
 	t.Run("Log", func(t *testing.T) { w.in(t).checkLog() })
 	t.Run("ServingCertificate", func(t *testing.T) {
@@ -154,10 +145,14 @@ func TestRogue(t *testing.T) {
 			w.in(t).checkCertificate(name)
 		}
 	})
+	t.Run("Impostors", func(t *testing.T) { w.in(t).checkImpostors(before) })
 	t.Run("NewHost", func(t *testing.T) {
 		g := w.in(t)
-		invited := g.enrol(tenantToken, "192.0.2.12")
-		g.Expect(g.host(tenant, invited.name).Spec.Approval).To(Equal(infrav1.ApprovalApproved), "strangers use up no invited host's place")
+		invited := g.work(g.registerMachine(plot.invited, tenantToken, "192.0.2.12"))
+		host := g.host(tenant, invited.name)
+		g.Expect(host.Spec.Approval).To(Equal(infrav1.ApprovalApproved), "strangers use up no invited host's place")
+		g.Expect(host.Status.KeyFingerprint).To(Equal(invited.fingerprint), "its token's namespace decides")
+		g.checkDeclared(1)
 	})
 }
 
@@ -192,6 +187,12 @@ func expected() map[string]answersOf {
 		"enrol a thousand keys that claim to have been the victim":    {some("200", refused, "429", "503"), some("200", "429")},
 		"use a token for one host fifty times at once":                {some("200", refused, "429", "503"), some("200", refused)},
 		"take the victim's name with a token of its own":              {"200", "200"},
+		"shape the capacity with hosts that nobody has approved":      {some("200", "204", "429", "503"), some("200", "204")},
+		"enrol with the serial numbers of others":                     {some("200", noBoot), some("200", noBoot)},
+		"return after its deletion without a word":                    {some("200", noBoot), some("200", noBoot)},
+		"use a long-lived token that was moved":                       {some("200", noBoot), some("200", noBoot)},
+		"ask for keys and kubeconfigs as bootstrap data":              {some("200", "204", "429", noBoot), some("200", noBoot)},
+		"forge headers of the PROXY protocol":                         {some("400", closed, "unforged 200"), some(closed, "unforged 200")},
 		"forge lines of the audit log":                                {some("200", "204", refused), some("200", "204", refused)},
 		"read the plan of others":                                     {some("200", "404", unknown, closed), some("200", unknown)},
 		"read the bootstrap data of others":                           {some(noBoot, "400", "404", unknown, closed), some(noBoot, unknown)},
@@ -254,7 +255,9 @@ func (w *world) checkAnswers(results map[string]result) {
 			w.t.Errorf("%q has no expected answers", name)
 		}
 	}
-	w.Expect(results["enrol a thousand keys without a token"].Hosts).To(BeEmpty())
+	for _, attempt := range []string{"enrol a thousand keys without a token", "forge headers of the PROXY protocol"} {
+		w.Expect(results[attempt].Hosts).To(BeEmpty(), attempt)
+	}
 	w.Expect(results["use a token for one host fifty times at once"].Hosts).To(HaveLen(1))
 	w.Expect(results["hold connections without a known key"].Answers["held"]).To(BeNumerically("<=", maxUnauthenticated))
 	for _, attempt := range []string{"hold silent handshakes", "hold connections without a known key"} {
@@ -267,7 +270,7 @@ func (w *world) checkStorage(results map[string]result, took time.Duration) {
 	w.t.Helper()
 	largest := map[infrav1.Approval]int{}
 	count := 0
-	for _, namespace := range []string{tenant, hostile} {
+	for _, namespace := range []string{tenant, hostile, shared} {
 		hosts := w.hosts(namespace)
 		for i := range hosts {
 			h := &hosts[i]
@@ -303,6 +306,7 @@ func (w *world) checkLog() {
 	log := w.log()
 	w.Expect(regexp.MustCompile(`(?m)^[^A-Z]*(\{"logger"|I1231).*$`).FindAllString(log, -1)).To(BeEmpty())
 	w.Expect(log).NotTo(ContainSubstring("\x1b"))
+	w.Expect(log).NotTo(ContainSubstring(forgedAddress))
 	w.Expect(log).To(ContainSubstring("forged"), "the log tells what the rogue claimed")
 }
 

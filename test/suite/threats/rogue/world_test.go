@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,8 +33,9 @@ import (
 )
 
 const (
-	// tenant is the victims' namespace, hostile the rogue's.
-	tenant, hostile = "tenant", "hostile"
+	// tenant is the victims' namespace, hostile the rogue's. In shared, the rogue's tenant may create objects and enrol hosts
+	// beside those of victims. The tenant of squatters has hosts that obey.
+	tenant, hostile, shared, squatters = "tenant", "hostile", "shared", "squatters"
 	// secretData is in the victims' bootstrap data.
 	secretData = "only-for-the-victim"
 	// maxPending is the limit of pending hosts of the tenant's registration.
@@ -70,7 +72,7 @@ func newWorld(t *testing.T) *world {
 		Alone: true, OneVersion: true, Progress: os.Stderr,
 		ManagerArgs: []string{
 			fmt.Sprintf("--agent-api-max-unauthenticated=%d", maxUnauthenticated), fmt.Sprintf("--agent-api-max-handshakes=%d", maxHandshakes),
-			"--gateway-passthrough-address=" + w.gateway, "--cluster-domain=cluster.local",
+			"--gateway-passthrough-address=" + w.gateway, "--cluster-domain=cluster.local", "--agent-api-proxies=127.250.0.0/16",
 		},
 	})
 	w.Expect(err).NotTo(HaveOccurred())
@@ -80,7 +82,9 @@ func newWorld(t *testing.T) *world {
 		}
 	})
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, controlplanev1.AddToScheme, infrav1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, clusterv1.AddToScheme, bootstrapv1.AddToScheme, controlplanev1.AddToScheme, infrav1.AddToScheme,
+	} {
 		w.Expect(add(scheme)).To(Succeed())
 	}
 	w.admin, err = client.New(w.cluster.Config, client.Options{Scheme: scheme})
@@ -89,7 +93,7 @@ func newWorld(t *testing.T) *world {
 	config.GroupVersion, config.APIPath, config.NegotiatedSerializer = &infrav1.GroupVersion, "/apis", clientgoscheme.Codecs.WithoutConversion()
 	w.raw, err = rest.RESTClientFor(config)
 	w.Expect(err).NotTo(HaveOccurred())
-	for _, name := range []string{tenant, hostile} {
+	for _, name := range []string{tenant, hostile, shared, squatters} {
 		w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	return w
@@ -142,18 +146,13 @@ func (w *world) host(namespace, name string) *infrav1.ElementalHost {
 }
 
 // addCluster creates a Cluster with one control-plane Machine, which Cluster API's controllers would make, too.
-func (w *world) addCluster(namespace, name string, policy func(*infrav1.ControlPlaneEndpointPolicy)) {
+func (w *world) addCluster(namespace, name string, policy func(*infrav1.ControlPlaneEndpointPolicy), change ...func(*infrav1.ElementalCluster)) {
 	w.t.Helper()
-	meta := func() metav1.ObjectMeta {
-		return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: name}}
-	}
+	meta := func() metav1.ObjectMeta { return metaOf(namespace, name, name) }
 	template := &infrav1.ElementalMachineTemplate{ObjectMeta: meta()}
 	template.Spec.Template.Spec = &infrav1.ElementalMachineSpec{}
 	reference := func(kind string) clusterv1.ContractVersionedObjectReference {
 		return clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: kind, Name: name}
-	}
-	owned := func(kind string, o client.Object) []metav1.OwnerReference {
-		return []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: kind, Name: name, UID: o.GetUID()}}
 	}
 	w.create(template, &controlplanev1.KubeadmControlPlane{ObjectMeta: meta(), Spec: controlplanev1.KubeadmControlPlaneSpec{
 		Version: "v1.36.3",
@@ -167,12 +166,15 @@ func (w *world) addCluster(namespace, name string, policy func(*infrav1.ControlP
 	cluster.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{APIGroup: controlplanev1.GroupVersion.Group, Kind: "KubeadmControlPlane", Name: name}
 	w.create(cluster)
 	infra := &infrav1.ElementalCluster{ObjectMeta: meta()}
-	infra.OwnerReferences = owned("Cluster", cluster)
+	infra.OwnerReferences = ownedBy("Cluster", cluster)
 	policy(&infra.Spec.ControlPlaneEndpointPolicy)
+	for _, f := range change {
+		f(infra)
+	}
 	w.create(infra)
-	// The rogue's cluster gets its endpoint from the rogue, later.
+	// The rogue's cluster gets its endpoint from the rogue, later. That of a squatter gets none.
 	w.Eventually(func(g Gomega) {
-		if namespace == hostile {
+		if namespace == hostile || namespace == squatters {
 			return
 		}
 		g.Expect(w.get(infra)).To(Succeed())
@@ -188,18 +190,31 @@ func (w *world) addCluster(namespace, name string, policy func(*infrav1.ControlP
 	w.addMachine(namespace, name, name, map[string]string{clusterv1.MachineControlPlaneLabel: ""})
 }
 
+// metaOf returns the metadata of an object of a cluster.
+func metaOf(namespace, cluster, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: cluster}}
+}
+
+// ownedBy names an object of Cluster API as owner.
+func ownedBy(kind string, o client.Object) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: kind, Name: o.GetName(), UID: o.GetUID()}}
+}
+
 // addMachine creates a Machine of a cluster, with the bootstrap data of its control plane.
-func (w *world) addMachine(namespace, cluster, name string, labels map[string]string) {
+func (w *world) addMachine(namespace, cluster, name string, labels map[string]string, change ...func(*clusterv1.Machine, *infrav1.ElementalMachine)) {
 	w.t.Helper()
-	meta := metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: cluster}}
+	meta := metaOf(namespace, cluster, name)
 	maps.Copy(meta.Labels, labels)
 	machine := &clusterv1.Machine{ObjectMeta: *meta.DeepCopy(), Spec: clusterv1.MachineSpec{
 		ClusterName: cluster, Bootstrap: clusterv1.Bootstrap{DataSecretName: &cluster},
 		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "ElementalMachine", Name: name},
 	}}
-	w.create(machine)
 	infraMachine := &infrav1.ElementalMachine{ObjectMeta: meta}
-	infraMachine.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: name, UID: machine.UID}}
+	for _, f := range change {
+		f(machine, infraMachine)
+	}
+	w.create(machine)
+	infraMachine.OwnerReferences = ownedBy("Machine", machine)
 	w.create(infraMachine)
 }
 
@@ -244,7 +259,7 @@ func (w *world) events(namespace string) map[string][]eventsv1.Event {
 	return out
 }
 
-// objects returns the tenant's objects without its re-adopted hosts, as they are stored.
+// objects returns the victims' objects, as they are stored.
 func (w *world) objects() map[string]string {
 	w.t.Helper()
 	out := map[string]string{}
@@ -254,23 +269,37 @@ func (w *world) objects() map[string]string {
 		{infrav1.GroupVersion.String(), "ElementalMachine"}, {infrav1.GroupVersion.String(), "ElementalMachineTemplate"},
 		{infrav1.GroupVersion.String(), "ElementalRegistration"}, {infrav1.GroupVersion.String(), "ElementalHost"},
 	} {
-		list := &unstructured.UnstructuredList{}
-		list.SetAPIVersion(kind.version)
-		list.SetKind(kind.kind + "List")
-		w.Expect(w.admin.List(w.t.Context(), list, client.InNamespace(tenant))).To(Succeed())
-		for _, o := range list.Items {
-			if reason, _, _ := unstructured.NestedString(o.Object, "spec", "pendingReason"); reason == string(infrav1.PendingReadopted) {
-				continue
+		for _, namespace := range []string{tenant, shared} {
+			list := &unstructured.UnstructuredList{}
+			list.SetAPIVersion(kind.version)
+			list.SetKind(kind.kind + "List")
+			w.Expect(w.admin.List(w.t.Context(), list, client.InNamespace(namespace))).To(Succeed())
+			for _, o := range list.Items {
+				if !isVictims(o) {
+					continue
+				}
+				text, err := json.MarshalIndent(o.Object, "", " ")
+				w.Expect(err).NotTo(HaveOccurred())
+				out[kind.kind+" "+namespace+"/"+o.GetName()] = string(text)
 			}
-			text, err := json.MarshalIndent(o.Object, "", " ")
-			w.Expect(err).NotTo(HaveOccurred())
-			out[kind.kind+" "+o.GetName()] = string(text)
 		}
 	}
 	return out
 }
 
-// settled returns the tenant's objects once they no longer change.
+// isVictims reports whether nothing that the rogue and its tenant do may change an object: all of the tenant's but its
+// re-adopted hosts, and in the shared namespace what has to do with the victims' cluster only.
+func isVictims(o unstructured.Unstructured) bool {
+	if o.GetNamespace() == tenant {
+		reason, _, _ := unstructured.NestedString(o.Object, "spec", "pendingReason")
+		return reason != string(infrav1.PendingReadopted)
+	}
+	// Hosts of guests are hosts for a template that names none.
+	ofAllHosts := o.GetKind() == "ElementalMachineTemplate" && o.GetName() == shared
+	return !ofAllHosts && slices.Contains([]string{shared, secretOfCA, secretOfKubeconfig, secretOfConfig, sized, servers, bound}, o.GetName())
+}
+
+// settled returns the victims' objects once they no longer change.
 func (w *world) settled() map[string]string {
 	w.t.Helper()
 	before := w.objects()
