@@ -5,6 +5,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
@@ -145,6 +146,24 @@ func TestThreat41_EndpointInSpecIsNoPrecedence(t *testing.T) {
 	older.Expect(older.endpoint().Host).To(Equal(address))
 	younger.reconcileUntilStable()
 	younger.expectCondition(no, infrav1.VIPInUseReason, older.Namespace)
+}
+
+// A running cluster can't take the address of a host that is the endpoint of an older running
+// cluster.
+func TestThreat41_AddressOfAnEndpointHost(t *testing.T) {
+	const address = "10.20.18.100"
+	owner, thief := byAge(t, address)
+	controllertest.Change(owner.Fixture, owner.infra, func(c *infrav1.ElementalCluster) {
+		c.Spec.ControlPlaneEndpoint = infrav1.ControlPlaneEndpoint{Host: address, Port: 6443}
+		c.Spec.ControlPlaneEndpointPolicy = infrav1.ControlPlaneEndpointPolicy{
+			Type: infrav1.EndpointTypeHost, HostRef: &infrav1.EndpointHostReference{Name: "h1", ChosenAt: metav1.NewTime(longAgo)},
+		}
+	})
+	owner.host("h1", address, bound(infrav1.RoleControlPlane))
+	host := thief.runWith(address, "10.20.18.2/24")
+	thief.reconcileUntilStable()
+	thief.expectCondition(no, infrav1.VIPInUseReason, owner.Namespace)
+	thief.Expect(thief.announces(host)).To(BeFalse())
 }
 
 // A move or restore of the management cluster loses status. The cluster that runs with the

@@ -86,7 +86,8 @@ const (
 	wanting precedence = iota
 	// running: the address is the endpoint in spec, and the cluster has control-plane
 	// hosts. After a move or restore of the management cluster, which lose status, this
-	// tells a cluster that has the address from one that only wants it.
+	// tells a cluster that has the address from one that only wants it. The type of the
+	// endpoint does not matter: the address may be that of a host.
 	running
 	// having: status says that the cluster has the address. Users can't write it.
 	having
@@ -129,7 +130,7 @@ func (r *Reconciler) precedenceOf(ctx context.Context, c *infrav1.ElementalClust
 		return having, nil
 	}
 	name := c.Labels[clusterv1.ClusterNameLabel]
-	if name == "" || c.EndpointType() != infrav1.EndpointTypeVIP || !sameAddress(c.Spec.ControlPlaneEndpoint.Host, address) {
+	if name == "" || !sameAddress(c.Spec.ControlPlaneEndpoint.Host, address) {
 		return wanting, nil
 	}
 	claimed, err := r.Reader.ClaimedHosts(ctx, c.Namespace, name)
