@@ -35,12 +35,16 @@ func (w *world) checkDeclared(number int) {
 	}
 }
 
-// checkSquatters checks that clusters whose hosts run have got no address of a victim, and that their hosts are not told to
-// announce it.
+// checkSquatters checks that clusters have got no address of a victim, whether they have hosts or not, and that their hosts
+// are told neither to announce it nor to bootstrap.
 func (w *world) checkSquatters(hosts []*honest) {
 	w.t.Helper()
 	for _, s := range squats() {
-		host := w.bootstrapped(squatters, s.name)
+		machine := &infrav1.ElementalMachine{ObjectMeta: metav1.ObjectMeta{Namespace: squatters, Name: s.name}}
+		w.Eventually(func() bool {
+			w.Expect(w.get(machine)).To(Succeed())
+			return machine.Spec.HostRef != nil
+		}).Should(Equal(s.inSpec), "a machine waits for its cluster's endpoint")
 		cluster := &infrav1.ElementalCluster{ObjectMeta: metav1.ObjectMeta{Namespace: squatters, Name: s.name}}
 		w.Eventually(func(g Gomega) {
 			g.Expect(w.get(cluster)).To(Succeed())
@@ -50,11 +54,10 @@ func (w *world) checkSquatters(hosts []*honest) {
 		w.Expect(cluster.Status.VirtualIP).To(BeEmpty(), s.name)
 		w.Expect(cluster.Status.Initialization.Provisioned).To(BeNil(), s.name)
 		w.Expect(s.is(cluster.Spec.ControlPlaneEndpoint.Host)).To(Equal(s.inSpec), "only its tenant has written the endpoint of %s", s.name)
-		for _, h := range hosts {
-			if h.name == host.Name {
-				w.Expect(w.plan(h).Desired.Files).To(BeEmpty(), s.name)
-			}
-		}
+	}
+	for _, h := range hosts {
+		w.Expect(w.plan(h).Desired.Files).To(BeEmpty(), h.name)
+		w.Expect(w.plan(h).Operation).To(BeNil(), h.name)
 	}
 }
 
