@@ -56,7 +56,7 @@ func (r *rogue) enrolmentAttempts() []attempt {
 			return r.enrolStrangers(ctx, t, func(c *caller) map[string]any { return c.modest("boot") })
 		}},
 		{"forge lines of the audit log", r.forgeLines},
-		{"shape the capacity with hosts that nobody has approved", r.shapeCapacity},
+		{"shape the capacity with hosts that nobody has approved", guest{r}.shapeCapacity},
 		{"enrol a thousand keys that claim to have been the victim", func(ctx context.Context, t *tally) error {
 			return r.enrolStrangers(ctx, t, func(c *caller) map[string]any {
 				body, err := r.huge("enrol")

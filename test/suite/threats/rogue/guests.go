@@ -11,8 +11,10 @@ import (
 // deputies is how many Machines of the rogue's tenant name Secrets of others as their bootstrap data.
 const deputies = 4
 
-// guestAttempts come of what administrators have given the rogue, or taken away from it.
-func (r *rogue) guestAttempts() []attempt {
+// guest is the rogue with what administrators have given it, or taken away from it.
+type guest struct{ *rogue }
+
+func (r guest) attempts() []attempt {
 	return []attempt{
 		{"enrol with the serial numbers of others", r.takeSerials},
 		{"return after its deletion without a word", r.comeBack},
@@ -31,7 +33,7 @@ func fitting(serial string) map[string]any {
 
 // shapeCapacity enrols hosts that wait for an approval, in the rogue's namespace and in those of others, and has them
 // report hardware that machine templates look for, and as much of it as the document allows.
-func (r *rogue) shapeCapacity(ctx context.Context, t *tally) error {
+func (r guest) shapeCapacity(ctx context.Context, t *tally) error {
 	most, err := r.huge("report")
 	if err != nil {
 		return err
@@ -64,7 +66,7 @@ func (c *caller) pry(ctx context.Context, t *tally, token string, body map[strin
 }
 
 // takeSerials enrols with serial numbers of others and with tokens of registrations that are not theirs, twice with each.
-func (r *rogue) takeSerials(ctx context.Context, t *tally) error {
+func (r guest) takeSerials(ctx context.Context, t *tally) error {
 	for i, token := range []string{r.GuestToken, r.ManualToken, r.GuestToken} {
 		for j, serial := range r.Serials {
 			c, err := r.newCaller(source(80 + 10*i + j))
@@ -81,7 +83,7 @@ func (r *rogue) takeSerials(ctx context.Context, t *tally) error {
 }
 
 // comeBack enrols with the key of a deleted host, and leaves out that it was one.
-func (r *rogue) comeBack(ctx context.Context, t *tally) error {
+func (r guest) comeBack(ctx context.Context, t *tally) error {
 	key, err := x509.ParseECPrivateKey(r.DeletedKey)
 	if err != nil {
 		return fmt.Errorf("reading the key of a deleted host: %w", err)
@@ -97,7 +99,7 @@ func (r *rogue) comeBack(ctx context.Context, t *tally) error {
 	return nil
 }
 
-func (r *rogue) useMovedToken(ctx context.Context, t *tally) error {
+func (r guest) useMovedToken(ctx context.Context, t *tally) error {
 	c, err := r.newCaller(source(111))
 	if err != nil {
 		return err
@@ -108,7 +110,7 @@ func (r *rogue) useMovedToken(ctx context.Context, t *tally) error {
 }
 
 // askForKeys enrols hosts for Machines whose bootstrap data is a Secret of others, and asks for the data.
-func (r *rogue) askForKeys(ctx context.Context, t *tally) error {
+func (r guest) askForKeys(ctx context.Context, t *tally) error {
 	return each(ctx, deputies, deputies, func(ctx context.Context, i int) error {
 		c, err := r.newCaller(source(112 + i))
 		if err != nil {

@@ -24,7 +24,7 @@ const (
 	impostor, stolen = "impostor", "stolen"
 	// hostAddress is the first victim's, and that of its cluster's endpoint. virtualIP is that of another cluster's.
 	hostAddress, virtualIP = "192.0.2.10", "192.0.2.200"
-	// forgedAddress is nobody's.
+	// forgedAddress belongs to no host.
 	forgedAddress = "203.0.113.77"
 )
 

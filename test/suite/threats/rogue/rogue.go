@@ -140,7 +140,7 @@ type attempt struct {
 // attempts tries all attacks in order and prints their results. An error means that the program could not try an attack.
 func (r *rogue) attempts(ctx context.Context, out io.Writer) error {
 	lines := json.NewEncoder(out)
-	for _, a := range slices.Concat(r.enrolmentAttempts(), r.guestAttempts(), identities{r}.attempts(), requests{r}.attempts(), r.endpointAttempts(),
+	for _, a := range slices.Concat(r.enrolmentAttempts(), guest{r}.attempts(), identities{r}.attempts(), requests{r}.attempts(), r.endpointAttempts(),
 		r.storageAttempts(), r.connectionAttempts(), (&tunnels{rogue: r}).attempts()) {
 		t := &tally{answers: map[string]int{}, hosts: map[string]bool{}}
 		start := time.Now()

@@ -92,8 +92,8 @@ func TestRogue(t *testing.T) {
 	w.registration(tenant, "named", func(s *infrav1.ElementalRegistrationSpec) {
 		s.Endpoint.URL, s.MaxPendingHosts = "https://tenant.example", maxPending
 	})
-	fourth, invitation := w.addShared()
-	maps.Copy(assignment, invitation)
+	fourth, given := w.addShared()
+	maps.Copy(assignment, given)
 
 	plans := func(w *world) []protocol.Plan {
 		return []protocol.Plan{w.plan(first), w.plan(second), w.plan(third), w.plan(fourth)}

@@ -33,7 +33,7 @@ const (
 func serialOf(host string) string { return "SN-" + host }
 
 // addShared adds what victims have in the shared namespace, and returns the victim and what guests get.
-func (w *world) addShared() (victim *honest, invitation map[string]any) {
+func (w *world) addShared() (victim *honest, given map[string]any) {
 	w.t.Helper()
 	for _, name := range []string{unbound, bound} {
 		h := &infrav1.ElementalHost{ObjectMeta: metav1.ObjectMeta{
@@ -45,7 +45,7 @@ func (w *world) addShared() (victim *honest, invitation map[string]any) {
 		w.Eventually(func() []metav1.Condition { return w.host(shared, name).Status.Conditions }).ShouldNot(BeEmpty(), "the manager knows it")
 	}
 	token := w.registration(shared, servers, func(*infrav1.ElementalRegistrationSpec) {})
-	invitation = map[string]any{
+	given = map[string]any{
 		"guestToken":       w.registration(shared, guests, func(*infrav1.ElementalRegistrationSpec) {}),
 		"guestManualToken": w.registration(shared, guests+"-manual", func(s *infrav1.ElementalRegistrationSpec) { s.Approval = infrav1.ApprovalManual }),
 		"serials":          []string{serialOf(unbound), serialOf(bound)},
@@ -59,7 +59,7 @@ func (w *world) addShared() (victim *honest, invitation map[string]any) {
 	w.addMachine(shared, shared, waiting, nil, ofRegistration(servers))
 	w.addSecrets()
 	w.addSized(shared)
-	return victim, invitation
+	return victim, given
 }
 
 // ofRegistration has a machine select the hosts of a registration.
