@@ -145,9 +145,9 @@ func TestCommandLine(t *testing.T) {
 		args []string
 		want string
 	}{
-		"an unknown command":   {[]string{"destroy"}, `no command "destroy"`},
-		"no folder":            {[]string{"verify"}, "needs one folder"},
-		"no semantic version":  {[]string{"build", "-version", "1.2", "-image", "a/b", folder}, "must be a semantic one with a v"},
+		"an unknown command":  {[]string{"destroy"}, `no command "destroy"`},
+		"no folder":           {[]string{"verify"}, "needs one folder"},
+		"no semantic version": {[]string{"build", "-version", "1.2", "-image", "a/b", folder}, "must be a semantic one with a v"},
 		"no release series": {
 			[]string{"manifests", "-root", "../..", "-version", "v99.0.1", "-image", "a/b", folder}, "metadata.yaml has no release series for v99.0.1",
 		},
