@@ -26,8 +26,8 @@ import (
 
 // Memory is an API server in memory with a real cache in front of it. It is for
 // benchmarks, where the time of a real API server would hide what they measure, and for tests
-// in a bubble of synctest; other tests of behaviour use a real one. A patch of an object that is not the newest version is a
-// conflict. Several goroutines may use it.
+// in a bubble of synctest; other tests of behaviour use a real one. A patch of an object that
+// is not the newest version is a conflict. Several goroutines may use it.
 type Memory struct {
 	client.Client
 

@@ -124,7 +124,14 @@ func TestSecond(t *testing.T) {
 	if got := first.Management(); got.Name != "management" || got.Address != "172.30.0.10" {
 		t.Errorf("the first management cluster is %s, %s", got.Name, got.Address)
 	}
-	if first.Kubeconfig() == second.Kubeconfig() || empty.Kubeconfig() == second.Kubeconfig() {
+	other := Build{Checkout: "/other", Manifests: "/manifests/v0.2.0"}.Lab(first, 2)
+	if got := other.Management(); got.Name != "management-build" || got.Address != "172.30.0.63" {
+		t.Errorf("the management cluster of another build is %s, %s", got.Name, got.Address)
+	}
+	if got := other.Hosts(); len(got) != 2 || got[0].Name != "host-21" || got[1].Address != "172.30.0.32" {
+		t.Errorf("the hosts of another build are %v", got)
+	}
+	if first.Kubeconfig() == second.Kubeconfig() || first.Kubeconfig() == other.Kubeconfig() || empty.Kubeconfig() == second.Kubeconfig() {
 		t.Error("two have the same kubeconfig")
 	}
 	for i, host := range second.Hosts() {
