@@ -15,7 +15,16 @@ import (
 // +kubebuilder:validation:XValidation:rule="!has(self.controlPlaneEndpointPolicy) || !has(self.controlPlaneEndpointPolicy.type) || self.controlPlaneEndpointPolicy.type != 'VIP' || has(self.controlPlaneEndpointPolicy.vip)",message="type VIP needs controlPlaneEndpointPolicy.vip with address or addressFromPool"
 // +kubebuilder:validation:XValidation:rule="!(has(self.controlPlaneEndpointPolicy) && has(self.controlPlaneEndpointPolicy.vip) && has(self.controlPlaneEndpoint) && has(self.controlPlaneEndpoint.host)) || size(self.controlPlaneEndpoint.host) == 0 || (isIP(self.controlPlaneEndpoint.host) && (!has(self.controlPlaneEndpointPolicy.vip.address) || ip(self.controlPlaneEndpoint.host) == ip(self.controlPlaneEndpointPolicy.vip.address)))",message="with type VIP leave controlPlaneEndpoint.host blank, or give the same address there"
 // +kubebuilder:validation:XValidation:rule="!(has(oldSelf.controlPlaneEndpoint) && has(oldSelf.controlPlaneEndpoint.host) && size(oldSelf.controlPlaneEndpoint.host) > 0) || (has(oldSelf.controlPlaneEndpointPolicy) && has(oldSelf.controlPlaneEndpointPolicy.type) && oldSelf.controlPlaneEndpointPolicy.type == 'Tunnel') == (has(self.controlPlaneEndpointPolicy) && has(self.controlPlaneEndpointPolicy.type) && self.controlPlaneEndpointPolicy.type == 'Tunnel')",message="the type can't change to or from Tunnel once there is an endpoint: the certificates and kubeconfigs of the cluster name it"
+// +kubebuilder:validation:XValidation:rule="!has(self.origin) || self.origin != 'Adopted' || !has(self.controlPlaneEndpointPolicy) || !has(self.controlPlaneEndpointPolicy.type) || !(self.controlPlaneEndpointPolicy.type in ['VIP', 'Tunnel'])",message="a cluster with origin: Adopted keeps its endpoint: use the type Host or External"
+// +kubebuilder:validation:XValidation:rule="has(oldSelf.origin) == has(self.origin) && (!has(self.origin) || self.origin == oldSelf.origin)",message="origin can't change: make another ElementalCluster"
 type ElementalClusterSpec struct {
+	// origin says where the cluster comes from. Bootstrapped: the first control-plane Machine
+	// initializes it. Adopted: it runs already, on hosts whose spec.adoption names the Cluster;
+	// no Machine initializes a control plane, and Machines take over the Nodes of these hosts
+	// first. It can't change. Defaults to Bootstrapped.
+	// +optional
+	Origin ClusterOrigin `json:"origin,omitempty"`
+
 	// controlPlaneEndpoint is the address of the cluster's API server. If host is blank,
 	// the provider sets it according to controlPlaneEndpointPolicy. The provider never
 	// changes a host that a user has set.

@@ -10,6 +10,7 @@ import (
 // +kubebuilder:validation:XValidation:rule="!(has(self.grantedTo) && has(self.grantedFrom))",message="a granted host can't be granted on"
 // +kubebuilder:validation:XValidation:rule="!(has(self.grantedTo) && has(self.claim))",message="a host that is granted to another namespace has no claim here"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.claim) || (has(self.hostname) == has(oldSelf.hostname) && (!has(self.hostname) || self.hostname == oldSelf.hostname))",message="hostname can't change while the host is claimed"
+// +kubebuilder:validation:XValidation:rule="!has(self.adoption) || has(oldSelf.adoption) || !has(self.claim)",message="a host that a machine has claimed can't be declared for adoption"
 type ElementalHostSpec struct {
 	// hostID identifies the host in logs. The provider sets it when the host enrols, and
 	// it never changes.
@@ -52,6 +53,13 @@ type ElementalHostSpec struct {
 	// because of its claim.
 	// +optional
 	Claim *HostClaim `json:"claim,omitempty"`
+
+	// adoption says that the host runs a Node of the named Cluster already. A Machine of this
+	// Cluster may claim the host, and takes the Node over as it is: nothing is installed,
+	// started or stopped. No other Machine gets the host. Administrators set it on a host
+	// without a claim; the provider removes it when the Node is taken over.
+	// +optional
+	Adoption *HostAdoption `json:"adoption,omitempty"`
 
 	// cordon excludes the host from new claims. A Node that runs on the host is not
 	// affected. Administrators set and remove it.

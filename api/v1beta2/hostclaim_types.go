@@ -51,6 +51,11 @@ type HostClaim struct {
 	// erased.
 	// +optional
 	Erase EraseMethod `json:"erase,omitempty"`
+	// adoption says what the Node on the host must be, for the machine to take it over. It is
+	// absent if the host is bootstrapped, and after the Node was taken over. A claim that still
+	// has it ends without a reset.
+	// +optional
+	Adoption *ClaimAdoption `json:"adoption,omitempty"`
 }
 
 // ClaimRole is the role of a machine in its cluster.

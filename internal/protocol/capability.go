@@ -56,4 +56,6 @@ const (
 	CapabilityLogs Capability = "Logs"
 	// CapabilityFollow: the agent follows to Desired.Successor.
 	CapabilityFollow Capability = "Follow"
+	// CapabilityAdopt: a Bootstrap with an Adoption takes over the Node that runs on the host.
+	CapabilityAdopt Capability = "Adopt"
 )

@@ -43,6 +43,9 @@ type Operation struct {
 	// ClusterName and MachineName are for the host's log.
 	ClusterName string `json:"clusterName,omitempty"`
 	MachineName string `json:"machineName,omitempty"`
+	// Adoption, on a Bootstrap, says that the host runs the Node already: there is no bootstrap
+	// data. The agent checks the Node, and sets its providerID.
+	Adoption *Adoption `json:"adoption,omitempty"`
 	// Erase, on a Reset, is how data disks are erased: EraseZero or EraseDiscard.
 	Erase string `json:"erase,omitempty"`
 	// Image, on an Upgrade, is a source of the elemental CLI.
@@ -76,4 +79,17 @@ const (
 // Final reports whether an operation in this state has ended.
 func (s OperationState) Final() bool {
 	return s == StateSucceeded || s == StateFailed || s == StateUnsupported
+}
+
+// Adoption says what the Node on the host must be. The Node has the host name Desired.Hostname.
+type Adoption struct {
+	// ControlPlane: an API server and the only member of etcd run on the host.
+	ControlPlane bool `json:"controlPlane,omitempty"`
+	// AuthorityHash is the SHA-256 of the public key of the cluster's certificate authority, as
+	// "sha256:" and 64 hexadecimal digits.
+	AuthorityHash string `json:"authorityHash"`
+	// Endpoint of the cluster's API server, as host:port.
+	Endpoint string `json:"endpoint"`
+	// Version of Kubernetes that the kubelet runs; blank for any.
+	Version string `json:"version,omitempty"`
 }
