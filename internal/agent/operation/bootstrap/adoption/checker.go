@@ -75,9 +75,9 @@ func (c Checker) kubelet(hostname string) (kube.Access, error) {
 	if err != nil {
 		return kube.Access{}, err
 	}
-	name, isNode := strings.CutPrefix(access.User(), userPrefix)
+	name, ok := strings.CutPrefix(access.User(), userPrefix)
 	switch {
-	case !isNode:
+	case !ok:
 		return kube.Access{}, fmt.Errorf("the certificate in %s is for %q, not for a Node", cluster.Kubeconfig, access.User())
 	case name != hostname:
 		return kube.Access{}, fmt.Errorf("the Node is named %s, not %q: set spec.hostname of the ElementalHost to %s", name, hostname, name)
