@@ -17,6 +17,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/hostkey"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/bootstrap"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/bootstrap/adoption"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/erase"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
@@ -97,7 +98,7 @@ func assemble(path string, o assembleOptions, log *slog.Logger) (_ *localAgent, 
 	options := assembly.Options{
 		Store: store, Keys: keys, Servers: settings.Servers, TrustBundle: settings.TrustBundle, Source: settings.Source(),
 		Built: built(), RotateAfter: settings.RotateAfter,
-		Platform: machine, Executor: executor, Endpoint: applier, Eraser: &erase.Eraser{},
+		Platform: machine, Executor: executor, Endpoint: applier, Eraser: &erase.Eraser{}, Adopter: adoption.Checker{Root: "/"},
 		Local: served, Tunnel: served.DialTarget, Root: "/", Clock: retry.System{},
 		Token: settings.Token, RemoveToken: func() error { return config.ForgetToken(path) }, ReadoptAfter: settings.ReadoptAfter,
 		Status: connectionFile(log).write, Version: agentVersion(), BootID: boot, Log: log,

@@ -37,6 +37,8 @@ type Options struct {
 	Runners map[protocol.OperationType]operation.Runner
 	// CanErase is true if a Reset can erase data disks.
 	CanErase bool
+	// CanAdopt is true if a Bootstrap can take over a Node that runs already.
+	CanAdopt bool
 	// Updater keeps the agent's program at the release that the plan pins; nil turns
 	// that off.
 	Updater Updater
@@ -256,6 +258,7 @@ func (a *Agent) hello() protocol.Hello {
 		{a.o.Runners[protocol.OperationCertificateRenewal] != nil, protocol.CapabilityCertificateRenewal},
 		{true, protocol.CapabilityLogs},
 		{true, protocol.CapabilityFollow},
+		{a.o.CanAdopt, protocol.CapabilityAdopt},
 	} {
 		if c.supported {
 			hello.Capabilities = append(hello.Capabilities, c.capability)

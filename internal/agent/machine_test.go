@@ -36,6 +36,8 @@ type machine struct {
 	started chan struct{}
 	// cannotClean lists the leftovers that a reset cannot remove.
 	cannotClean []string
+	// kept has, for each time that a reset has cleaned the host, what it was to keep.
+	kept [][]string
 	// goesDown is called by a reboot.
 	goesDown func()
 	// examined, if set, is called when the inventory is taken.
@@ -163,9 +165,10 @@ func (m *machine) Reboot(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (m *machine) Clean(context.Context, []string) error {
+func (m *machine) Clean(_ context.Context, preexisting []string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.kept = append(m.kept, preexisting)
 	m.dirty = m.cannotClean
 	return nil
 }

@@ -31,7 +31,7 @@ func (a *Agent) acceptPlan(ctx context.Context, plan protocol.Plan) error {
 			a.reporter.repeatResult(known)
 		}
 	}
-	if name := plan.Desired.Hostname; name != "" {
+	if name := plan.Desired.Hostname; name != "" && !store.IsAdopting(store.Plan()) {
 		if err := a.o.Platform.SetHostname(ctx, name); err != nil {
 			log.Error("Could not set the host name", "hostname", name, "error", err)
 		} else {

@@ -75,7 +75,7 @@ func TestOpenAPIDocument(t *testing.T) {
 		protocol.Previous{}, protocol.AgentRelease{}, protocol.AgentUpdate{}, protocol.ErasedDisk{},
 		protocol.Endpoint{}, protocol.File{}, protocol.EndpointReport{}, protocol.Probe{}, protocol.APIServer{},
 		protocol.LocalEndpoint{}, protocol.Kubernetes{}, protocol.Program{}, protocol.ContainerRuntime{}, protocol.Preflight{},
-		protocol.Bundle{}, protocol.BundleReport{}, protocol.NodeUpgrade{}, protocol.Redirect{}, protocol.EtcdRestore{}, protocol.ControlPlaneHalt{},
+		protocol.Bundle{}, protocol.BundleReport{}, protocol.NodeUpgrade{}, protocol.Redirect{}, protocol.EtcdRestore{}, protocol.ControlPlaneHalt{}, protocol.Adoption{},
 		protocol.EtcdSnapshot{}, protocol.EtcdCluster{}, protocol.EtcdSnapshotReport{}, protocol.EtcdSnapshotFacts{}, protocol.EtcdSnapshotFailure{},
 		protocol.EtcdSnapshotUpload{}, protocol.EtcdSnapshotFolder{}, protocol.EtcdSnapshotGrantRequest{}, protocol.EtcdSnapshotGrant{}, protocol.EtcdSnapshotUploadReport{},
 		protocol.EtcdSnapshotObject{}, protocol.EtcdSnapshotUploadFailure{}, protocol.EtcdSnapshotFetchRequest{}, protocol.EtcdSnapshotFetchGrant{},

@@ -76,6 +76,8 @@ type Options struct {
 	// off. currentClient returns the client in use.
 	NewStager func(currentClient func() *client.Client) agent.Stager
 	Installer Installer
+	// Adopter checks Nodes that run already; nil means that the host can't be adopted.
+	Adopter bootstrap.Adopter
 	// NewNodeUpgrade returns what upgrades Kubernetes in place, with what NewStager returned;
 	// nil means that the host can't be upgraded in place.
 	NewNodeUpgrade func(stager agent.Stager) operation.Runner
@@ -144,7 +146,7 @@ func New(o Options) (*agent.Agent, error) {
 	setter := &node.Setter{Kubeconfigs: kubeconfigs(o.Root), Clock: o.Clock, Dial: o.Dial}
 	return agent.New(agent.Options{
 		Store: o.Store, Manager: manager, Token: o.Token, RemoveToken: o.RemoveToken, Platform: o.Platform, Node: setter,
-		Runners: o.runners(manager, setter, stager), CanErase: o.Eraser != nil, Updater: updater, Stager: stager, Applier: o.Endpoint,
+		Runners: o.runners(manager, setter, stager), CanErase: o.Eraser != nil, CanAdopt: o.Adopter != nil, Updater: updater, Stager: stager, Applier: o.Endpoint,
 		Prober: probe.New(probe.Options{
 			Root: o.Root, LocalAddresses: o.Platform.LocalAddresses, Period: o.ProbePeriod, Clock: o.Clock, Dial: o.Dial,
 		}),
@@ -161,7 +163,7 @@ func (o *Options) runners(manager *connection.Manager, providerID bootstrap.Prov
 		protocol.OperationBootstrap: &bootstrap.Runner{
 			Source:    func() bootstrap.Source { return manager.Client() },
 			Documents: documents, Executor: o.Executor, Platform: o.Platform, ProviderID: providerID, Preparer: o.Endpoint,
-			Stager: stager, Installer: o.Installer,
+			Stager: stager, Installer: o.Installer, Adopter: o.Adopter,
 			Desired: func() protocol.Desired { return o.Store.Plan().Desired }, Log: o.Log,
 		},
 		protocol.OperationReset: o.resetRunner(documents),

@@ -14,6 +14,7 @@ import (
 	"net/http/httputil"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -91,6 +92,9 @@ func TestSave(t *testing.T) {
 func testFacts(t *testing.T, h etcdmember.Host, member etcd.Member) {
 	if revision, err := etcd.Revision(t.Context(), member.Options); err != nil || revision != 4 {
 		t.Errorf("got %d, %v", revision, err)
+	}
+	if names, err := etcd.Members(t.Context(), member.Options); err != nil || !slices.Equal(names, []string{etcdmember.Name}) {
+		t.Errorf("got %q, %v", names, err)
 	}
 	if size, err := member.DatabaseSize(h.Root); err != nil || size < 3*400<<10 {
 		t.Errorf("got %d, %v", size, err)
@@ -198,6 +202,21 @@ func (e *editor) Read(p []byte) (int, error) {
 type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+// A learner is a member, and an answer that the majority has not agreed to is none.
+func TestMembers(t *testing.T) {
+	t.Parallel()
+	h := etcdmember.New(t)
+	h.AddLearner(t)
+	if names, err := etcd.Members(t.Context(), h.Member(t).Options); err != nil || !slices.Equal(slices.Sorted(slices.Values(names)), []string{"", etcdmember.Name}) {
+		t.Errorf("got %q, %v", names, err)
+	}
+	h = etcdmember.New(t)
+	h.LoseMajority(t)
+	if names, err := etcd.Members(t.Context(), h.Member(t).Options); err == nil {
+		t.Errorf("without a majority it names %q", names)
+	}
+}
 
 func TestHostsWithoutMember(t *testing.T) {
 	t.Parallel()

@@ -43,6 +43,28 @@ func Revision(ctx context.Context, o Options) (int64, error) {
 	return status.Header.Revision, nil
 }
 
+// Members returns the names of the members of the cluster, by the member's JSON gateway. A member
+// that has not started has a blank name. The cluster's majority has agreed to the answer.
+func Members(ctx context.Context, o Options) ([]string, error) {
+	var answer struct {
+		Members []struct {
+			Name string `json:"name"`
+		} `json:"members"`
+		Message string `json:"message"`
+	}
+	if err := o.call(ctx, http.MethodPost, "/v3/cluster/member/list", `{"linearizable":true}`, &answer); err != nil {
+		return nil, fmt.Errorf("asking etcd for its members: %w", err)
+	}
+	if len(answer.Members) == 0 {
+		return nil, fmt.Errorf("asking etcd for its members: it names none: %.256s", answer.Message)
+	}
+	names := make([]string, 0, len(answer.Members))
+	for _, member := range answer.Members {
+		names = append(names, member.Name)
+	}
+	return names, nil
+}
+
 // Health returns nil if the member can read with the agreement of its cluster, so that a
 // majority of the members is well, and the cluster raises no alarm.
 func Health(ctx context.Context, o Options) error {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
@@ -18,6 +19,8 @@ type Access struct {
 	Server *url.URL
 	// TLS contains the server's certificate authority and one client certificate.
 	TLS *tls.Config
+	// Authorities are the certificates of that authority. There are several while it is replaced.
+	Authorities []*x509.Certificate
 	// Dial opens connections; nil means net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -86,11 +89,15 @@ func (k kubeconfig) access(base string) (Access, error) {
 		if err != nil || server.Scheme != "https" || server.Host == "" {
 			return Access{}, fmt.Errorf("its server %q is not an https URL", c.Cluster.Server)
 		}
-		roots, err := c.Cluster.roots(base)
+		authorities, err := c.Cluster.authorities(base)
 		if err != nil {
 			return Access{}, err
 		}
-		a.Server = server
+		roots := x509.NewCertPool()
+		for _, authority := range authorities {
+			roots.AddCert(authority)
+		}
+		a.Server, a.Authorities = server, authorities
 		a.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: c.Cluster.TLSServerName}
 	}
 	if a.Server == nil {
@@ -120,16 +127,29 @@ func (k kubeconfig) current() (clusterName, userName string) {
 	return "", ""
 }
 
-func (c cluster) roots(base string) (*x509.CertPool, error) {
+// authorities ignores what is no certificate, as x509.CertPool does.
+func (c cluster) authorities(base string) ([]*x509.Certificate, error) {
 	data, err := content(base, c.CA, c.CAData)
 	if err != nil {
 		return nil, fmt.Errorf("reading its certificate authority: %w", err)
 	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(data) {
+	var found []*x509.Certificate
+	for {
+		var block *pem.Block
+		if block, data = pem.Decode(data); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" || len(block.Headers) > 0 {
+			continue
+		}
+		if certificate, err := x509.ParseCertificate(block.Bytes); err == nil {
+			found = append(found, certificate)
+		}
+	}
+	if len(found) == 0 {
 		return nil, errors.New("its certificate authority contains no certificate")
 	}
-	return roots, nil
+	return found, nil
 }
 
 func (u user) certificate(base string) (tls.Certificate, error) {

@@ -120,7 +120,7 @@ func stepLabel(step string) string {
 func stepWords() []string {
 	return []string{
 		// Bootstrap, and the parts of its bootstrap data.
-		"fetch", "check", "parse", "stage", "install", "hostname", "files", "node",
+		"adopt", "fetch", "check", "parse", "stage", "install", "hostname", "files", "node",
 		"bootcmd", "runcmd", "script", "file", "write_files", "unit", "units", "ntp", "fstab",
 		// Reset.
 		"stop", "reboot", "clean", "verify", "erase", "recovery",

@@ -190,6 +190,12 @@ func (h Host) LoseMajority(t *testing.T) {
 	h.call(t, "cluster/member/add", map[string]any{"peerURLs": []string{"http://127.0.0.1:1"}})
 }
 
+// AddLearner adds a second member, which does not exist and has no vote: the first one serves on.
+func (h Host) AddLearner(t *testing.T) {
+	t.Helper()
+	h.call(t, "cluster/member/add", map[string]any{"peerURLs": []string{"http://127.0.0.1:1"}, "isLearner": true})
+}
+
 func encode(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 
 // call calls a method of the member's JSON gateway.

@@ -16,6 +16,7 @@ import (
 
 // Steps of a bootstrap, in addition to those of its data.
 const (
+	stepAdopt    = "adopt"
 	stepFetch    = "fetch"
 	stepCheck    = "check"
 	stepStage    = "stage"
@@ -57,14 +58,19 @@ type Runner struct {
 	// skips that.
 	Stager    Stager
 	Installer Installer
+	// Adopter checks Nodes that run already; nil: the host can't be adopted.
+	Adopter Adopter
 	// Desired is the desired state of the last plan.
 	Desired func() protocol.Desired
 	Log     *slog.Logger
 }
 
 // Run fetches the data, checks all of it, executes it, and sets the Node's
-// providerID.
+// providerID. For an adoption it checks the Node instead.
 func (r *Runner) Run(ctx context.Context, op state.Operation, progress func(string)) (operation.Result, error) {
+	if op.Adoption != nil {
+		return r.adopt(ctx, op, progress)
+	}
 	progress(stepFetch)
 	job, err := r.job(ctx, op)
 	if err != nil {
@@ -192,6 +198,9 @@ func (r *Runner) setProviderID(ctx context.Context, op state.Operation, notes []
 		isSet, err := r.ProviderID.SetProviderID(ctx, op.ProviderID)
 		if err != nil {
 			return operation.FailedUnlessStopped(ctx, stepNode, err)
+		}
+		if !isSet && op.Adoption != nil {
+			return operation.Failed(stepNode, errors.New("the host has no kubelet any more, so there is no Node to take over")), nil
 		}
 		if !isSet {
 			notes = append(notes, "no kubelet was set up, so there is no Node to link")

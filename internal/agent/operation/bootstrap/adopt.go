@@ -1,0 +1,35 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+)
+
+// Adopter checks the Node that runs on this host; see adoption.Checker.
+type Adopter interface {
+	// Check returns an error that wraps operation.ErrNothingDone if it can't check now, and
+	// another error if the Node is not the wanted one. It changes nothing.
+	Check(ctx context.Context, want protocol.Adoption, hostname string) error
+}
+
+// adopt takes over the Node that runs on the host. It changes nothing but the Node's providerID.
+func (r *Runner) adopt(ctx context.Context, op state.Operation, progress func(string)) (operation.Result, error) {
+	if r.Adopter == nil {
+		return operation.Result{
+			State: protocol.StateUnsupported, Step: stepAdopt, Message: "this agent can't take over a Node that runs already",
+		}, nil
+	}
+	progress(stepAdopt)
+	err := r.Adopter.Check(ctx, *op.Adoption, op.Hostname)
+	if errors.Is(err, operation.ErrNothingDone) {
+		return operation.Result{}, err
+	}
+	if err != nil {
+		return operation.FailedUnlessStopped(ctx, stepAdopt, err)
+	}
+	return r.setProviderID(ctx, op, nil, progress)
+}
