@@ -173,15 +173,19 @@ const (
 	// PreparedByBundleReason: the bootstrap installs what is missing.
 	PreparedByBundleReason = "PreparedByBundle"
 	AvailableReason        = "Available"
-	ReservedReason         = "ReservedForCluster"
-	ClaimedReason          = "Claimed"
-	NotClaimedReason       = "NotClaimed"
-	ResettingReason        = "Resetting"
-	ResetFailedReason      = "ResetFailed"
-	WaitingForMachineGone  = "WaitingForMachineDeletion"
-	CordonedReason         = "Cordoned"
-	DeletingReason         = "Deleting"
-	UnsupportedReason      = "OperationUnsupported"
+	// AdoptableReason: the host runs a Node that no Machine has taken over yet.
+	AdoptableReason = "Adoptable"
+	// AdoptedReason is a reason of Events only.
+	AdoptedReason         = "Adopted"
+	ReservedReason        = "ReservedForCluster"
+	ClaimedReason         = "Claimed"
+	NotClaimedReason      = "NotClaimed"
+	ResettingReason       = "Resetting"
+	ResetFailedReason     = "ResetFailed"
+	WaitingForMachineGone = "WaitingForMachineDeletion"
+	CordonedReason        = "Cordoned"
+	DeletingReason        = "Deleting"
+	UnsupportedReason     = "OperationUnsupported"
 	// DeclaredElsewhereReason: the machine with the host's key is another ElementalHost.
 	DeclaredElsewhereReason = "DeclaredElsewhere"
 	MachineFoundReason      = "MachineFound"

@@ -4,6 +4,7 @@
 //	free -> Bound
 //	Bound -> Held -> Releasing
 //	Reserved -> free
+//	Bound -> free, if the Node of the host was to be taken over, and is not yet
 //
 // Only an administrator changes Held to Releasing.
 //
@@ -95,7 +96,8 @@ func isLeaving(host *infrav1.ElementalHost) bool {
 }
 
 // Hold holds a bound host when its machine is deleted: the host is not reset. erase is
-// recorded for the reset that an administrator may request later.
+// recorded for the reset that an administrator may request later. A host whose Node was not
+// taken over yet becomes free as it is.
 func Hold(ctx context.Context, c client.Client, host *infrav1.ElementalHost, id string, erase infrav1.EraseMethod) error {
 	is := host.Spec.Claim
 	if is == nil || is.ID != id {
@@ -105,6 +107,9 @@ func Hold(ctx context.Context, c client.Client, host *infrav1.ElementalHost, id 
 	case infrav1.ClaimHeld:
 		return nil
 	case infrav1.ClaimBound:
+		if is.Adoption != nil {
+			return giveBack(ctx, c, host)
+		}
 		return write(ctx, c, host, "holding", func() {
 			host.Spec.Claim.Phase, host.Spec.Claim.Erase = infrav1.ClaimHeld, erase
 		})
@@ -114,7 +119,7 @@ func Hold(ctx context.Context, c client.Client, host *infrav1.ElementalHost, id 
 }
 
 // Release makes the machine's host reset itself and, unless erase is blank, erase its data
-// disks. Apart from an administrator who sets the phase to Releasing, nothing else makes a
+// disks. A host whose Node was not taken over yet becomes free as it is. Apart from an administrator who sets the phase to Releasing, nothing else makes a
 // host reset itself.
 func Release(ctx context.Context, c client.Client, host *infrav1.ElementalHost, id string, erase infrav1.EraseMethod) error {
 	is := host.Spec.Claim
@@ -125,6 +130,9 @@ func Release(ctx context.Context, c client.Client, host *infrav1.ElementalHost, 
 	case infrav1.ClaimReleasing:
 		return nil
 	case infrav1.ClaimBound:
+		if is.Adoption != nil {
+			return giveBack(ctx, c, host)
+		}
 		return write(ctx, c, host, "releasing", func() {
 			host.Spec.Claim.Phase, host.Spec.Claim.Erase = infrav1.ClaimReleasing, erase
 			forgetRequests(host)
@@ -136,6 +144,30 @@ func Release(ctx context.Context, c client.Client, host *infrav1.ElementalHost, 
 	default:
 		return fmt.Errorf("releasing host %s, which is %s: %w", host.Name, is.Phase, ErrTaken)
 	}
+}
+
+// giveBack removes the claim of a host whose Node was not taken over. The Node was there before the
+// machine, so nothing on the host is touched, and another machine may take it over.
+func giveBack(ctx context.Context, c client.Client, host *infrav1.ElementalHost) error {
+	return write(ctx, c, host, "giving back", func() {
+		host.Spec.Claim, host.Spec.Bundle = nil, nil
+		forgetRequests(host)
+	})
+}
+
+// FinishAdoption records that the machine of the claim has taken over the Node of the host. From
+// then on the claim is like any other: its end resets the host.
+func FinishAdoption(ctx context.Context, c client.Client, host *infrav1.ElementalHost, id string) error {
+	is := host.Spec.Claim
+	switch {
+	case is == nil || is.ID != id || is.Phase != infrav1.ClaimBound:
+		return fmt.Errorf("finishing the adoption of host %s: %w", host.Name, ErrTaken)
+	case is.Adoption == nil:
+		return nil
+	}
+	return write(ctx, c, host, "finishing the adoption of", func() {
+		host.Spec.Claim.Adoption, host.Spec.Adoption = nil, nil
+	})
 }
 
 // forgetRequests removes what was requested of the host's Node. The Node goes, and no later claim

@@ -39,6 +39,11 @@ func cluster(v string) func(*infrav1.HostClaim) {
 	return func(c *infrav1.HostClaim) { c.ClusterName = v }
 }
 
+// adopting is a claim whose machine has not taken over the Node yet.
+func adopting(c *infrav1.HostClaim) {
+	c.Adoption = &infrav1.ClaimAdoption{AuthorityHash: "sha256:1", Endpoint: "10.1.1.1:6443"}
+}
+
 func zeroed(c *infrav1.HostClaim) { c.Erase = infrav1.EraseZero }
 
 type transition func(context.Context, client.Client, *infrav1.ElementalHost) error
@@ -65,6 +70,10 @@ func releaseAndErase(ctx context.Context, c client.Client, h *infrav1.ElementalH
 
 func hold(ctx context.Context, c client.Client, h *infrav1.ElementalHost) error {
 	return claim.Hold(ctx, c, h, "1", infrav1.EraseZero)
+}
+
+func finishAdoption(ctx context.Context, c client.Client, h *infrav1.ElementalHost) error {
+	return claim.FinishAdoption(ctx, c, h, "1")
 }
 
 func free(ctx context.Context, c client.Client, h *infrav1.ElementalHost) error {
@@ -131,6 +140,10 @@ func TestTransitions(t *testing.T) {
 		"bind a held host":                             {newClaim(held), bind, newClaim(held), 0, true},
 		"reserve a held host":                          {newClaim(held), reserve, newClaim(held), 0, true},
 		"unreserve a held host":                        {newClaim(held), unreserve, newClaim(held), 0, true},
+		"finish an adoption":                           {newClaim(bound, adopting), finishAdoption, newClaim(bound), 1, false},
+		"finish it again":                              {newClaim(bound), finishAdoption, newClaim(bound), 0, false},
+		"finish that of another claim ID":              {newClaim(bound, id("2"), adopting), finishAdoption, newClaim(bound, id("2"), adopting), 0, true},
+		"finish that of a releasing host":              {newClaim(releasing, adopting), finishAdoption, newClaim(releasing, adopting), 0, true},
 		"free a held host":                             {newClaim(held), free, newClaim(held), 0, true},
 		"free":                                         {newClaim(releasing), free, nil, 1, false},
 		"free again":                                   {nil, free, nil, 0, false},
@@ -165,6 +178,36 @@ func TestTransitions(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A Node that no machine has taken over is not the machine's to reset or to hold. The declaration
+// stays, so that another machine can take it over.
+func TestThreat102_UnfinishedAdoptionIsGivenBack(t *testing.T) {
+	for name, end := range map[string]transition{"release": releaseAndErase, "hold": hold} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			c, host, _ := newClient(g, newClaim(bound, adopting))
+			host.Spec.Adoption = &infrav1.HostAdoption{ClusterName: "c", Role: infrav1.AdoptedWorker}
+			g.Expect(c.Update(t.Context(), host)).To(Succeed())
+			g.Expect(end(t.Context(), c, host)).To(Succeed())
+			g.Expect(c.Get(t.Context(), client.ObjectKeyFromObject(host), host)).To(Succeed())
+			g.Expect(host.Spec.Claim).To(BeNil())
+			g.Expect(host.Spec.Adoption).NotTo(BeNil())
+			g.Expect(host.Annotations).NotTo(HaveKey(clusterctlv1.BlockMoveAnnotation))
+			g.Expect(host.Labels).NotTo(HaveKey(clusterv1.ClusterNameLabel))
+		})
+	}
+}
+
+// A Node that was taken over needs no declaration any more: after its reset, the host is like others.
+func TestAdoptionEndsItsDeclaration(t *testing.T) {
+	g := NewWithT(t)
+	c, host, _ := newClient(g, newClaim(bound, adopting))
+	host.Spec.Adoption = &infrav1.HostAdoption{ClusterName: "c", Role: infrav1.AdoptedWorker}
+	g.Expect(c.Update(t.Context(), host)).To(Succeed())
+	g.Expect(finishAdoption(t.Context(), c, host)).To(Succeed())
+	g.Expect(host.Spec.Adoption).To(BeNil())
+	g.Expect(host.Spec.Claim).To(Equal(newClaim(bound)))
 }
 
 // clusterOf returns the name of the claim's cluster; blank for none.

@@ -39,7 +39,7 @@ func Usable(host *infrav1.ElementalHost) Verdict {
 	if v := connected(host); v.status != metav1.ConditionTrue {
 		return v
 	}
-	if v := clean(host); v.status != metav1.ConditionTrue {
+	if v := clean(host); v.status != metav1.ConditionTrue && !host.IsAdoptable() {
 		return v
 	}
 	if q := host.Spec.Quarantine; q != nil {
@@ -51,7 +51,15 @@ func Usable(host *infrav1.ElementalHost) Verdict {
 	if plan.Paused(host) {
 		return no(clusterv1.PausedReason, "The host is paused")
 	}
+	if host.IsAdoptable() {
+		return Verdict{metav1.ConditionTrue, infrav1.AdoptableReason, runsNode(host)}
+	}
 	return yes(infrav1.AvailableReason)
+}
+
+// runsNode describes a host whose Node no Machine has taken over yet.
+func runsNode(host *infrav1.ElementalHost) string {
+	return "The host runs a Node of Cluster " + host.Spec.Adoption.ClusterName + ", which a Machine of it can take over"
 }
 
 // maintained returns the verdict for a host in maintenance.

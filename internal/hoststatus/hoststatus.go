@@ -168,6 +168,8 @@ func clean(host *infrav1.ElementalHost) Verdict {
 		}
 	}
 	switch c := host.Status.Cleanliness; {
+	case host.IsAdoptable():
+		return no(infrav1.InUseReason, "%s", runsNode(host))
 	case c == nil:
 		return unknown(infrav1.NotReportedReason, "The agent has not yet reported whether anything of a former node is left")
 	case c.State == infrav1.CleanlinessDirty:

@@ -36,6 +36,7 @@ func (m Machine) Constraints(ctx context.Context, selectors *selector.Compiler) 
 		FailureDomainLabel: FailureDomainLabel(m.InfraCluster),
 		ReservedFor:        m.reservedFor(),
 		Preflight:          m.preflight(),
+		Adoption:           NewAdoption(m.Cluster, m.InfraCluster, m.isControlPlane()),
 	}
 	if m.Owner != nil {
 		constraints.FailureDomain = m.Owner.Spec.FailureDomain
@@ -80,8 +81,15 @@ func (m Machine) preflight() *preflight.Need {
 	if m.Owner == nil || m.Owner.Spec.Version == "" || m.Owner.Spec.Bootstrap.ConfigRef.Kind != kubeadmConfig {
 		return nil
 	}
-	_, isControlPlane := m.Owner.Labels[clusterv1.MachineControlPlaneLabel]
-	return Preflight(&m.Machine.Spec, m.Owner.Spec.Version, isControlPlane, m.Release)
+	return Preflight(&m.Machine.Spec, m.Owner.Spec.Version, m.isControlPlane(), m.Release)
+}
+
+func (m Machine) isControlPlane() bool {
+	if m.Owner == nil {
+		return false
+	}
+	_, found := m.Owner.Labels[clusterv1.MachineControlPlaneLabel]
+	return found
 }
 
 // Preflight returns what kubeadm needs of the host of a machine. release may be nil. A Node of
@@ -104,10 +112,7 @@ func Preflight(spec *infrav1.ElementalMachineSpec, version string, isControlPlan
 // reservedFor returns the name of the cluster whose reserved hosts the machine may have;
 // blank for workers.
 func (m Machine) reservedFor() string {
-	if m.Owner == nil || m.Cluster == nil {
-		return ""
-	}
-	if _, isControlPlane := m.Owner.Labels[clusterv1.MachineControlPlaneLabel]; !isControlPlane {
+	if m.Cluster == nil || !m.isControlPlane() {
 		return ""
 	}
 	return m.Cluster.Name

@@ -37,6 +37,8 @@ type Constraints struct {
 	ReservedFor string
 	// Feasible checks the host further; nil accepts any.
 	Feasible Feasible
+	// Adoption says which running Nodes the machine may take over; nil for none.
+	Adoption *Adoption
 	// Preflight is what kubeadm needs of the host; nil for machines that kubeadm does not
 	// bootstrap.
 	Preflight *preflight.Need
@@ -69,6 +71,9 @@ func (c Constraints) Matches(host *infrav1.ElementalHost) (reason string, ok boo
 	}
 	if admitted := hoststatus.Admitted(host); !admitted.IsTrue() {
 		return admitted.Reason(), false
+	}
+	if reason, ok := c.Adoption.matches(host); !ok {
+		return reason, false
 	}
 	switch c.Selector.Select(host) {
 	case selector.Selected:
@@ -126,8 +131,8 @@ func (c Constraints) verdict(host *infrav1.ElementalHost) hoststatus.Verdict {
 }
 
 // Pick returns the best available host, or nil. A host that is reserved for the
-// cluster comes first, because its address is the cluster's endpoint. All other
-// hosts are ordered by name.
+// cluster comes first, because its address is the cluster's endpoint, then those with a
+// Node to take over. All other hosts are ordered by name.
 func (c Constraints) Pick(hosts []*infrav1.ElementalHost) *infrav1.ElementalHost {
 	var best *infrav1.ElementalHost
 	for _, host := range hosts {
@@ -148,6 +153,9 @@ func (c Constraints) isReserved(host *infrav1.ElementalHost) bool {
 
 func (c Constraints) less(a, b *infrav1.ElementalHost) bool {
 	if x, y := c.isReserved(a), c.isReserved(b); x != y {
+		return x
+	}
+	if x, y := a.IsAdoptable(), b.IsAdoptable(); x != y {
 		return x
 	}
 	return a.Name < b.Name

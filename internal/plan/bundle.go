@@ -39,6 +39,9 @@ func bundleOf(in infrav1.HostBundle) protocol.Bundle {
 
 // needed returns the capability that the host needs for the operation.
 func needed(op protocol.Operation) infrav1.OperationType {
+	if op.Adoption != nil {
+		return infrav1.OperationType(protocol.CapabilityAdopt)
+	}
 	if op.NodeUpgrade != nil && op.NodeUpgrade.OSImage != "" {
 		return infrav1.OperationType(protocol.CapabilityNodeImage)
 	}

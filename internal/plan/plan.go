@@ -147,6 +147,7 @@ func wantedOperations(host *infrav1.ElementalHost, cluster Cluster) []protocol.O
 		return nil
 	case claim != nil && claim.Phase == infrav1.ClaimBound:
 		bootstrap := operationOfClaim(claim, protocol.OperationBootstrap)
+		bootstrap.Adoption = adoption(claim)
 		is := host.Operation(infrav1.OperationBootstrap, claim.ID)
 		standstill := halt(host)
 		switch {

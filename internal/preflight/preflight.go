@@ -79,9 +79,9 @@ func Messages(findings []Finding) []string {
 	return lines
 }
 
-// isUnused reports whether no Machine has claimed the host.
+// isUnused reports whether no Machine has claimed the host, and it runs no Node.
 func isUnused(host *infrav1.ElementalHost) bool {
-	return host.Spec.Claim == nil || host.Spec.Claim.Phase == infrav1.ClaimReserved
+	return !host.IsAdoptable() && (host.Spec.Claim == nil || host.Spec.Claim.Phase == infrav1.ClaimReserved)
 }
 
 // installsBundle reports whether a bootstrap for the Machine installs a bundle on the host.

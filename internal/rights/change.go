@@ -53,7 +53,7 @@ func classOfHost(field string) (Verb, bool) {
 		return Grant, true
 	case "Fence":
 		return Fence, true
-	case "Claim":
+	case "Claim", "Adoption":
 		return Release, true
 	case "OSUpgrade", "Bundle", "NodeUpgrade":
 		return Install, true

@@ -33,6 +33,7 @@ func fieldsOfHost() map[string]field {
 		"GrantedFrom":      {infrav1.ElementalHostSpec{GrantedFrom: &infrav1.HostGrantedFrom{Name: "h"}}, []rights.Verb{rights.Grant}},
 		"Fence":            {infrav1.ElementalHostSpec{Fence: &infrav1.HostFence{Reason: "dead"}}, []rights.Verb{rights.Fence}},
 		"Claim":            {infrav1.ElementalHostSpec{Claim: claim}, []rights.Verb{rights.Release}},
+		"Adoption":         {infrav1.ElementalHostSpec{Adoption: &infrav1.HostAdoption{ClusterName: "c"}}, []rights.Verb{rights.Release}},
 		"OSUpgrade":        {infrav1.ElementalHostSpec{OSUpgrade: &infrav1.HostOSUpgrade{ID: "1"}}, []rights.Verb{rights.Install}},
 		"Bundle":           {infrav1.ElementalHostSpec{Bundle: &infrav1.HostBundle{}}, []rights.Verb{rights.Install}},
 		"NodeUpgrade":      {infrav1.ElementalHostSpec{NodeUpgrade: &infrav1.HostNodeUpgrade{ID: "1"}}, []rights.Verb{rights.Install}},

@@ -126,7 +126,7 @@ func bar(pool, granted *infrav1.ElementalHost) {
 // anything of it, and its machine has proved to have the key.
 func isGrantable(s *scope, host *infrav1.ElementalHost) bool {
 	id := host.Spec.Identity
-	return s.selector.Matches(labels.Set(host.Labels)) && host.Spec.GrantedFrom == nil && host.Spec.Claim == nil && host.Spec.LogRequest == nil &&
+	return s.selector.Matches(labels.Set(host.Labels)) && host.Spec.GrantedFrom == nil && host.Spec.Claim == nil && host.Spec.Adoption == nil && host.Spec.LogRequest == nil &&
 		hoststatus.Available(host).IsTrue() && id != nil && id.KeyFingerprint != "" && id.KeyFingerprint == host.Status.KeyFingerprint &&
 		(host.Spec.Reboot == nil || isDone(host, infrav1.OperationReboot, host.Spec.Reboot.ID)) &&
 		(host.Spec.OSUpgrade == nil || isDone(host, infrav1.OperationUpgrade, host.Spec.OSUpgrade.ID))

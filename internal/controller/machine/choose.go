@@ -50,13 +50,14 @@ func (c *chooser) choose(ctx context.Context, s *scope) (_ *infrav1.ElementalHos
 	key := constraintsKey(s, constraints)
 	c.waiting.add(s.machine, key)
 	s.waiting = true
-	if c.freeHosts != nil && wanted(s).RequiredHost() == "" {
+	if c.freeHosts != nil && wanted(s).RequiredHost() == "" && constraints.Adoption == nil {
 		return c.chooseFree(ctx, s, constraints, key)
 	}
 	hosts, err := c.hostsFor(ctx, s, constraints)
 	if err != nil || s.noHost != "" {
 		return nil, nil, err
 	}
+	constraints = constraints.Among(hosts)
 	if host := c.nominations.Pick(c.clock.Now(), constraints, hosts); host != nil {
 		return host.DeepCopy(), func() { c.nominations.Remove(host) }, nil
 	}

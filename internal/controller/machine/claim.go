@@ -171,8 +171,12 @@ func (r *Reconciler) bind(ctx context.Context, s *scope, host *infrav1.Elemental
 		if reason, ok := constraints.Available(host); !ok && !isBoundTo(host, ref) {
 			return fmt.Errorf("claiming host %s, which is now %s: %w", host.Name, reason, claim.ErrTaken)
 		}
+		var adoption *infrav1.ClaimAdoption
+		if adoption, err = r.adoptionOf(ctx, s, host); err != nil {
+			return err
+		}
 		err = claim.Bind(ctx, r.Client, host, infrav1.HostClaim{
-			ID: ref.ClaimID, ClusterName: s.cluster.Name, MachineName: machineName(s), Role: role(s),
+			ID: ref.ClaimID, ClusterName: s.cluster.Name, MachineName: machineName(s), Role: role(s), Adoption: adoption,
 		}, bundleFor(s, host))
 		if err == nil {
 			return r.confirm(ctx, s, host)

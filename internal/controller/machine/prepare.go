@@ -19,7 +19,7 @@ import (
 // Programs that came from a bundle are gone after a reset, even if the host has not reported
 // that yet.
 func bundleFor(s *scope, host *infrav1.ElementalHost) *infrav1.HostBundle {
-	if s.owner == nil || !canInstallBundles(host) || !replacesPrograms(s) && len(host.MissingPrograms()) == 0 && !hasProgramsOfBundle(host) {
+	if s.owner == nil || host.IsAdoptable() || !canInstallBundles(host) || !replacesPrograms(s) && len(host.MissingPrograms()) == 0 && !hasProgramsOfBundle(host) {
 		return nil
 	}
 	bundle := release.BundleFor(s.release, host)
@@ -46,7 +46,7 @@ func hasProgramsOfBundle(host *infrav1.ElementalHost) bool {
 // prepareHost gives the machine's host a bundle if the claim had none to give: the release may
 // be newer. Once the bootstrap has begun it is too late. prepareHost also sets s.preparation.
 func prepareHost(ctx context.Context, c client.Client, s *scope) error {
-	if s.machine.Spec.ProviderID != "" {
+	if s.machine.Spec.ProviderID != "" || s.host.Spec.Claim.Adoption != nil {
 		return nil
 	}
 	if bootstrapOperation(s) == nil && s.host.Spec.Bundle == nil {

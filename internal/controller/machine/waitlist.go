@@ -56,7 +56,7 @@ func sortKeyOf(m *infrav1.ElementalMachine) string {
 
 // constraintsKey returns a string that is equal for equal constraints.
 func constraintsKey(s *scope, constraints placement.Constraints) string {
-	parts := []any{constraints.HostName, s.machine.Spec.HostSelector, constraints.OSImage, constraints.FailureDomain, constraints.FailureDomainLabel, constraints.ReservedFor, constraints.Preflight}
+	parts := []any{constraints.HostName, s.machine.Spec.HostSelector, constraints.OSImage, constraints.FailureDomain, constraints.FailureDomainLabel, constraints.ReservedFor, constraints.Preflight, constraints.Adoption}
 	if constraints.Feasible != nil {
 		parts = append(parts, s.infraCluster.EndpointType(), s.infraCluster.Spec.ControlPlaneEndpointPolicy.VIP, s.infraCluster.Spec.ControlPlaneEndpoint.Host)
 	}

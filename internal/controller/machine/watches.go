@@ -143,6 +143,7 @@ func claimable(host *infrav1.ElementalHost) bool {
 func suitsMore(before, after *infrav1.ElementalHost) bool {
 	return !maps.Equal(before.Labels, after.Labels) ||
 		!equality.Semantic.DeepEqual(before.Spec.Claim, after.Spec.Claim) ||
+		!equality.Semantic.DeepEqual(before.Spec.Adoption, after.Spec.Adoption) ||
 		!equality.Semantic.DeepEqual(before.Status.Inventory, after.Status.Inventory) ||
 		tunnelhost.IsCapable(before) != tunnelhost.IsCapable(after)
 }

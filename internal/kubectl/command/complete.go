@@ -31,6 +31,7 @@ func (e *environment) completeFlags(cmd *cobra.Command) {
 	e.completeFlag(cmd, "state", cobra.FixedCompletions([]string{
 		infrav1.AvailableReason, infrav1.ProvisionedReason, infrav1.BootstrappingReason, infrav1.ReservedReason, infrav1.PendingApprovalReason,
 		infrav1.DisconnectedReason, infrav1.CordonedReason, infrav1.MaintenanceReason, infrav1.ResettingReason, infrav1.LeftoversReason,
+		infrav1.AdoptableReason,
 	}, cobra.ShellCompDirectiveNoFileComp))
 }
 

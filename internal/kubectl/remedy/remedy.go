@@ -67,6 +67,11 @@ func ofPlacement() map[string]string {
 			"or change failureDomain in the MachineDeployment or Machine",
 		placement.NoOSImage: "Enrol a host that runs Elemental OS, or make another ElementalMachineTemplate without osImage; " +
 			"an older agent does not report its image: set spec.agent of its ElementalRegistration",
+		placement.RunsNode: "Nothing to do: the host is for Machines of the Cluster in its spec.adoption. If that is wrong, correct it: " +
+			"kubectl -n {namespace} edit elementalhost {host}",
+		placement.OtherRole:    "Nothing to do if the role in spec.adoption of the host is right; the Machines of that role take the Node over",
+		placement.CannotAdopt:  "Update the agent of the host: set spec.agent of its ElementalRegistration",
+		placement.NotDeclared:  "Set spec.adoption of the host that runs the Node. Other hosts are used once the control plane is taken over and no declared host is left",
 		kubevip.NoInterface:    "Set spec.controlPlaneEndpointPolicy.vip.interface of the ElementalCluster to an interface that the host has",
 		kubevip.OutsideSubnet:  "Choose a virtual IP address in a subnet of the control-plane hosts, or set the vip's mode to BGP",
 		tunnelhost.AgentTooOld: "Update the agent of the host: set spec.agent of its ElementalRegistration",

@@ -16,7 +16,7 @@ import (
 // good are reasons of conditions that are as desired, and of Events.
 const good = `SetByUser SetFromHost HostReserved EndpointMoved Followed SetFromVIP SetFromTunnel TunnelReady BindingsApplied
 BindingRestored BindingsDeleted HostClaimed MachineReplaced BootstrapSucceeded Provisioned HostReleased DeletionResumed
-AgentConnected Approved VerifiedClean InUse Prepared PreparedByBundle Available NotClaimed MachineFound MaintenanceEnded
+AgentConnected Approved VerifiedClean InUse Prepared PreparedByBundle Available Adoptable Adopted NotClaimed MachineFound MaintenanceEnded
 TunnelOpened TunnelLost BundleStaged BundleFailed QuarantineEnded ClockSynchronized AgentCurrent UpToDate ReplacementRefused
 BundlesServed BundlesMissing BundlesHashing Rebooted Remediated EndpointUnknown Published Usable Expired UsedUp
 CertificatesValid BinariesServed BinariesMissing SnapshotTaken SnapshotUploaded Restored

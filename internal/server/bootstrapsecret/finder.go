@@ -94,9 +94,10 @@ func (f *Finder) secret(ctx context.Context, host *infrav1.ElementalHost) (*core
 }
 
 // mayBootstrap reports whether the host is to run this bootstrap operation and has not yet
-// reported its end.
+// reported its end. A host whose Node is taken over never gets bootstrap data: with it, an agent
+// that does not know adoptions would initialize another control plane.
 func mayBootstrap(host *infrav1.ElementalHost, operation string) bool {
-	if !isAccepted(host) || host.Spec.Claim.ID != operation {
+	if !isAccepted(host) || host.Spec.Claim.ID != operation || host.Spec.Claim.Adoption != nil {
 		return false
 	}
 	op := host.Operation(infrav1.OperationBootstrap, operation)

@@ -95,7 +95,8 @@ func RecordOperation(host *infrav1.ElementalHost, op infrav1.HostOperation, now 
 
 // countFailures counts the host's consecutive failed bootstraps, each once. A failure that
 // is reported after the release began doesn't count: the agent aborts a running bootstrap
-// for a reset, and reports that as a failure.
+// for a reset, and reports that as a failure. Neither does a Node that was not taken over: the
+// host has no fault.
 func countFailures(host *infrav1.ElementalHost, op infrav1.HostOperation, now time.Time) {
 	if op.Type != infrav1.OperationBootstrap {
 		return
@@ -105,7 +106,7 @@ func countFailures(host *infrav1.ElementalHost, op infrav1.HostOperation, now ti
 	case infrav1.OperationSucceeded:
 		host.Status.Failures = nil
 	case infrav1.OperationFailed:
-		if host.Spec.Claim.Phase == infrav1.ClaimReleasing {
+		if host.Spec.Claim.Phase == infrav1.ClaimReleasing || host.Spec.Claim.Adoption != nil {
 			return
 		}
 		if before == nil {

@@ -77,7 +77,7 @@ func (r Reader) ControlPlane(ctx context.Context, s *Scope) (_ ControlPlane, wai
 	if err != nil {
 		return ControlPlane{}, nil, fmt.Errorf("getting ElementalMachineTemplate: %w", err)
 	}
-	constraints := placement.Constraints{ReservedFor: s.Cluster.Name}
+	constraints := placement.Constraints{ReservedFor: s.Cluster.Name, Adoption: placement.NewAdoption(s.Cluster, s.InfraCluster, true)}
 	if spec := template.Spec.Template.Spec; spec != nil {
 		constraints.Selector, constraints.OSImage = r.Selectors.Compile(ctx, spec.HostSelector), spec.OSImage != ""
 	}

@@ -1,0 +1,68 @@
+package machine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/cluster-api/util/secret"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/claim"
+)
+
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
+
+// adoptionOf returns what the Node on the host must be, for the machine to take it over; nil for a
+// host without a declared Node. The claim records it, so that the plan depends on nothing else.
+func (r *Reconciler) adoptionOf(ctx context.Context, s *scope, host *infrav1.ElementalHost) (*infrav1.ClaimAdoption, error) {
+	if !host.IsAdoptable() {
+		return nil, nil
+	}
+	hash, err := r.authorityHash(ctx, s)
+	if err != nil {
+		return nil, fmt.Errorf("reading the certificate authority of Cluster %s: %w", s.cluster.Name, err)
+	}
+	endpoint := s.cluster.Spec.ControlPlaneEndpoint
+	return &infrav1.ClaimAdoption{AuthorityHash: hash, Endpoint: endpoint.String(), Version: s.owner.Spec.Version}, nil
+}
+
+// authorityHash returns the hash of the public key in the Secret <cluster>-ca, which the
+// administrator has made before the Cluster.
+func (r *Reconciler) authorityHash(ctx context.Context, s *scope) (string, error) {
+	key := client.ObjectKey{Namespace: s.machine.Namespace, Name: secret.Name(s.cluster.Name, secret.ClusterCA)}
+	authority := &corev1.Secret{}
+	if err := r.APIReader.Get(ctx, key, authority); err != nil {
+		return "", fmt.Errorf("getting Secret %s: %w", key.Name, err)
+	}
+	certificates, err := cert.ParseCertsPEM(authority.Data[secret.TLSCrtDataName])
+	if err != nil {
+		return "", fmt.Errorf("parsing %s of Secret %s: %w", secret.TLSCrtDataName, key.Name, err)
+	}
+	if len(certificates) != 1 {
+		return "", errors.New("Secret " + key.Name + " must have one certificate")
+	}
+	sum := sha256.Sum256(certificates[0].RawSubjectPublicKeyInfo)
+	return "sha256:" + hex.EncodeToString(sum[:]), nil
+}
+
+// finishAdoption makes the host an ordinary one of its machine, which has taken over its Node. It
+// comes before the providerID: a machine with one resets its host when it is deleted.
+func (r *Reconciler) finishAdoption(ctx context.Context, s *scope) error {
+	if s.host.Spec.Claim.Adoption == nil {
+		return nil
+	}
+	if err := claim.FinishAdoption(ctx, r.Client, s.host, s.machine.Spec.HostRef.ClaimID); err != nil {
+		return err
+	}
+	ctrl.LoggerFrom(ctx).Info("Took over a Node", "ElementalHost", klog.KObj(s.host))
+	r.Recorder.Eventf(s.machine, s.host, corev1.EventTypeNormal, infrav1.AdoptedReason, "Adopt", "Took over the Node on host %s", s.host.Name)
+	return nil
+}
