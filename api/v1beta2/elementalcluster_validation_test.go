@@ -22,7 +22,12 @@ func TestElementalClusterCreate(t *testing.T) {
 		{name: "uploaded snapshots", spec: `spec: {etcdSnapshots: {retention: {offHosts: 500}, destination: {s3: {endpoint: "https://[fd00::1]:9000/", bucket: a.b-c, prefix: "a/b", region: eu-1, credentialsRef: {name: s}}}, recipients: [` + recipient + `]}}`},
 		{name: "snapshots in a folder", spec: `spec: {etcdSnapshots: {destination: {folder: {path: /mnt/backups-1}}, recipients: [` + recipient + `]}}`},
 		{name: "recorded snapshots", spec: `spec: {etcdSnapshots: {}, etcdSnapshotRecord: {request: {scheduledAt: "2026-01-01T00:00:00Z", hostName: a, askedAt: "2026-01-01T00:00:00Z"}}}`},
+		{name: "adopted", spec: `spec: {origin: Adopted}`},
+		{name: "adopted with an external endpoint", spec: `spec: {origin: Adopted, controlPlaneEndpoint: {host: api.example.com}, controlPlaneEndpointPolicy: {type: External}}`},
 
+		{name: "adopted with another endpoint", spec: `spec: {origin: Adopted, controlPlaneEndpointPolicy: {type: Tunnel}}`, err: "keeps its endpoint"},
+		{name: "adopted with a virtual endpoint", spec: `spec: {origin: Adopted, controlPlaneEndpointPolicy: {type: VIP, vip: {address: 10.0.0.9}}}`, err: "keeps its endpoint"},
+		{name: "of an unknown origin", spec: `spec: {origin: Imported}`, err: `Unsupported value: "Imported"`},
 		{name: "port too high", spec: `spec: {controlPlaneEndpoint: {port: 65536}}`, err: "should be less than or equal to 65535"},
 		{name: "port negative", spec: `spec: {controlPlaneEndpoint: {port: -1}}`, err: "should be greater than or equal to 0"},
 		{name: "port not a number", spec: `spec: {controlPlaneEndpoint: {port: https}}`, err: "must be of type integer"},
@@ -52,6 +57,15 @@ func TestElementalClusterCreate(t *testing.T) {
 		{name: "too many snapshots kept", spec: `spec: {etcdSnapshots: {retention: {onHosts: 17}}}`, err: "should be less than or equal to 16"},
 		{name: "failure domain label blank", spec: `spec: {failureDomains: {hostLabel: ""}}`, err: "should be at least 1 chars long"},
 		{name: "unknown field", spec: `spec: {controlPlaneEndpont: {host: a}}`, err: `unknown field "spec.controlPlaneEndpont"`},
+	})
+}
+
+func TestOriginCantChange(t *testing.T) {
+	testChanges(t, "ElementalCluster", []change{
+		{name: "other fields", from: `spec: {origin: Adopted}`, to: `spec: {origin: Adopted, failureDomains: {hostLabel: a}}`},
+		{name: "adopted later", from: `spec: {}`, to: `spec: {origin: Adopted}`, err: "origin can't change"},
+		{name: "no longer adopted", from: `spec: {origin: Adopted}`, to: `spec: {}`, err: "origin can't change"},
+		{name: "adopted instead", from: `spec: {origin: Bootstrapped}`, to: `spec: {origin: Adopted}`, err: "origin can't change"},
 	})
 }
 

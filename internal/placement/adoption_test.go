@@ -31,7 +31,7 @@ func adopter(origin infrav1.ClusterOrigin, isControlPlane, isInitialized bool) p
 	return placement.Constraints{ReservedFor: "shop", Adoption: placement.NewAdoption(cluster, infra, isControlPlane)}
 }
 
-func TestPickForAdoption(t *testing.T) {
+func TestThreat102_HostsOfAnAdoptedCluster(t *testing.T) {
 	const controlPlane, worker = infrav1.AdoptedControlPlane, infrav1.AdoptedWorker
 	first, later := adopter(infrav1.OriginAdopted, true, false), adopter(infrav1.OriginAdopted, true, true)
 	joins := adopter(infrav1.OriginAdopted, false, true)

@@ -12,7 +12,7 @@ import (
 
 // A Node is taken over by a Bootstrap that says so, and only an agent that knows it is asked: any
 // other would run bootstrap data on the host.
-func TestAdoption(t *testing.T) {
+func TestThreat102_OnlyAgentsThatKnowAdoptions(t *testing.T) {
 	adopting := func(role infrav1.ClaimRole) func(*infrav1.ElementalHost) {
 		return func(h *infrav1.ElementalHost) {
 			h.Spec.Claim.Role = role

@@ -85,6 +85,27 @@ func TestBlankEndpointIsFilled(t *testing.T) {
 	f.Expect(f.Client.Writes()).To(BeEmpty(), "a cluster at rest is not written")
 }
 
+// The endpoint of a cluster that ran before is the address of the host that runs its control plane.
+func TestBlankEndpointOfAnAdoptedCluster(t *testing.T) {
+	f := newFixture(t, kubeadm, func(_ *clusterv1.Cluster, c *infrav1.ElementalCluster) { c.Spec.Origin = infrav1.OriginAdopted })
+	f.controlPlane(nil)
+	free := f.host("a", "10.0.0.1")
+	f.reconcileUntilStable()
+	c := f.ExpectCondition(f.infra, infrav1.ReadyCondition, no, infrav1.NoHostReason)
+	f.Expect(c.Message).To(ContainSubstring("1 not declared for adoption"))
+	f.Expect(f.claimOf(free)).To(Equal("free"))
+
+	running := f.host("b", "10.0.0.2", func(h *infrav1.ElementalHost) {
+		h.Spec.Adoption = &infrav1.HostAdoption{ClusterName: "c", Role: infrav1.AdoptedControlPlane}
+		h.Status.Cleanliness.State = infrav1.CleanlinessDirty
+		h.Status.Agent = &infrav1.HostAgent{Version: "v0.2.0", Capabilities: []string{"Bootstrap", "Reset", "Adopt"}}
+	})
+	f.reconcileUntilStable()
+	f.Expect(f.endpoint()).To(Equal(infrav1.ControlPlaneEndpoint{Host: "10.0.0.2", Port: 6443}))
+	f.Expect(f.claimOf(running)).To(Equal("Reserved c"))
+	f.Expect(f.claimOf(free)).To(Equal("free"))
+}
+
 func TestBlankEndpointWaitsForAHost(t *testing.T) {
 	f := newFixture(t, kubeadm)
 	f.controlPlane(nil)

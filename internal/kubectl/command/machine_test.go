@@ -120,6 +120,17 @@ func TestExplainMachineWithoutHost(t *testing.T) {
 			_, m := f.Machine("c1", "m1")
 			f.reconcile(m)
 		},
+		"adopted": func(f *fixture) {
+			f.Cluster("c1", func(_ *clusterv1.Cluster, c *infrav1.ElementalCluster) { c.Spec.Origin = infrav1.OriginAdopted })
+			f.Host("h1")
+			for i, cluster := range []string{"c1", "c2"} {
+				f.Host(fmt.Sprintf("h%d", i+2), dirty, func(h *infrav1.ElementalHost) {
+					h.Spec.Adoption = &infrav1.HostAdoption{ClusterName: cluster, Role: infrav1.AdoptedControlPlane}
+				})
+			}
+			_, m := f.Machine("c1", "m1")
+			f.reconcile(m)
+		},
 		"endpoint-host": func(f *fixture) {
 			f.Cluster("c1", func(_ *clusterv1.Cluster, c *infrav1.ElementalCluster) {
 				c.Spec.ControlPlaneEndpointPolicy.HostRef = &infrav1.EndpointHostReference{Name: "h2", ChosenAt: metav1.NewTime(now)}

@@ -40,9 +40,12 @@ func (e *Explainer) Host(ctx context.Context, namespace, name string) (*Report, 
 		op := &host.Status.Operations[i]
 		r.fact("Operation "+string(op.Type), strings.TrimSuffix(fmt.Sprintf("%s at step %s", op.State, op.Step), " at step "))
 	}
-	if offered := hoststatus.Available(host); offered.IsTrue() {
+	switch offered := hoststatus.Available(host); {
+	case offered.IsTrue() && host.IsAdoptable():
+		r.fact("Offered to machines", "of Cluster "+host.Spec.Adoption.ClusterName+" only, to take over its Node")
+	case offered.IsTrue():
 		r.fact("Offered to machines", "yes")
-	} else {
+	default:
 		r.fact("Offered to machines", "no: "+offered.Reason())
 	}
 	r.hostProblems(host)

@@ -8,6 +8,15 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 )
 
+// An agent that does not know adoptions, such as one that was downgraded, asks for bootstrap data
+// that would initialize another control plane on the host.
+func TestThreat102_NoBootstrapDataForAnAdoption(t *testing.T) {
+	host := &infrav1.ElementalHost{Spec: infrav1.ElementalHostSpec{
+		Approval: infrav1.ApprovalApproved, Claim: &infrav1.HostClaim{ID: "c1", Phase: infrav1.ClaimBound, Adoption: &infrav1.ClaimAdoption{}},
+	}}
+	NewWithT(t).Expect(mayBootstrap(host, "c1")).To(BeFalse())
+}
+
 func TestMayBootstrap(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*infrav1.ElementalHost)
