@@ -40,7 +40,7 @@ func TestThreat102_HostsOfAnAdoptedCluster(t *testing.T) {
 	for name, tc := range map[string]struct {
 		constraints placement.Constraints
 		hosts       []*infrav1.ElementalHost
-		// want is the name of the host, or the text that explains why there is none.
+		// want is the name of the host, or the text that explains what is missing.
 		want string
 	}{
 		"the declared host": {first, []*infrav1.ElementalHost{host("a"), host("b", running("shop", controlPlane))}, "b"},

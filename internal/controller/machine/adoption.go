@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/cluster-api/util/secret"
@@ -22,11 +23,12 @@ import (
 
 // adoptionOf returns what the Node on the host must be, for the machine to take it over; nil for a
 // host without a declared Node. The claim records it, so that the plan depends on nothing else.
-func (r *Reconciler) adoptionOf(ctx context.Context, s *scope, host *infrav1.ElementalHost) (*infrav1.ClaimAdoption, error) {
+// live reads from the API server.
+func adoptionOf(ctx context.Context, live client.Reader, s *scope, host *infrav1.ElementalHost) (*infrav1.ClaimAdoption, error) {
 	if !host.IsAdoptable() {
 		return nil, nil
 	}
-	hash, err := r.authorityHash(ctx, s)
+	hash, err := authorityHash(ctx, live, s)
 	if err != nil {
 		return nil, fmt.Errorf("reading the certificate authority of Cluster %s: %w", s.cluster.Name, err)
 	}
@@ -36,10 +38,10 @@ func (r *Reconciler) adoptionOf(ctx context.Context, s *scope, host *infrav1.Ele
 
 // authorityHash returns the hash of the public key in the Secret <cluster>-ca, which the
 // administrator has made before the Cluster.
-func (r *Reconciler) authorityHash(ctx context.Context, s *scope) (string, error) {
+func authorityHash(ctx context.Context, live client.Reader, s *scope) (string, error) {
 	key := client.ObjectKey{Namespace: s.machine.Namespace, Name: secret.Name(s.cluster.Name, secret.ClusterCA)}
 	authority := &corev1.Secret{}
-	if err := r.APIReader.Get(ctx, key, authority); err != nil {
+	if err := live.Get(ctx, key, authority); err != nil {
 		return "", fmt.Errorf("getting Secret %s: %w", key.Name, err)
 	}
 	certificates, err := cert.ParseCertsPEM(authority.Data[secret.TLSCrtDataName])
@@ -55,14 +57,14 @@ func (r *Reconciler) authorityHash(ctx context.Context, s *scope) (string, error
 
 // finishAdoption makes the host an ordinary one of its machine, which has taken over its Node. It
 // comes before the providerID: a machine with one resets its host when it is deleted.
-func (r *Reconciler) finishAdoption(ctx context.Context, s *scope) error {
+func finishAdoption(ctx context.Context, c client.Client, recorder events.EventRecorder, s *scope) error {
 	if s.host.Spec.Claim.Adoption == nil {
 		return nil
 	}
-	if err := claim.FinishAdoption(ctx, r.Client, s.host, s.machine.Spec.HostRef.ClaimID); err != nil {
+	if err := claim.FinishAdoption(ctx, c, s.host, s.machine.Spec.HostRef.ClaimID); err != nil {
 		return err
 	}
 	ctrl.LoggerFrom(ctx).Info("Took over a Node", "ElementalHost", klog.KObj(s.host))
-	r.Recorder.Eventf(s.machine, s.host, corev1.EventTypeNormal, infrav1.AdoptedReason, "Adopt", "Took over the Node on host %s", s.host.Name)
+	recorder.Eventf(s.machine, s.host, corev1.EventTypeNormal, infrav1.AdoptedReason, "Adopt", "Took over the Node on host %s", s.host.Name)
 	return nil
 }

@@ -172,7 +172,7 @@ func (r *Reconciler) bind(ctx context.Context, s *scope, host *infrav1.Elemental
 			return fmt.Errorf("claiming host %s, which is now %s: %w", host.Name, reason, claim.ErrTaken)
 		}
 		var adoption *infrav1.ClaimAdoption
-		if adoption, err = r.adoptionOf(ctx, s, host); err != nil {
+		if adoption, err = adoptionOf(ctx, r.APIReader, s, host); err != nil {
 			return err
 		}
 		err = claim.Bind(ctx, r.Client, host, infrav1.HostClaim{

@@ -16,7 +16,7 @@ import (
 // the host is bootstrapped, sets the providerID.
 func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	if s.machine.Spec.ProviderID == "" && bootstrapSucceeded(s) {
-		if err := r.finishAdoption(ctx, s); err != nil {
+		if err := finishAdoption(ctx, r.Client, r.Recorder, s); err != nil {
 			return err
 		}
 		err := r.patchSpec(ctx, s, "setting providerID", func(m *infrav1.ElementalMachine) {
