@@ -46,6 +46,7 @@ func labels() []turn {
 		}
 	}
 	return []turn{
+		label("adopt", 12),
 		label("certificates", 5),
 		label("etcd", 10),
 		label("etcd-machine", 12),

@@ -1,2 +1,3 @@
-// Package guide reads the steps of docs/guide.md, so that tests count its commands and run them.
+// Package guide reads the steps of a guide such as docs/guide.md, so that tests count its commands
+// and run them.
 package guide

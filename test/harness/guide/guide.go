@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Step is a step of the guide.
+// Step is a step of a guide.
 type Step struct {
 	// Title is its heading, without the number, and Text what is below.
 	Title, Text string
@@ -32,12 +32,13 @@ var (
 	block   = regexp.MustCompile("(?s)\n```sh\n(.*?)\n```")
 )
 
-// Steps returns the steps of the text of the guide.
+// Steps returns the steps of the text of a guide. Other sections than Steps have none.
 func Steps(text string) ([]Step, error) {
 	_, text, found := strings.Cut(text, "\n## Steps\n")
 	if !found {
 		return nil, errors.New("the guide has no section Steps")
 	}
+	text, _, _ = strings.Cut(text, "\n## ")
 	var out []Step
 	for _, part := range strings.Split(text, "\n### ")[1:] {
 		title, body, _ := strings.Cut(part, "\n")

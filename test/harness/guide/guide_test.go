@@ -27,6 +27,14 @@ first \
 ` + "```sh" + `
 third
 ` + "```" + `
+
+## Afterwards
+
+### Not a step
+
+` + "```sh" + `
+fourth
+` + "```" + `
 `
 
 func TestSteps(t *testing.T) {

@@ -38,13 +38,25 @@ func TestGuideIsShort(t *testing.T) {
 	g.Expect(commands).To(HaveLen(maxCommands))
 }
 
+// After each step of a takeover, the administrator sees whether it worked.
+func TestTakeoverSaysWhatOneSees(t *testing.T) {
+	g := NewWithT(t)
+	all, err := guide.Steps(read(t, "docs/adopting.md"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(all).NotTo(BeEmpty())
+	for _, s := range all {
+		g.Expect(s.Commands()).NotTo(BeEmpty(), s.Title)
+		g.Expect(s.Text).To(ContainSubstring("\n**You see** "), s.Title)
+	}
+}
+
 // Commands of the plugin in the documents exist, and have the flags that the documents use.
 func TestPluginCommandsExist(t *testing.T) {
 	g := NewWithT(t)
 	invocation := regexp.MustCompile("(?m)^ *kubectl elemental ([^|>#\n]*)")
 	quoted := regexp.MustCompile(`'[^']*'|"[^"]*"`) // one word for the shell
 	seen := 0
-	for _, page := range []string{"docs/guide.md", "docs/kubectl.md", "docs/install.md", "docs/troubleshooting.md", "docs/operating.md"} {
+	for _, page := range []string{"docs/guide.md", "docs/adopting.md", "docs/kubectl.md", "docs/install.md", "docs/troubleshooting.md", "docs/operating.md"} {
 		for _, found := range invocation.FindAllStringSubmatch(read(t, page), -1) {
 			root := command.New(command.Options{IOStreams: genericiooptions.IOStreams{Out: io.Discard, ErrOut: io.Discard}})
 			cmd, rest, err := root.Find(strings.Fields(quoted.ReplaceAllString(found[1], "quoted")))

@@ -5,15 +5,12 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -24,37 +21,18 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab/survey"
 )
 
-// take runs the commands of a step as they are in the guide, but for the replacements, and checks
-// that the administrator sees what the guide says.
+// take runs the commands of a step of the guide, and checks that the administrator sees what the guide says.
 func (g *walk) take(ctx context.Context, s guide.Step) {
 	GinkgoHelper()
 	see, found := g.sights()[s.Title]
 	Expect(found).To(BeTrue(), "the guide has a new step %q: say here what one sees after it", s.Title)
-	runs := []string{""}
-	if s.OnEachHost() {
-		runs = nil
-		for _, box := range g.boxes {
-			runs = append(runs, box.Address)
-		}
-	}
-	for _, address := range runs {
-		var out lab.Output
-		for _, script := range s.Scripts {
-			out = g.run(ctx, g.replace(script, address))
-		}
+	for _, out := range g.follow(ctx, s, g.boxes, g.replacements()) {
 		see(ctx, out)
 	}
 }
 
-func (g *walk) run(ctx context.Context, script string) lab.Output {
-	GinkgoHelper()
-	out, err := g.station.Run(ctx, script)
-	Expect(err).NotTo(HaveOccurred(), "%s\n%s%s", script, out.Stdout, out.Stderr)
-	return out
-}
-
 // replacements are what differs between the guide and the lab: the text of the guide, and that of
-// the lab. HOST is replaced by the address of the host.
+// the lab.
 func (g *walk) replacements() map[string]string {
 	digest := regexp.MustCompile(`sha256: (\S+)`).FindStringSubmatch(g.bundle)
 	size := regexp.MustCompile(`sizeBytes: (\S+)`).FindStringSubmatch(g.bundle)
@@ -77,18 +55,6 @@ func (g *walk) replacements() map[string]string {
 		all["amd64"] = runtime.GOARCH
 	}
 	return all
-}
-
-// replace makes the replacements in a script, and notes them.
-func (g *walk) replace(script, address string) string {
-	all := g.replacements()
-	for _, from := range slices.Sorted(maps.Keys(all)) {
-		if strings.Contains(script, from) {
-			g.replaced[from] = true
-			script = strings.ReplaceAll(script, from, all[from])
-		}
-	}
-	return strings.ReplaceAll(script, "root@HOST", "root@"+address)
 }
 
 func (g *walk) agentAPI() string {
@@ -144,18 +110,6 @@ func (g *walk) sights() map[string]func(context.Context, lab.Output) {
 // readyNodes counts the Nodes that kubectl prints as Ready.
 func readyNodes(out string) int {
 	return len(regexp.MustCompile(`(?m)^\S+ +Ready `).FindAllString(out, -1))
-}
-
-// expectSeen repeats a command until its output is as expected, and returns it.
-func (g *walk) expectSeen(ctx context.Context, command string, timeout time.Duration, want OmegaMatcher) (out string) {
-	GinkgoHelper()
-	Eventually(func(assert Gomega) {
-		printed, err := g.station.Run(ctx, command)
-		assert.Expect(err).NotTo(HaveOccurred())
-		out = printed.Stdout
-		assert.Expect(out).To(want)
-	}).WithTimeout(timeout).WithPolling(2 * time.Second).Should(Succeed())
-	return out
 }
 
 // expectAvailable waits until all hosts are available by the names that they have themselves.

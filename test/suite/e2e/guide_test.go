@@ -65,17 +65,16 @@ var _ = Describe("The guide", func() {
 
 // walk is a walk through the guide.
 type walk struct {
-	lab     lab.Empty
-	station *lab.Workstation
-	boxes   []*engine.Host
+	administrator
+
+	lab   lab.Empty
+	boxes []*engine.Host
 	// mirror is the URL of a server of the bundles in the administrator's home.
 	mirror string
 	// bundle is what `bundle build` printed.
 	bundle string
 	// before has the states of the hosts between their enrolment and the cluster.
 	before surveys
-	// replaced has the texts of the guide that were replaced.
-	replaced map[string]bool
 }
 
 // startWalk makes what the guide presupposes: a management cluster without Cluster API that has
@@ -83,7 +82,7 @@ type walk struct {
 // network plugin, and a server of files that hosts reach.
 func startWalk(ctx context.Context) *walk {
 	GinkgoHelper()
-	g := &walk{lab: lab.NewEmpty(hosts), before: surveys{}, replaced: map[string]bool{}}
+	g := &walk{lab: lab.NewEmpty(hosts), before: surveys{}}
 	bare, folder := lab.NewBare(hosts), filepath.Join(GinkgoT().TempDir(), guideVersion)
 	DeferCleanup(func(ctx context.Context) { g.remove(ctx) })
 	step("guide: release made", func() {

@@ -155,6 +155,39 @@ func TestSingleNodeTemplate(t *testing.T) {
 	}))
 }
 
+// The flavor "adopted" is the default template with one control-plane host, for a cluster that runs
+// already. Its hosts are held until somebody removes the annotation.
+func TestAdoptedTemplate(t *testing.T) {
+	for name, tc := range map[string]struct {
+		endpoint string
+		want     infrav1.ControlPlaneEndpoint
+	}{
+		"endpoint of the host": {},
+		"endpoint of its own":  {"host: shop.example.com, port: 443", infrav1.ControlPlaneEndpoint{Host: "shop.example.com", Port: 443}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			c, ns := env.Client(t), env.Namespace(t)
+			values := map[string]string{
+				"CLUSTER_NAME": "c", "NAMESPACE": ns, "KUBERNETES_VERSION": "v1.36.3", "CONTROL_PLANE_MACHINE_COUNT": "1", "WORKER_MACHINE_COUNT": "2",
+			}
+			if tc.endpoint != "" {
+				values["CONTROL_PLANE_ENDPOINT"] = tc.endpoint
+			}
+			all := objects(t, filepath.Join(release(t), "cluster-template-adopted.yaml"), values)
+			g.Expect(apply(t.Context(), c, all)).To(Succeed())
+			infra := &infrav1.ElementalCluster{}
+			g.Expect(c.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "c"}, infra)).To(Succeed())
+			g.Expect(infra.IsAdopted()).To(BeTrue())
+			g.Expect(infra.Spec.ControlPlaneEndpoint).To(Equal(tc.want))
+			cluster := &clusterv1.Cluster{}
+			g.Expect(c.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "c"}, cluster)).To(Succeed())
+			g.Expect(cluster.Annotations).To(HaveKey(infrav1.PreventResetAnnotation))
+			expectDefaults(t, g, all, values)
+		})
+	}
+}
+
 // expectDefaults checks that a flavor differs from the default template in the
 // ElementalCluster only.
 func expectDefaults(t *testing.T, g Gomega, all []*unstructured.Unstructured, values map[string]string) {

@@ -65,7 +65,7 @@ func checkFiles(g *WithT, sums string) {
 	}
 	want := []string{
 		"cluster-api-provider-elemental_v0.1.99_airgap.tar",
-		"cluster-template.yaml", "cluster-template-no-spare.yaml", "cluster-template-single-node.yaml", "cluster-template-tunnel.yaml", "cluster-template-vip.yaml",
+		"cluster-template.yaml", "cluster-template-adopted.yaml", "cluster-template-no-spare.yaml", "cluster-template-single-node.yaml", "cluster-template-tunnel.yaml", "cluster-template-vip.yaml",
 		"cluster-template-topology.yaml", "clusterclass-elemental-kubeadm.yaml",
 		"images.txt", "infrastructure-components.yaml", "infrastructure-components-namespaced.yaml",
 		"cluster-resource-set.yaml", "machine-health-check.yaml", "manager-image_v0.1.99.oci.tar", "metadata.yaml", "network-policy.yaml",
