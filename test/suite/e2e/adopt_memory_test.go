@@ -107,10 +107,7 @@ func (a *adoption) objects(ctx context.Context) (lines []string) {
 func (a *adoption) expectUntouched(ctx context.Context) {
 	GinkgoHelper()
 	now := a.now(ctx)
-	for _, box := range a.boxes() {
-		Expect(now.containers[box]).To(Equal(a.before.containers[box]), "containers of %s", box.Name)
-		Expect(now.files[box]).To(Equal(a.before.files[box]), "files of %s", box.Name)
-	}
+	a.expectSame(now)
 	Expect(now.nodes).To(Equal(a.before.nodes), "the Nodes are the same, and no other has come")
 	Expect(now.objects).To(ConsistOf(a.before.objects))
 	for _, node := range a.nodeList(ctx) {
@@ -118,10 +115,16 @@ func (a *adoption) expectUntouched(ctx context.Context) {
 	}
 }
 
-// expectSameContainers checks that nothing was restarted on the adopted hosts.
-func (a *adoption) expectSameContainers(ctx context.Context) {
+// expectSameHosts checks that nothing was restarted or written on the adopted hosts.
+func (a *adoption) expectSameHosts(ctx context.Context) {
+	GinkgoHelper()
+	a.expectSame(a.now(ctx))
+}
+
+func (a *adoption) expectSame(now memory) {
 	GinkgoHelper()
 	for _, box := range a.boxes() {
-		Expect(strings.Split(shell(ctx, box, containers), "\n")).To(Equal(a.before.containers[box]), "containers of %s", box.Name)
+		Expect(now.containers[box]).To(Equal(a.before.containers[box]), "containers of %s", box.Name)
+		Expect(now.files[box]).To(Equal(a.before.files[box]), "files of %s", box.Name)
 	}
 }
