@@ -76,7 +76,7 @@ func TestAdoptsANode(t *testing.T) {
 		t.Errorf("linked %q", r.linked)
 	}
 	r.start()
-	// A reset cleans such a host as any other, though nobody knows what it had before its Node.
+	// A reset cleans such a host too, though nobody knows what it had before its Node.
 	r.manager.want(resetOf("b"), protocol.Desired{})
 	r.manager.await(t, "the reset succeeded", ended("b", protocol.StateSucceeded))
 	r.manager.await(t, "the host is clean", func(m *manager) bool { return m.cleanliness.Clean })
@@ -108,7 +108,13 @@ func TestLeavesARefusedNodeAlone(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
+	for len(applier.calls) > 0 {
+		<-applier.calls
+	}
 	stop = r.start()
+	if call := <-applier.calls; call.endpoint != nil || call.files != nil {
+		t.Fatalf("applied %+v", call)
+	}
 	desired.NodeLabels = map[string]string{"a": "c"}
 	r.manager.want(adoptionOf("a"), desired)
 	r.manager.await(t, "the agent has nothing to do", taken)
@@ -120,7 +126,7 @@ func TestLeavesARefusedNodeAlone(t *testing.T) {
 	}
 	for len(applier.calls) > 0 {
 		if call := <-applier.calls; call.endpoint != nil || call.files != nil {
-			t.Errorf("applied %+v", call)
+			t.Fatalf("applied %+v", call)
 		}
 	}
 	// Once it is taken over, it is a host like any other.
