@@ -32,10 +32,17 @@ func TestThreat102_OnlyAgentsThatKnowAdoptions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			if tc.want != nil {
-				g.Expect(plan.For(tc.host, site, plan.Cluster{Infra: &infrav1.ElementalCluster{}}).Operation).To(BeNil(), "the agent does not know adoptions")
+				unable := plan.For(tc.host, site, plan.Cluster{Infra: &infrav1.ElementalCluster{}})
+				g.Expect(unable.Operation).To(BeNil(), "the agent does not know adoptions")
+				g.Expect(unable.Desired.Hostname+unable.Desired.ProviderID).To(BeEmpty(), "such an agent would apply them")
 				tc.host.Status.Agent.Capabilities = append(tc.host.Status.Agent.Capabilities, string(protocol.CapabilityAdopt))
 			}
-			op := plan.For(tc.host, site, plan.Cluster{Infra: &infrav1.ElementalCluster{}}).Operation
+			tc.host.Labels = map[string]string{infrav1.DefaultFailureDomainLabel: "zone-a"}
+			p := plan.For(tc.host, site, plan.Cluster{Infra: &infrav1.ElementalCluster{}})
+			op := p.Operation
+			g.Expect(p.Desired.Hostname).To(Equal(tc.host.Name))
+			g.Expect(p.Desired.ProviderID).NotTo(BeEmpty())
+			g.Expect(p.Desired.NodeLabels == nil).To(Equal(tc.want != nil), "nothing else is desired of a Node that is not taken over")
 			g.Expect(op).NotTo(BeNil())
 			g.Expect(op.Type).To(Equal(bootstrap))
 			g.Expect(op.ID).To(Equal(tc.host.Spec.Claim.ID))

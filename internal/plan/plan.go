@@ -51,7 +51,11 @@ func For(host *infrav1.ElementalHost, site Site, cluster Cluster) protocol.Plan 
 			p.Desired.Agent = desiredAgent(host, site)
 		}
 		p.Desired.Log = desiredLog(host)
-		if host.Spec.Fence == nil && host.IsBoundOrHeld() {
+		if host.Spec.Fence == nil && isAdopting(host) {
+			if p.Operation != nil && p.Operation.Adoption != nil {
+				p.Desired.Hostname, p.Desired.ProviderID = Hostname(host), ProviderID(host)
+			}
+		} else if host.Spec.Fence == nil && host.IsBoundOrHeld() {
 			p.Desired.Hostname = Hostname(host)
 			p.Desired.ProviderID = ProviderID(host)
 			p.Desired.NodeLabels = nodeLabels(host)

@@ -40,7 +40,7 @@ func (c check) run(t *testing.T, h *host) {
 	}
 }
 
-func TestWorkers(t *testing.T) {
+func TestThreat102_OnlyTheDeclaredWorker(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]check{
 		"the wanted Node": {change: func(*host) {}},
@@ -120,7 +120,7 @@ func newControlPlane(t *testing.T, member etcdmember.Host) *host {
 	return h
 }
 
-func TestControlPlanes(t *testing.T) {
+func TestThreat102_OnlyTheDeclaredControlPlane(t *testing.T) {
 	t.Parallel()
 	member := etcdmember.New(t)
 	for name, test := range map[string]check{
