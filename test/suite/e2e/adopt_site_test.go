@@ -185,7 +185,10 @@ func (a *adoption) sights() map[string]func(context.Context, lab.Output) {
 		stepRegister: func(ctx context.Context, _ lab.Output) {
 			a.expectSeen(ctx, "kubectl get elementalregistrations", time.Minute, MatchRegexp(`shop +True`))
 		},
-		stepInstall:     contains("elemental-agent is installed and enrols this host"),
+		stepInstall: func(ctx context.Context, out lab.Output) {
+			contains("elemental-agent is installed and enrols this host")(ctx, out)
+			a.expectHosts(ctx, "PendingApproval")
+		},
 		stepDeclare:     contains("patched"),
 		stepApprove:     func(ctx context.Context, _ lab.Output) { a.expectHosts(ctx, "Adoptable") },
 		stepAuthorities: contains("shop-ca created", "shop-etcd created", "shop-proxy created", "shop-sa created", "shop-ca labeled"),
