@@ -3,10 +3,13 @@ package conversion_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,10 +17,13 @@ import (
 	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	crenvtest "sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -57,6 +63,7 @@ type rig struct {
 	t         *testing.T
 	env       *envtest.Environment
 	client    client.Client
+	rest      rest.Interface
 	namespace string
 	hook      *hook
 	// crd is the CRD of hosts before the upgrade.
@@ -68,7 +75,11 @@ func newRig(t *testing.T) *rig {
 	// Only one of the CRDs is needed, and every start pays for all.
 	env := envtest.Start(t, envtest.Bare(), envtest.WithWebhooks())
 	addNewer(env.Scheme)
-	r := (&rig{env: env, client: env.Client(t), namespace: env.Namespace(t), crd: &apiextensionsv1.CustomResourceDefinition{}}).in(t)
+	clients, err := kubernetes.NewForConfig(env.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := (&rig{env: env, rest: clients.RESTClient(), client: env.Client(t), namespace: env.Namespace(t), crd: &apiextensionsv1.CustomResourceDefinition{}}).in(t)
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "config", "crd", "bases", "infrastructure.cluster.x-k8s.io_elementalhosts.yaml"))
 	r.Expect(err).NotTo(HaveOccurred())
 	r.Expect(yaml.UnmarshalStrict(text, r.crd)).To(Succeed())
@@ -146,19 +157,21 @@ func (r *rig) apply(versions map[string]version) error {
 	newVersion.Name = newer
 	hostSpec := newVersion.Schema.OpenAPIV3Schema.Properties["spec"]
 	item := hostSpec.Properties["reboot"]
-	item.Properties["reason"] = apiextensionsv1.JSONSchemaProps{Type: "string", MaxLength: ptr.To[int64](253)}
+	item.Properties["reason"] = apiextensionsv1.JSONSchemaProps{Type: "string", MaxLength: new(int64(253))}
 	delete(hostSpec.Properties, "reboot")
 	hostSpec.Properties["reboots"] = apiextensionsv1.JSONSchemaProps{
-		Type: "array", MaxItems: ptr.To[int64](4), Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &item},
-		XListType: ptr.To("map"), XListMapKeys: []string{"id"},
+		Type: "array", MaxItems: new(int64(4)), Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &item},
+		XListType: new("map"), XListMapKeys: []string{"id"},
 	}
 	spec.Versions = slices.DeleteFunc(append(spec.Versions, *newVersion), func(v apiextensionsv1.CustomResourceDefinitionVersion) bool {
 		_, ok := versions[v.Name]
 		return !ok
 	})
+	column := apiextensionsv1.CustomResourceColumnDefinition{Name: "Applied-" + rand.String(8), Type: "string", JSONPath: ".metadata.name"}
 	for i := range spec.Versions {
 		v := &spec.Versions[i]
 		v.Served, v.Storage = versions[v.Name].served, versions[v.Name].stored
+		v.AdditionalPrinterColumns = append(v.AdditionalPrinterColumns, column)
 	}
 	if _, ok := versions[newer]; ok {
 		spec.Conversion = r.hook.conversion()
@@ -189,22 +202,31 @@ func olderUnserved() map[string]version {
 func newerOnly() map[string]version { return map[string]version{newer: {true, true}} }
 
 // upgrade applies a CRD and waits until the API server serves its versions and no other. The API
-// server replaces its handlers some time after it has answered.
+// server replaces its handlers some time after it has answered, so each CRD has a column of its own,
+// which the new handlers show.
 func (r *rig) upgrade(versions map[string]version) {
 	r.t.Helper()
 	r.Expect(r.apply(versions)).To(Succeed())
-	for name, list := range map[string]func() client.ObjectList{
-		older: func() client.ObjectList { return &infrav1.ElementalHostList{} },
-		newer: func() client.ObjectList { return &ElementalHostList{} },
-	} {
+	column := columnOf(r.live())
+	for _, name := range []string{older, newer} {
 		r.Eventually(func() error {
-			err := r.client.List(r.t.Context(), list(), client.InNamespace(r.namespace))
-			if versions[name].served == (err == nil) {
+			table, err := r.rest.Get().AbsPath("/apis", newerGroupVersion.Group, name, "namespaces", r.namespace, "elementalhosts").
+				SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").DoRaw(r.t.Context())
+			switch {
+			case !versions[name].served && apierrors.IsNotFound(err):
+				return nil
+			case versions[name].served && err == nil && strings.Contains(string(table), column):
 				return nil
 			}
 			return fmt.Errorf("%s is to be served: %v, and listing says: %w", name, versions[name].served, err)
 		}).Should(Succeed())
 	}
+}
+
+// columnOf is the name of the column that tells one CRD from another.
+func columnOf(crd *apiextensionsv1.CustomResourceDefinition) string {
+	columns := crd.Spec.Versions[0].AdditionalPrinterColumns
+	return columns[len(columns)-1].Name
 }
 
 // hook converts hosts, in a server that can be stopped and started again at its address.
@@ -239,7 +261,7 @@ func newHook(t *testing.T, scheme *runtime.Scheme) *hook {
 
 // conversion is that of a CRD whose hosts the server converts.
 func (h *hook) conversion() *apiextensionsv1.CustomResourceConversion {
-	url := fmt.Sprintf("https://%s:%d/convert", h.options.LocalServingHost, h.options.LocalServingPort)
+	url := "https://" + net.JoinHostPort(h.options.LocalServingHost, strconv.Itoa(h.options.LocalServingPort)) + "/convert"
 	return &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter, Webhook: &apiextensionsv1.WebhookConversion{
 		ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: &url, CABundle: h.options.LocalServingCAData},
 		ConversionReviewVersions: []string{"v1"},
