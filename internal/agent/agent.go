@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/node"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/guard"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oplog"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/progress"
@@ -104,6 +106,10 @@ type Agent struct {
 func New(o Options) *Agent {
 	if o.Status == nil {
 		o.Status = func(connection.Status) {}
+	}
+	if reset := o.Runners[protocol.OperationReset]; reset != nil {
+		o.Runners = maps.Clone(o.Runners)
+		o.Runners[protocol.OperationReset] = guard.Runner{Runner: reset, Store: o.Store}
 	}
 	a := &Agent{o: o}
 	facts, running := &facts{}, &progress.Progress{}
