@@ -176,12 +176,15 @@ const (
 	// AdoptableReason: the host runs a Node that no Machine has taken over yet.
 	AdoptableReason = "Adoptable"
 	// AdoptedReason is a reason of Events only.
-	AdoptedReason         = "Adopted"
-	ReservedReason        = "ReservedForCluster"
-	ClaimedReason         = "Claimed"
-	NotClaimedReason      = "NotClaimed"
-	ResettingReason       = "Resetting"
-	ResetFailedReason     = "ResetFailed"
+	AdoptedReason     = "Adopted"
+	ReservedReason    = "ReservedForCluster"
+	ClaimedReason     = "Claimed"
+	NotClaimedReason  = "NotClaimed"
+	ResettingReason   = "Resetting"
+	ResetFailedReason = "ResetFailed"
+	// AlreadyResetReason: the host was reset for its claim before the management cluster was restored
+	// from an older backup, which has the host bound.
+	AlreadyResetReason    = "AlreadyReset"
 	WaitingForMachineGone = "WaitingForMachineDeletion"
 	CordonedReason        = "Cordoned"
 	DeletingReason        = "Deleting"

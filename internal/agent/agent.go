@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/node"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/guard"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oplog"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/progress"
@@ -107,6 +109,10 @@ func New(o Options) *Agent {
 	if o.Status == nil {
 		o.Status = func(connection.Status) {}
 	}
+	if reset := o.Runners[protocol.OperationReset]; reset != nil {
+		o.Runners = maps.Clone(o.Runners)
+		o.Runners[protocol.OperationReset] = guard.Runner{Runner: reset, Store: o.Store}
+	}
 	a := &Agent{o: o}
 	facts, running := &facts{}, &progress.Progress{}
 	a.observer = &observer{platform: o.Platform, manager: o.Manager, facts: facts, certificates: o.Certificates, log: o.Log}
@@ -117,7 +123,7 @@ func New(o Options) *Agent {
 	work := signal.New()
 	a.endpoint = &endpointUpkeep{
 		applier: o.Applier, store: o.Store, facts: facts, reporter: a.reporter, clock: o.Clock, log: o.Log, work: work,
-		backoff: newBackoff(o.Rand), isOperationDue: func() bool { return a.operations.isDue() },
+		backoff: retry.NewBackoff(o.Rand), isOperationDue: func() bool { return a.operations.isDue() },
 	}
 	a.probing = &endpointProbing{
 		prober: o.Prober, endpoint: a.endpoint, facts: facts, reporter: a.reporter, log: o.Log, targetChanged: signal.New(),
@@ -128,17 +134,17 @@ func New(o Options) *Agent {
 	}
 	a.snapshots = &snapshotUpkeep{
 		snapshotter: o.Snapshotter, store: o.Store, facts: facts, reporter: a.reporter, isOperationDue: func() bool { return a.operations.isDue() },
-		backoff: newBackoff(o.Rand), clock: o.Clock, log: o.Log, wake: signal.New(),
+		backoff: retry.NewBackoff(o.Rand), clock: o.Clock, log: o.Log, wake: signal.New(),
 	}
 	a.uploads = &upload.Loop{
 		Upload: o.Upload, Desired: func() *protocol.EtcdSnapshotUpload { return o.Store.Plan().Desired.EtcdSnapshotUpload },
-		Report: a.uploadReported, Backoff: newBackoff(o.Rand), Clock: o.Clock, Log: o.Log, Wake: signal.New(),
+		Report: a.uploadReported, Backoff: retry.NewBackoff(o.Rand), Clock: o.Clock, Log: o.Log, Wake: signal.New(),
 	}
 	logs := oplog.New(oplog.Options{
 		Files: o.Store.Documents(), HostID: func() string { return o.Store.Identity().HostID }, Now: o.Clock.Now, Log: o.Log,
 	})
 	a.logs = &oplog.Sender{
-		State: o.Store, Logs: logs, Manager: o.Manager, Runners: o.Runners, Backoff: newBackoff(o.Rand), Clock: o.Clock, Log: o.Log, Wake: signal.New(),
+		State: o.Store, Logs: logs, Manager: o.Manager, Runners: o.Runners, Backoff: retry.NewBackoff(o.Rand), Clock: o.Clock, Log: o.Log, Wake: signal.New(),
 	}
 	a.successor = &successor.Trial{
 		Successor: o.Manager.Successor, Try: o.Manager.TrySuccessor, Report: a.successorTried,

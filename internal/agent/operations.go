@@ -55,7 +55,7 @@ type operationLoop struct {
 
 // run runs operations until ctx ends.
 func (l *operationLoop) run(ctx context.Context) error {
-	backoff := newBackoff(l.random)
+	backoff := retry.NewBackoff(l.random)
 	for ctx.Err() == nil {
 		op, found := l.next(l.store.Plan())
 		if !found {

@@ -30,6 +30,10 @@ func (a *Agent) acceptPlan(ctx context.Context, plan protocol.Plan) error {
 		if known, found := store.Operation(op.Type, op.ID); found && known.Done() && known.Acknowledged && op.SucceededAt == nil {
 			a.reporter.repeatResult(known)
 		}
+		if reset, found := store.Operation(protocol.OperationReset, op.ID); found && op.Type == protocol.OperationBootstrap && reset.State == protocol.StateSucceeded {
+			// The manager was restored from a backup that is older than the reset of this claim.
+			a.reporter.repeatResult(reset)
+		}
 	}
 	if name := plan.Desired.Hostname; name != "" && !store.IsAdopting(store.Plan()) {
 		if err := a.o.Platform.SetHostname(ctx, name); err != nil {

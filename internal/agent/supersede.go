@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/guard"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
@@ -21,14 +22,15 @@ func (l *operationLoop) planChanged() {
 	l.work.Raise()
 }
 
-// isResetWanted reports whether the plan wants a reset that is not done.
+// isResetWanted reports whether the plan wants a reset that is not done and not refused.
 func (l *operationLoop) isResetWanted() bool {
 	wanted := l.store.Plan().Operation
 	if wanted == nil || wanted.Type != protocol.OperationReset {
 		return false
 	}
 	recorded, _ := l.store.Operation(wanted.Type, wanted.ID)
-	return !recorded.Done()
+	refusal, err := guard.Refusal(l.store, state.Operation{Operation: *wanted})
+	return !recorded.Done() && refusal == nil && err == nil
 }
 
 // endSuperseded ends a running bootstrap or upgrade if the plan wants a reset: a script may

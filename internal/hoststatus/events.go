@@ -131,7 +131,7 @@ func event(host *infrav1.ElementalHost, was, is *metav1.Condition) (Event, bool)
 			return normal(is.Message)
 		}
 		return Event{corev1.EventTypeWarning, is.Reason, is.Message}, true
-	case infrav1.BootstrapFailedReason, infrav1.ResetFailedReason, infrav1.LeftoversReason, infrav1.UnsupportedReason,
+	case infrav1.BootstrapFailedReason, infrav1.AlreadyResetReason, infrav1.ResetFailedReason, infrav1.LeftoversReason, infrav1.UnsupportedReason,
 		infrav1.RejectedReason, infrav1.MachineNotFoundReason, infrav1.IdentityClonedReason, infrav1.FencedReason,
 		infrav1.AmbiguousHardwareReason, infrav1.ClockSkewedReason, infrav1.AgentUpdateFailedReason,
 		infrav1.CertificatesExpiringReason, infrav1.CertificatesExpiredReason, infrav1.AuthorityExpiringReason:

@@ -240,6 +240,9 @@ func bootstrapped(host *infrav1.ElementalHost) Verdict {
 	}
 	op := host.Operation(infrav1.OperationBootstrap, claim.ID)
 	switch {
+	case wasReset(host, claim):
+		return no(infrav1.AlreadyResetReason, "The host was reset for Machine %s, before this management cluster was restored from an older backup. "+
+			"The Machine has no Node on it; delete the Machine to have it replaced", claim.MachineName)
 	case op == nil && host.Status.Agent != nil && !host.Supports(infrav1.OperationBootstrap):
 		return no(infrav1.UnsupportedReason, "The agent can't bootstrap; upgrade it")
 	case plan.BootstrapPrevented(host):
@@ -257,6 +260,12 @@ func bootstrapped(host *infrav1.ElementalHost) Verdict {
 	default:
 		return no(infrav1.BootstrapFailedReason, "The bootstrap failed%s: %s", after(" at step ", op.Step), op.Message)
 	}
+}
+
+// wasReset reports whether the reset that ends the claim is done, although the claim is not released.
+func wasReset(host *infrav1.ElementalHost, claim *infrav1.HostClaim) bool {
+	reset := host.Operation(infrav1.OperationReset, claim.ID)
+	return reset != nil && reset.State == infrav1.OperationSucceeded
 }
 
 func paused(host *infrav1.ElementalHost) Verdict {

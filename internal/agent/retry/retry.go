@@ -46,6 +46,16 @@ type Backoff struct {
 	attempt int
 }
 
+// Limits of NewBackoff.
+const (
+	base = time.Second
+	most = time.Minute
+)
+
+// NewBackoff returns the Backoff between two attempts at an operation or at the endpoint: from a
+// second to a minute. random is its Rand.
+func NewBackoff(random func() float64) *Backoff { return &Backoff{Base: base, Max: most, Rand: random} }
+
 // Next returns the time to wait before the next attempt.
 func (b *Backoff) Next() time.Duration {
 	ceiling := b.Max

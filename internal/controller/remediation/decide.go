@@ -250,7 +250,10 @@ func recovering(s *scope, attempt int32, rest time.Duration) decision {
 // whyNoReboot returns why a connected host can't be rebooted; blank if it can.
 func whyNoReboot(host *infrav1.ElementalHost) string {
 	op := host.Operation(infrav1.OperationBootstrap, host.Spec.Claim.ID)
+	reset := host.Operation(infrav1.OperationReset, host.Spec.Claim.ID)
 	switch {
+	case reset != nil && reset.State == infrav1.OperationSucceeded:
+		return fmt.Sprintf("Host %s was reset before this management cluster was restored from a backup, and has no Node of the Machine", host.Name)
 	case host.Spec.Approval != infrav1.ApprovalApproved:
 		return fmt.Sprintf("Host %s is not approved", host.Name)
 	case !host.Supports(infrav1.OperationReboot):

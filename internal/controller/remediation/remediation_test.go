@@ -95,6 +95,14 @@ func TestRebootImpossible(t *testing.T) {
 			host:     func(h *infrav1.ElementalHost) { h.Spec.Approval = infrav1.ApprovalPending },
 			rebooted: infrav1.RebootImpossibleReason,
 		},
+		"reset before a restore of the management cluster": {
+			host: func(h *infrav1.ElementalHost) {
+				h.Status.Operations = append(h.Status.Operations, infrav1.HostOperation{
+					Type: infrav1.OperationReset, ID: h.Spec.Claim.ID, State: infrav1.OperationSucceeded,
+				})
+			},
+			rebooted: infrav1.RebootImpossibleReason,
+		},
 		"not bootstrapped": {
 			host:     func(h *infrav1.ElementalHost) { h.Status.Operations[0].State = infrav1.OperationFailed },
 			rebooted: infrav1.RebootImpossibleReason,

@@ -38,8 +38,8 @@ func ofHosts() map[string]string {
 		infrav1.HostGrantedReason: "The host is in the namespace that the message names. To have it back, lower spec.count of its grant or delete that: " +
 			"kubectl -n {namespace} get elementalhostgrants",
 		infrav1.HostReturningReason: "{wait}: the pool that had granted the host takes it back; ask its operators for another one",
-		infrav1.LeftoversReason: "Run `elemental-agent reset` on the host, or remove what the message lists and restart the agent: " +
-			"it looks again when it starts",
+		infrav1.LeftoversReason: "Run `elemental-agent reset` on the host, unless its Node is in use, as after a restore of the management cluster; " +
+			"or remove what the message lists and restart the agent: it looks again when it starts",
 		infrav1.NotReportedReason: "Wait for the first report of the agent; if the host is connected and approved, update its agent",
 		infrav1.NotPreparedReason: "Mend on the host what the message names; for programs, an ElementalKubernetesRelease of the Machine's version does. " +
 			"The agent looks again within ten minutes, and when it starts. What the bootstrap data mends: name it in spec.ignoreFindings of the ElementalMachine",
@@ -49,6 +49,7 @@ func ofHosts() map[string]string {
 		infrav1.ReservedReason:        "Enrol another host: the first control-plane machine of the Cluster {cluster} gets this one",
 		infrav1.ClaimedReason:         "Enrol another host, or delete the Machine {machine}: the host is offered again after its reset",
 		infrav1.ResettingReason:       "{wait} while the agent is connected",
+		infrav1.AlreadyResetReason:    "Delete the Machine {machine}, which has no Node any more: kubectl -n {namespace} delete machine {machine}",
 		infrav1.ResetFailedReason:     "Remove the cause that the message names; the agent tries again by itself",
 		infrav1.ResetPreventedReason:  "Remove the annotation " + infrav1.PreventResetAnnotation + " from the host, or end its maintenance",
 		infrav1.ResetHeldReason:       "Have the host reset: kubectl elemental release {host} -n {namespace}",

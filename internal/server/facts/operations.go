@@ -135,7 +135,8 @@ func OperationEnded(op infrav1.HostOperation) bool {
 }
 
 // requested reports whether the host's spec requests the operation. The end of a
-// bootstrap may be reported after its release began.
+// bootstrap may be reported after its release began. The reset of a bound host has succeeded before
+// this management cluster was restored from an older backup.
 func requested(host *infrav1.ElementalHost, op infrav1.HostOperation) bool {
 	switch op.Type {
 	case infrav1.OperationReboot:
@@ -157,7 +158,9 @@ func requested(host *infrav1.ElementalHost, op infrav1.HostOperation) bool {
 		return false
 	}
 	switch claim.Phase {
-	case infrav1.ClaimBound, infrav1.ClaimHeld:
+	case infrav1.ClaimBound:
+		return op.Type == infrav1.OperationBootstrap || op.State == infrav1.OperationSucceeded
+	case infrav1.ClaimHeld:
 		return op.Type == infrav1.OperationBootstrap
 	case infrav1.ClaimReleasing:
 		return true

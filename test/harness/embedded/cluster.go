@@ -62,6 +62,8 @@ type Cluster struct {
 	trust     *trust
 	providers []provider
 	managers  []*Manager
+	// everyManager has those of Cluster API too, in the order in which they start.
+	everyManager []*Manager
 
 	// life ends when the cluster must stop; its cause is the reason.
 	life  context.Context
@@ -73,6 +75,8 @@ type Cluster struct {
 	names     *names.Proxy
 	ports     ports.Set
 	processes [layers][]*process.Process
+	// specs are the programs of the layers below the managers, in the order in which they started.
+	specs [layers][]process.Spec
 }
 
 // Store is a member of etcd.
@@ -81,6 +85,9 @@ type Store struct {
 	URL, Data string
 	// Authority, Certificate and Key are the files, PEM, of a client that may do everything.
 	Authority, Certificate, Key string
+
+	// peer is the URL that the member tells other members.
+	peer string
 }
 
 // Start builds missing programs, starts a cluster and returns when it accepts objects of all kinds. After an error
@@ -149,8 +156,13 @@ func (c *Cluster) start(ctx context.Context) error {
 
 // launch starts a process of a layer.
 func (c *Cluster) launch(layer int, spec process.Spec) error {
-	_, err := c.run(layer, spec)
-	return err
+	if _, err := c.run(layer, spec); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.specs[layer] = append(c.specs[layer], spec)
+	return nil
 }
 
 func (c *Cluster) run(layer int, spec process.Spec) (*process.Process, error) {

@@ -21,6 +21,9 @@ const administrators = "system:masters"
 // loopback is the address on which all servers with a configurable address listen.
 const loopback = "127.0.0.1"
 
+// memberName is the name of the member of etcd.
+const memberName = "embedded"
+
 func loopbackAddress(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }
 
 func loopbackURL(port int) string { return "https://" + loopbackAddress(port) }
@@ -40,8 +43,9 @@ func (c *Cluster) startServer(ctx context.Context) error {
 	c.Store = Store{
 		URL: loopbackURL(clients), Data: filepath.Join(c.Folder, "etcd"),
 		Authority: c.trust.file(storeCA), Certificate: c.trust.file(storeClient + ".crt"), Key: c.trust.file(storeClient + ".key"),
+		peer: loopbackURL(peers),
 	}
-	if err := c.launch(layerStore, c.etcd(c.Store.URL, loopbackURL(peers))); err != nil {
+	if err := c.launch(layerStore, c.etcd()); err != nil {
 		return err
 	}
 	if err := c.launch(layerServer, c.apiserver(server, loopbackURL(clients))); err != nil {
@@ -54,6 +58,11 @@ func (c *Cluster) startServer(ctx context.Context) error {
 		return fmt.Errorf("reading the kubeconfig: %w", err)
 	}
 	c.Config.QPS = -1
+	return c.awaitServer(ctx)
+}
+
+// awaitServer waits until kube-apiserver is ready, which implies that etcd is.
+func (c *Cluster) awaitServer(ctx context.Context) error {
 	admin, err := rest.HTTPClientFor(c.Config)
 	if err != nil {
 		return fmt.Errorf("making an HTTP client: %w", err)
@@ -61,12 +70,12 @@ func (c *Cluster) startServer(ctx context.Context) error {
 	return poll(ctx, "kube-apiserver", func(ctx context.Context) error { return probe(ctx, admin, c.Config.Host+"/readyz") })
 }
 
-func (c *Cluster) etcd(clients, peers string) process.Spec {
-	t := c.trust
+func (c *Cluster) etcd() process.Spec {
+	t, clients, peers := c.trust, c.Store.URL, c.Store.peer
 	args := []string{
-		"--name=embedded", "--data-dir=" + c.Store.Data,
+		"--name=" + memberName, "--data-dir=" + c.Store.Data,
 		"--listen-client-urls=" + clients, "--advertise-client-urls=" + clients,
-		"--listen-peer-urls=" + peers, "--initial-advertise-peer-urls=" + peers, "--initial-cluster=embedded=" + peers,
+		"--listen-peer-urls=" + peers, "--initial-advertise-peer-urls=" + peers, "--initial-cluster=" + memberName + "=" + peers,
 		"--client-cert-auth", "--trusted-ca-file=" + t.file(storeCA),
 		"--cert-file=" + t.file(storeName+".crt"), "--key-file=" + t.file(storeName+".key"),
 		"--peer-client-cert-auth", "--peer-trusted-ca-file=" + t.file(storeCA),

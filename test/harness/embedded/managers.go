@@ -75,6 +75,7 @@ func (c *Cluster) startManagers(ctx context.Context) error {
 			if err := m.Start(ctx); err != nil {
 				return err
 			}
+			c.everyManager = append(c.everyManager, m)
 			if p.ours {
 				c.managers = append(c.managers, m)
 			}

@@ -59,7 +59,7 @@ func (c *Cluster) prepare(ctx context.Context) error {
 
 // buildTools returns the folder with the programs of other projects.
 func (c *Cluster) buildTools(ctx context.Context, modules string) (string, error) {
-	tools, err := toolset.Select("etcd", "kube-apiserver", "kube-controller-manager", "kubectl",
+	tools, err := toolset.Select("etcd", "etcdutl", "kube-apiserver", "kube-controller-manager", "kubectl",
 		"capi-core", "capi-kubeadm-bootstrap", "capi-kubeadm-control-plane")
 	if err != nil {
 		return "", fmt.Errorf("selecting programs: %w", err)

@@ -48,6 +48,9 @@ type Settings struct {
 	// BundleRate makes hosts download bundles from the manager, each with that many bytes a
 	// second, as behind a slow line. 0: any bundle is staged at once.
 	BundleRate int `json:"bundleRate,omitempty"`
+	// ReadoptAfter is how long no manager must know a host before it asks to be re-adopted; 0
+	// means the agent's own time.
+	ReadoptAfter time.Duration `json:"readoptAfter,omitempty"`
 	// ClockSkew is the maximum deviation of host clocks, in either direction.
 	ClockSkew time.Duration `json:"clockSkew,omitempty"`
 	// DuringUpgrade, if not nil, is called in each upgrade of Kubernetes on a host before

@@ -46,12 +46,12 @@ type management struct {
 	admin    client.WithWatch
 }
 
-func startManagement(t *testing.T, name string) *management {
+func startManagement(t *testing.T, name string, args ...string) *management {
 	t.Helper()
 	m := &management{WithT: NewWithT(t), t: t, name: name}
 	m.SetDefaultEventuallyTimeout(soon)
 	var err error
-	m.embedded, err = embedded.Start(t.Context(), embedded.Options{Alone: true, OneVersion: true, Simulation: true, Progress: os.Stderr})
+	m.embedded, err = embedded.Start(t.Context(), embedded.Options{Alone: true, OneVersion: true, Simulation: true, ManagerArgs: args, Progress: os.Stderr})
 	m.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { m.Expect(m.embedded.Stop()).To(Succeed()) })
 	scheme := runtime.NewScheme()
@@ -115,17 +115,24 @@ func (m *management) register(name string, approval infrav1.ApprovalPolicy) stri
 }
 
 // fleet returns virtual hosts that are on, and enrolled by a registration.
-func (m *management) fleet(prefix, token string, count int) *fleet.Fleet {
+func (m *management) fleet(prefix, token string, count int, change ...func(*fleet.Settings)) *fleet.Fleet {
 	m.t.Helper()
-	f, err := fleet.New(fleet.Settings{
+	settings := fleet.Settings{
 		Count: count, Prefix: prefix, Servers: []string{m.embedded.AgentURL}, TrustBundle: m.embedded.CABundle, Token: token,
 		BootTime: 100 * time.Millisecond,
-	})
+	}
+	for _, c := range change {
+		c(&settings)
+	}
+	f, err := fleet.New(settings)
 	m.Expect(err).NotTo(HaveOccurred())
 	m.t.Cleanup(func() { m.Expect(f.Close()).To(Succeed()) })
 	known := len(m.hosts())
 	m.Expect(f.PowerOn(m.t.Context(), time.Second)).To(Succeed())
 	m.Eventually(func() int { return len(m.hosts()) }).Should(Equal(known + count))
+	for _, h := range f.Hosts() {
+		m.Eventually(func() string { return h.Status().ElementalHost }).ShouldNot(BeEmpty(), "%s knows that it is enrolled", h.Name)
+	}
 	return f
 }
 
