@@ -123,7 +123,7 @@ func stepWords() []string {
 		"adopt", "fetch", "check", "parse", "stage", "install", "hostname", "files", "node",
 		"bootcmd", "runcmd", "script", "file", "write_files", "unit", "units", "ntp", "fstab",
 		// Reset.
-		"stop", "reboot", "clean", "verify", "erase", "recovery",
+		"owner", "stop", "reboot", "clean", "verify", "erase", "recovery",
 		// Upgrade and NodeUpgrade.
 		"upgrade", "checkpoint", "kubeadm", "drain", "kubelet", "gate", "finish", "rollback", "image",
 		// EtcdRestore, which may begin with fetch or check, ControlPlaneHalt and ControlPlaneStart.
