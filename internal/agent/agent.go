@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/guard"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/node"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/guard"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oplog"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/progress"
@@ -227,7 +227,7 @@ func (a *Agent) Execute(ctx context.Context, op state.Operation) (operation.Resu
 
 // hello describes the agent to the manager.
 func (a *Agent) hello() protocol.Hello {
-	now := withoutMonotonic(a.o.Clock.Now())
+	now := state.WithoutMonotonic(a.o.Clock.Now())
 	hello := protocol.Hello{
 		Protocol: protocol.Version, AgentVersion: a.o.Version, BootID: a.o.BootID,
 		Time: &now, TrustDigest: a.o.Manager.TrustDigest(),

@@ -107,7 +107,7 @@ func (l *operationLoop) next(plan state.Plan) (state.Operation, bool) {
 	}
 	return state.Operation{
 		Operation: *plan.Operation, Hostname: plan.Desired.Hostname, ProviderID: plan.Desired.ProviderID,
-		StartedAt: withoutMonotonic(l.manager.Client().Now()),
+		StartedAt: state.WithoutMonotonic(l.manager.Client().Now()),
 	}, true
 }
 
@@ -209,7 +209,7 @@ func (l *operationLoop) recordResult(op state.Operation, result operation.Result
 	l.logs.End(op, result, oplog.Printed(l.runners[op.Type], op, l.log))
 	op.State, op.Step, op.Erased = result.State, result.Step, result.Erased
 	op.Message = truncate(result.Message, protocol.MaxMessageBytes)
-	op.FinishedAt, op.Acknowledged = withoutMonotonic(l.manager.Client().Now()), false
+	op.FinishedAt, op.Acknowledged = state.WithoutMonotonic(l.manager.Client().Now()), false
 	if op.FinishedAt.Before(op.StartedAt) {
 		op.FinishedAt = op.StartedAt
 	}

@@ -27,13 +27,7 @@ func (a *Agent) acceptPlan(ctx context.Context, plan protocol.Plan) error {
 	}
 	if op := plan.Operation; op != nil {
 		log.Info("Received a plan", "operation", op.Type, "id", op.ID, "cluster", op.ClusterName, "machine", op.MachineName)
-		if known, found := store.Operation(op.Type, op.ID); found && known.Done() && known.Acknowledged && op.SucceededAt == nil {
-			a.reporter.repeatResult(known)
-		}
-		if reset, found := store.Operation(protocol.OperationReset, op.ID); found && op.Type == protocol.OperationBootstrap && reset.State == protocol.StateSucceeded {
-			// The manager was restored from a backup that is older than the reset of this claim.
-			a.reporter.repeatResult(reset)
-		}
+		a.repeatResults(*op)
 	}
 	if name := plan.Desired.Hostname; name != "" && !store.IsAdopting(store.Plan()) {
 		if err := a.o.Platform.SetHostname(ctx, name); err != nil {
@@ -63,6 +57,18 @@ func (a *Agent) acceptPlan(ctx context.Context, plan protocol.Plan) error {
 		a.reporter.wake.Raise()
 	}
 	return nil
+}
+
+// repeatResults reports again what the manager does not know of an operation that it wants.
+func (a *Agent) repeatResults(op protocol.Operation) {
+	store := a.o.Store
+	if known, found := store.Operation(op.Type, op.ID); found && known.Done() && known.Acknowledged && op.SucceededAt == nil {
+		a.reporter.repeatResult(known)
+	}
+	if reset, found := store.Operation(protocol.OperationReset, op.ID); found && op.Type == protocol.OperationBootstrap && reset.State == protocol.StateSucceeded {
+		// The manager was restored from a backup that is older than the reset of this claim.
+		a.reporter.repeatResult(reset)
+	}
 }
 
 // uploadReported reports what was uploaded, or why that failed.

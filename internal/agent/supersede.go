@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/guard"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation/guard"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )

@@ -1,6 +1,8 @@
 package placement
 
 import (
+	"slices"
+
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -71,13 +73,10 @@ func (a *Adoption) matches(host *infrav1.ElementalHost) (reason string, ok bool)
 // Among returns the constraints for a machine that has the choice of these free hosts: while one of
 // them declares a Node for it, the machine gets no other host.
 func (c Constraints) Among(hosts []*infrav1.ElementalHost) Constraints {
-	for _, host := range hosts {
-		if c.Adoption.Declares(host) {
-			only := *c.Adoption
-			only.Only = true
-			c.Adoption = &only
-			return c
-		}
+	if slices.ContainsFunc(hosts, c.Adoption.Declares) {
+		only := *c.Adoption
+		only.Only = true
+		c.Adoption = &only
 	}
 	return c
 }

@@ -4,13 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
+	"sigs.k8s.io/cluster-api/util/certs"
 	"sigs.k8s.io/cluster-api/util/secret"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -44,14 +43,14 @@ func authorityHash(ctx context.Context, live client.Reader, s *scope) (string, e
 	if err := live.Get(ctx, key, authority); err != nil {
 		return "", fmt.Errorf("getting Secret %s: %w", key.Name, err)
 	}
-	certificates, err := cert.ParseCertsPEM(authority.Data[secret.TLSCrtDataName])
+	certificate, err := certs.DecodeCertPEM(authority.Data[secret.TLSCrtDataName])
 	if err != nil {
 		return "", fmt.Errorf("parsing %s of Secret %s: %w", secret.TLSCrtDataName, key.Name, err)
 	}
-	if len(certificates) != 1 {
-		return "", errors.New("Secret " + key.Name + " must have one certificate")
+	if certificate == nil {
+		return "", fmt.Errorf("parsing %s of Secret %s: it has no certificate", secret.TLSCrtDataName, key.Name)
 	}
-	sum := sha256.Sum256(certificates[0].RawSubjectPublicKeyInfo)
+	sum := sha256.Sum256(certificate.RawSubjectPublicKeyInfo)
 	return "sha256:" + hex.EncodeToString(sum[:]), nil
 }
 

@@ -154,9 +154,11 @@ func requested(host *infrav1.ElementalHost, op infrav1.HostOperation) bool {
 	case infrav1.OperationBootstrap, infrav1.OperationReset:
 	}
 	claim := host.Spec.Claim
-	if claim == nil || claim.ID != op.ID {
-		return false
-	}
+	return claim != nil && claim.ID == op.ID && requestedByClaim(claim, op)
+}
+
+// requestedByClaim is requested for a Bootstrap or Reset with the ID of the host's claim.
+func requestedByClaim(claim *infrav1.HostClaim, op infrav1.HostOperation) bool {
 	switch claim.Phase {
 	case infrav1.ClaimBound:
 		return op.Type == infrav1.OperationBootstrap || op.State == infrav1.OperationSucceeded

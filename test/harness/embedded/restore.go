@@ -58,7 +58,7 @@ func (c *Cluster) Restore(ctx context.Context, snapshot string) error {
 	if err != nil {
 		return fmt.Errorf("restoring etcd: %w", err)
 	}
-	for layer := layerStore; layer < layerManagers; layer++ {
+	for layer := range layerManagers {
 		for _, spec := range specs[layer] {
 			if err := c.launch(layer, spec); err != nil {
 				return err
