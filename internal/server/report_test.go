@@ -78,7 +78,10 @@ func TestReportOfUnrequestedOperation(t *testing.T) {
 	refused(protocol.OperationBootstrap, "c1")
 	h.cachedSoon(h.patch(a.name, bound("c1")))
 	refused(protocol.OperationBootstrap, "c0")
-	refused(protocol.OperationReset, "c1")
+	refused(protocol.OperationReset, "c0")
+	for _, state := range []protocol.OperationState{protocol.StateRunning, protocol.StateFailed} {
+		g.Expect(a.reportOperation(protocol.OperationReset, "c1", state).status).To(Equal(http.StatusConflict), "a bound host is not being reset")
+	}
 	g.Expect(h.writes.take()).To(BeEmpty())
 
 	h.cachedSoon(h.patch(a.name, releasing))
@@ -90,6 +93,18 @@ func TestReportOfUnrequestedOperation(t *testing.T) {
 	h.cachedSoon(h.patch(a.name, func(host *infrav1.ElementalHost) { host.Spec.Claim = nil }))
 	g.Expect(a.reportOperation(protocol.OperationReset, "c1", protocol.StateSucceeded).status).To(Equal(http.StatusNoContent), "a repeat")
 	refused(protocol.OperationReset, "c2")
+}
+
+// The management cluster was restored from a backup that is older than the reset.
+func TestReportOfAResetBeforeARestore(t *testing.T) {
+	g := NewWithT(t)
+	h := start(t)
+	a := h.ready()
+	h.cachedSoon(h.patch(a.name, bound("c1")))
+	g.Expect(a.reportOperation(protocol.OperationReset, "c1", protocol.StateSucceeded).status).To(Equal(http.StatusNoContent))
+	host := h.host(a.name)
+	g.Expect(host.Operation(infrav1.OperationReset, "c1").State).To(Equal(infrav1.OperationSucceeded))
+	g.Expect(meta.FindStatusCondition(host.Status.Conditions, infrav1.BootstrappedCondition).Reason).To(Equal(infrav1.AlreadyResetReason))
 }
 
 func TestThreat30_InventoryIsBounded(t *testing.T) {
