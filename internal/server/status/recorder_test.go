@@ -208,7 +208,7 @@ func TestRefusedReportWritesNothing(t *testing.T) {
 	report := protocol.Report{
 		Hello: &protocol.Hello{AgentVersion: "v1"},
 		Operations: []protocol.OperationReport{
-			{Type: protocol.OperationBootstrap, ID: "c1", State: protocol.StateSucceeded}, {Type: protocol.OperationReset, ID: "c1", State: protocol.StateSucceeded},
+			{Type: protocol.OperationBootstrap, ID: "c1", State: protocol.StateSucceeded}, {Type: protocol.OperationReset, ID: "c0", State: protocol.StateSucceeded},
 		},
 	}
 	f.g.Expect(f.RecordReport(t.Context(), f.key, "key", &report)).To(HaveField("Status", http.StatusConflict))
