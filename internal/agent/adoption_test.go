@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -20,8 +19,8 @@ type adopter struct {
 	checks chan string
 }
 
-func (a *adopter) Check(ctx context.Context, want protocol.Adoption, hostname string) error {
-	a.checks <- fmt.Sprintf("%s %s %t %s %s", hostname, want.Endpoint, want.ControlPlane, want.Version, want.AuthorityHash)
+func (a *adopter) Check(ctx context.Context, want protocol.Adoption) error {
+	a.checks <- fmt.Sprintf("%s %s %t %s %s", want.NodeName, want.Endpoint, want.ControlPlane, want.Version, want.AuthorityHash)
 	select {
 	case err := <-a.answers:
 		return err
@@ -46,7 +45,9 @@ func newNodeRig(t *testing.T) (*rig, *adopter) {
 
 func adoptionOf(id string) *protocol.Operation {
 	op := bootstrapOf(id)
-	op.Adoption = &protocol.Adoption{ControlPlane: true, AuthorityHash: "sha256:x", Endpoint: "192.0.2.1:6443", Version: "v1.36.2"}
+	op.Adoption = &protocol.Adoption{
+		NodeName: "node-1", ProviderID: "elemental://" + id, ControlPlane: true, AuthorityHash: "sha256:x", Endpoint: "192.0.2.1:6443", Version: "v1.36.2",
+	}
 	return op
 }
 
@@ -57,7 +58,7 @@ func TestAdoptsANode(t *testing.T) {
 	t.Parallel()
 	r, a := newNodeRig(t)
 	stop := r.start()
-	r.manager.want(adoptionOf("a"), protocol.Desired{Hostname: "node-1", ProviderID: "elemental://1"})
+	r.manager.want(adoptionOf("a"), protocol.Desired{})
 	if got := <-a.checks; got != adopted {
 		t.Errorf("got %q", got)
 	}
@@ -72,7 +73,7 @@ func TestAdoptsANode(t *testing.T) {
 	if r.manager.fetches > 0 || len(r.scripts) > 0 || r.hostname != "" || !slices.Equal(r.dirty, []string{"process kubelet"}) {
 		t.Errorf("fetched %d times, ran %v, host name %q, dirty %q", r.manager.fetches, r.scripts, r.hostname, r.dirty)
 	}
-	if !slices.Equal(r.linked, []string{"elemental://1"}) {
+	if !slices.Equal(r.linked, []string{"elemental://a"}) {
 		t.Errorf("linked %q", r.linked)
 	}
 	r.start()
@@ -85,69 +86,12 @@ func TestAdoptsANode(t *testing.T) {
 	}
 }
 
-// A Node that the agent has refused may be any Node. It keeps its name, its labels and its files, also
-// after a restart of the agent.
-func TestLeavesARefusedNodeAlone(t *testing.T) {
-	t.Parallel()
-	r, a := newNodeRig(t)
-	applier, withAdopter := newFakeApplier(r.machine), r.with
-	r.with = func(o *agent.Options) {
-		withAdopter(o)
-		o.Applier = applier
-	}
-	r.labelled = make(chan map[string]string, 100)
-	desired := protocol.Desired{
-		Hostname: "node-1", ProviderID: "elemental://1", NodeLabels: map[string]string{"a": "b"},
-		Endpoint: &protocol.Endpoint{Host: "192.0.2.1", Port: 6443}, Files: []protocol.File{{Path: "/etc/kubernetes/manifests/x.yaml"}},
-	}
-	stop := r.start()
-	r.manager.want(adoptionOf("a"), desired)
-	a.answers <- errors.New("the host belongs to another cluster")
-	r.manager.await(t, "the adoption failed", ended("a", protocol.StateFailed))
-	r.manager.await(t, "the agent has nothing to do", taken)
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
-	for len(applier.calls) > 0 {
-		<-applier.calls
-	}
-	stop = r.start()
-	if call := <-applier.calls; call.endpoint != nil || call.files != nil {
-		t.Fatalf("applied %+v", call)
-	}
-	desired.NodeLabels = map[string]string{"a": "c"}
-	r.manager.want(adoptionOf("a"), desired)
-	r.manager.await(t, "the agent has nothing to do", taken)
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
-	if r.hostname != "" || len(r.linked) > 0 || len(r.labelled) > 0 {
-		t.Errorf("host name %q, linked %q, labelled %d times", r.hostname, r.linked, len(r.labelled))
-	}
-	for len(applier.calls) > 0 {
-		if call := <-applier.calls; call.endpoint != nil || call.files != nil {
-			t.Fatalf("applied %+v", call)
-		}
-	}
-	// Once it is taken over, it is a host like any other.
-	r.start()
-	r.manager.want(adoptionOf("b"), desired)
-	a.answers <- nil
-	r.manager.await(t, "the adoption succeeded", ended("b", protocol.StateSucceeded))
-	for call := range applier.calls {
-		if call.endpoint != nil && len(call.files) > 0 {
-			break
-		}
-	}
-	<-r.labelled
-}
-
 // The record of an operation has the adoption, so that the agent needs no manager to continue.
 func TestAdoptionAfterARestart(t *testing.T) {
 	t.Parallel()
 	r, a := newNodeRig(t)
 	stop := r.start()
-	r.manager.want(adoptionOf("a"), protocol.Desired{Hostname: "node-1", ProviderID: "elemental://1"})
+	r.manager.want(adoptionOf("a"), protocol.Desired{})
 	<-a.checks
 	if err := stop(); err != nil {
 		t.Fatal(err)
@@ -161,7 +105,7 @@ func TestAdoptionAfterARestart(t *testing.T) {
 	r.manager.await(t, "the adoption succeeded", ended("a", protocol.StateSucceeded))
 	r.manager.mu.Lock()
 	defer r.manager.mu.Unlock()
-	if r.manager.fetches > 0 || !slices.Equal(r.linked, []string{"elemental://1"}) {
+	if r.manager.fetches > 0 || !slices.Equal(r.linked, []string{"elemental://a"}) {
 		t.Errorf("fetched %d times, linked %q", r.manager.fetches, r.linked)
 	}
 }
@@ -172,19 +116,19 @@ func TestAdoptionIsTriedAgain(t *testing.T) {
 	r, a := newNodeRig(t)
 	r.start()
 	away := fmt.Errorf("%w: etcd is away", operation.ErrNothingDone)
-	r.manager.want(adoptionOf("a"), protocol.Desired{Hostname: "node-1", ProviderID: "elemental://1"})
+	r.manager.want(adoptionOf("a"), protocol.Desired{})
 	for range 2 {
 		a.answers <- away
 	}
 	<-a.checks
-	r.manager.want(adoptionOf("b"), protocol.Desired{Hostname: "node-1", ProviderID: "elemental://2"})
+	r.manager.want(adoptionOf("b"), protocol.Desired{})
 	r.manager.await(t, "the host has the plan", taken)
 	a.answers <- away
 	a.answers <- nil
 	r.manager.await(t, "the adoption succeeded", ended("b", protocol.StateSucceeded))
 	r.manager.mu.Lock()
 	defer r.manager.mu.Unlock()
-	if r.manager.operations["a"].State.Final() || !slices.Equal(r.linked, []string{"elemental://2"}) {
+	if r.manager.operations["a"].State.Final() || !slices.Equal(r.linked, []string{"elemental://b"}) {
 		t.Errorf("linked %q", r.linked)
 	}
 }

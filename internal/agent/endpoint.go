@@ -143,11 +143,7 @@ func (u *endpointUpkeep) scheduleNext(err error, checkAgain bool) (again time.Du
 // desired returns what the plan desires of the endpoint if the host is a node. A clean
 // host is not a node, so for it nothing is desired: files would make it not clean.
 func (u *endpointUpkeep) desired() (*protocol.Endpoint, []protocol.File) {
-	plan := u.store.Plan()
-	if u.store.IsAdopting(plan) {
-		return nil, nil
-	}
-	desired := plan.Desired
+	desired := u.store.Plan().Desired
 	if !u.facts.current().cleanliness.Clean {
 		return desired.Endpoint, desired.Files
 	}

@@ -22,9 +22,6 @@ func (l *operationLoop) idle(ctx context.Context) error {
 	if _, found := l.next(plan); found {
 		return nil
 	}
-	if l.store.IsAdopting(plan) {
-		return l.updateAgent(ctx, plan.Desired.Agent)
-	}
 	if change := l.node.Next(plan.Desired.ProviderID, plan.Desired.NodeLabels); change != nil {
 		l.work.RunUntil(ctx, nil, change)
 		return nil

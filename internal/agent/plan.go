@@ -29,7 +29,7 @@ func (a *Agent) acceptPlan(ctx context.Context, plan protocol.Plan) error {
 		log.Info("Received a plan", "operation", op.Type, "id", op.ID, "cluster", op.ClusterName, "machine", op.MachineName)
 		a.repeatResults(*op)
 	}
-	if name := plan.Desired.Hostname; name != "" && !store.IsAdopting(store.Plan()) {
+	if name := plan.Desired.Hostname; name != "" {
 		if err := a.o.Platform.SetHostname(ctx, name); err != nil {
 			log.Error("Could not set the host name", "hostname", name, "error", err)
 		} else {

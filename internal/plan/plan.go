@@ -51,11 +51,7 @@ func For(host *infrav1.ElementalHost, site Site, cluster Cluster) protocol.Plan 
 			p.Desired.Agent = desiredAgent(host, site)
 		}
 		p.Desired.Log = desiredLog(host)
-		if host.Spec.Fence == nil && isAdopting(host) {
-			if p.Operation != nil && p.Operation.Adoption != nil {
-				p.Desired.Hostname, p.Desired.ProviderID = Hostname(host), ProviderID(host)
-			}
-		} else if host.Spec.Fence == nil && host.IsBoundOrHeld() {
+		if host.Spec.Fence == nil && host.IsBoundOrHeld() && host.Spec.Claim.Adoption == nil {
 			p.Desired.Hostname = Hostname(host)
 			p.Desired.ProviderID = ProviderID(host)
 			p.Desired.NodeLabels = nodeLabels(host)
@@ -151,7 +147,7 @@ func wantedOperations(host *infrav1.ElementalHost, cluster Cluster) []protocol.O
 		return nil
 	case claim != nil && claim.Phase == infrav1.ClaimBound:
 		bootstrap := operationOfClaim(claim, protocol.OperationBootstrap)
-		bootstrap.Adoption = adoption(claim)
+		bootstrap.Adoption = adoption(host)
 		is := host.Operation(infrav1.OperationBootstrap, claim.ID)
 		standstill := halt(host)
 		switch {

@@ -81,8 +81,13 @@ func (s OperationState) Final() bool {
 	return s == StateSucceeded || s == StateFailed || s == StateUnsupported
 }
 
-// Adoption says what the Node on the host must be. The Node has the host name Desired.Hostname.
+// Adoption says what the Node on the host must be, and the providerID that it gets. Until the Node is
+// taken over it may be any Node, so Plan.Desired has nothing about it.
 type Adoption struct {
+	// NodeName is the name of the Node.
+	NodeName string `json:"nodeName"`
+	// ProviderID is what spec.providerID of the Node is set to.
+	ProviderID string `json:"providerID"`
 	// ControlPlane: an API server and the only member of etcd run on the host.
 	ControlPlane bool `json:"controlPlane,omitempty"`
 	// AuthorityHash is the SHA-256 of the public key of the cluster's certificate authority, as

@@ -94,16 +94,6 @@ func (s *Store) Operation(kind protocol.OperationType, id string) (Operation, bo
 	return s.operations[i], true
 }
 
-// IsAdopting reports whether a plan wants a Node to be taken over that the agent has not taken over
-// yet, or has refused. It may be any Node: nothing else of the plan is applied to it.
-func (s *Store) IsAdopting(plan Plan) bool {
-	if plan.Operation == nil || plan.Operation.Adoption == nil {
-		return false
-	}
-	op, _ := s.Operation(plan.Operation.Type, plan.Operation.ID)
-	return op.State != protocol.StateSucceeded
-}
-
 // Begin records that an operation begins, or begins again. It does not change an operation
 // that is done.
 func (s *Store) Begin(op Operation) (Operation, error) {

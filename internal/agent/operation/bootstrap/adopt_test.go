@@ -26,8 +26,8 @@ type running struct {
 	events []string
 }
 
-func (h *running) Check(_ context.Context, want protocol.Adoption, hostname string) error {
-	h.events = append(h.events, fmt.Sprintf("check %s for %s", hostname, want.Endpoint))
+func (h *running) Check(_ context.Context, want protocol.Adoption) error {
+	h.events = append(h.events, fmt.Sprintf("check %s for %s", want.NodeName, want.Endpoint))
 	return h.refusal
 }
 
@@ -39,9 +39,9 @@ func (h *running) SetProviderID(_ context.Context, providerID string) (bool, err
 func adoptionOf(id string) state.Operation {
 	return state.Operation{
 		Operation: protocol.Operation{
-			Type: protocol.OperationBootstrap, ID: id, Adoption: &protocol.Adoption{Endpoint: "api.example.com:6443"},
+			Type: protocol.OperationBootstrap, ID: id,
+			Adoption: &protocol.Adoption{NodeName: "node-1", ProviderID: "elemental://1", Endpoint: "api.example.com:6443"},
 		},
-		Hostname: "node-1", ProviderID: "elemental://1",
 	}
 }
 

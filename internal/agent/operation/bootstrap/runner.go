@@ -199,9 +199,6 @@ func (r *Runner) setProviderID(ctx context.Context, op state.Operation, notes []
 		if err != nil {
 			return operation.FailedUnlessStopped(ctx, stepNode, err)
 		}
-		if !isSet && op.Adoption != nil {
-			return operation.Failed(stepNode, errors.New("the host has no kubelet any more, so there is no Node to take over")), nil
-		}
 		if !isSet {
 			notes = append(notes, "no kubelet was set up, so there is no Node to link")
 		}

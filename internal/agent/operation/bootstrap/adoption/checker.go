@@ -41,20 +41,17 @@ type Checker struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Check returns an error unless the Node on the host is the one that want describes, and is
-// named hostname. The error wraps operation.ErrNothingDone if an API server or etcd does not
+// Check returns an error unless the Node on the host is the one that want describes. The error wraps operation.ErrNothingDone if an API server or etcd does not
 // answer; any other one stays until a person does something.
-func (c Checker) Check(ctx context.Context, want protocol.Adoption, hostname string) error {
-	access, err := c.kubelet(hostname)
+func (c Checker) Check(ctx context.Context, want protocol.Adoption) error {
+	access, err := c.kubelet(want.NodeName)
 	if err != nil {
 		return err
 	}
 	if err := checkAuthority(access, want.AuthorityHash); err != nil {
 		return err
 	}
-	if err := c.checkEndpoint(access, want); err != nil {
-		return err
-	}
+	// The role comes before the endpoint, which may be that of a host with the wrong role.
 	if want.ControlPlane {
 		err = c.checkControlPlane(ctx)
 	} else {
@@ -63,11 +60,14 @@ func (c Checker) Check(ctx context.Context, want protocol.Adoption, hostname str
 	if err != nil {
 		return err
 	}
-	return c.checkNode(ctx, hostname, want.Version)
+	if err := c.checkEndpoint(access, want); err != nil {
+		return err
+	}
+	return c.checkNode(ctx, want)
 }
 
-// kubelet returns the access of the kubelet, which must be that of the Node hostname.
-func (c Checker) kubelet(hostname string) (kube.Access, error) {
+// kubelet returns the access of the kubelet, which must be that of the Node nodeName.
+func (c Checker) kubelet(nodeName string) (kube.Access, error) {
 	if !c.exists(cluster.Kubeconfig) {
 		return kube.Access{}, fmt.Errorf("the host runs no Node of kubeadm: there is no %s", cluster.Kubeconfig)
 	}
@@ -79,8 +79,8 @@ func (c Checker) kubelet(hostname string) (kube.Access, error) {
 	switch {
 	case !ok:
 		return kube.Access{}, fmt.Errorf("the certificate in %s is for %q, not for a Node", cluster.Kubeconfig, access.User())
-	case name != hostname:
-		return kube.Access{}, fmt.Errorf("the Node is named %s, not %q: set spec.hostname of the ElementalHost to %s", name, hostname, name)
+	case name != nodeName:
+		return kube.Access{}, fmt.Errorf("the Node is named %s, not %q: set spec.hostname of the ElementalHost to %s", name, nodeName, name)
 	}
 	return access, nil
 }
@@ -164,17 +164,17 @@ func (c Checker) checkControlPlane(ctx context.Context) error {
 }
 
 // checkNode compares the version of the Node's kubelet. A blank version is any.
-func (c Checker) checkNode(ctx context.Context, name, version string) error {
+func (c Checker) checkNode(ctx context.Context, want protocol.Adoption) error {
 	node, err := cluster.Client{Root: c.Root, Dial: c.Dial}.Node(ctx)
 	if status, ok := errors.AsType[*kube.StatusError](err); ok && status.Code == http.StatusNotFound {
-		return fmt.Errorf("the cluster has no Node %s: restart the kubelet, which registers it", name)
+		return fmt.Errorf("the cluster has no Node %s: restart the kubelet, which registers it", want.NodeName)
 	}
 	if err != nil {
 		return later(err)
 	}
-	if version != "" && node.Version != version {
+	if want.Version != "" && node.Version != want.Version {
 		return fmt.Errorf("the Node runs Kubernetes %s, the Machine is of version %s: set the version of the Machine to that of the Node",
-			node.Version, version)
+			node.Version, want.Version)
 	}
 	return nil
 }

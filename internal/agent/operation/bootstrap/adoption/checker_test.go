@@ -48,9 +48,9 @@ func TestThreat102_OnlyTheDeclaredWorker(t *testing.T) {
 		"no Node":         {func(h *host) { h.remove(kubeletConfig) }, "the host runs no Node of kubeadm", false},
 		"no kubeconfig":   {func(h *host) { h.write(kubeletConfig, "{") }, "it is not the YAML", false},
 		"another name": {
-			func(h *host) { h.hostname = "node-2" }, "the Node is named node-1, not \"node-2\": set spec.hostname of the ElementalHost to node-1", false,
+			func(h *host) { h.wanted.NodeName = "node-2" }, "the Node is named node-1, not \"node-2\": set spec.hostname of the ElementalHost to node-1", false,
 		},
-		"no name": {func(h *host) { h.hostname = "" }, "the Node is named node-1", false},
+		"no name": {func(h *host) { h.wanted.NodeName = "" }, "the Node is named node-1", false},
 		"the credential of an administrator": {
 			func(h *host) { h.writeConfig(kubeletConfig, h.server.URL, "admin") }, "is for \"admin\", not for a Node", false,
 		},
@@ -69,6 +69,10 @@ func TestThreat102_OnlyTheDeclaredWorker(t *testing.T) {
 		"a control plane": {
 			func(h *host) { h.write(serverManifest, "kind: Pod") }, "set spec.adoption.role of the ElementalHost to ControlPlane", false,
 		},
+		"a control plane, whose address is the endpoint": {func(h *host) {
+			h.write(serverManifest, "kind: Pod")
+			h.wanted.Endpoint = "192.0.2.1:6443"
+		}, "set spec.adoption.role of the ElementalHost to ControlPlane", false},
 		"another version":  {func(h *host) { h.wanted.Version = "v1.36.1" }, "the Node runs Kubernetes v1.36.2, the Machine is of version v1.36.1", false},
 		"a deleted Node":   {func(h *host) { h.answer(http.StatusNotFound) }, "the cluster has no Node node-1", false},
 		"a server in need": {func(h *host) { h.answer(http.StatusServiceUnavailable) }, "the API server answers 503", true},

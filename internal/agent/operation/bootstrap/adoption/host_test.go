@@ -39,9 +39,8 @@ type host struct {
 	root      string
 	authority *pki.Authority
 	server    *httptest.Server
-	// hostname is that of the plan, and wanted what the plan says of the Node.
-	hostname string
-	wanted   protocol.Adoption
+	// wanted is what the plan says of the Node.
+	wanted protocol.Adoption
 	// dial is that of the Checker.
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -49,7 +48,7 @@ type host struct {
 // newHost returns the host of the Node node-1, which runs v1.36.2.
 func newHost(t *testing.T) *host {
 	t.Helper()
-	h := &host{t: t, root: t.TempDir(), authority: newAuthority(t), hostname: "node-1"}
+	h := &host{t: t, root: t.TempDir(), authority: newAuthority(t)}
 	served, err := h.authority.Server("kube-apiserver", "::1", "api.example.com")
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +67,7 @@ func newHost(t *testing.T) *host {
 	h.server.StartTLS()
 	t.Cleanup(h.server.Close)
 	h.writeConfig(kubeletConfig, h.server.URL, "system:node:node-1")
-	h.wanted = protocol.Adoption{AuthorityHash: hashOf(t, h.authority), Endpoint: h.address(), Version: "v1.36.2"}
+	h.wanted = protocol.Adoption{NodeName: "node-1", AuthorityHash: hashOf(t, h.authority), Endpoint: h.address(), Version: "v1.36.2"}
 	return h
 }
 
@@ -185,7 +184,7 @@ func (h *host) files() map[string]string {
 func (h *host) check() error {
 	h.t.Helper()
 	before := h.files()
-	err := adoption.Checker{Root: h.root, Dial: h.dial}.Check(h.t.Context(), h.wanted, h.hostname)
+	err := adoption.Checker{Root: h.root, Dial: h.dial}.Check(h.t.Context(), h.wanted)
 	if !maps.Equal(before, h.files()) {
 		h.t.Error("the check has changed files of the host")
 	}
