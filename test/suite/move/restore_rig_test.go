@@ -116,6 +116,16 @@ func (m *management) awaitOperation(h *fleet.Host, kind infrav1.OperationType, s
 	}).Should(Succeed(), "%s of %s", kind, h.Name)
 }
 
+// awaitReboot waits until the host says that it has rebooted for the request.
+func (m *management) awaitReboot(h *fleet.Host, id string) {
+	m.t.Helper()
+	m.Eventually(func(g Gomega) {
+		op := m.host(h).Operation(infrav1.OperationReboot, id)
+		g.Expect(op).NotTo(BeNil())
+		g.Expect(op.State).To(Equal(infrav1.OperationSucceeded))
+	}).Should(Succeed(), "reboot of %s", h.Name)
+}
+
 // exists reports whether the ElementalHost of a virtual host exists.
 func (m *management) exists(h *fleet.Host) bool {
 	m.t.Helper()

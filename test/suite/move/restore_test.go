@@ -79,12 +79,7 @@ func TestRestoreFromAnOlderSnapshot(t *testing.T) {
 	m.bootstrapped("leaving-2", leaving)
 	rebooted.SetNetwork(true)
 	m.awaitCondition(rebooted, infrav1.AvailableCondition, Equal(infrav1.AvailableReason), "")
-	m.Eventually(func() infrav1.OperationState {
-		if op := m.host(rebooted).Operation(infrav1.OperationReboot, "once"); op != nil {
-			return op.State
-		}
-		return ""
-	}).Should(Equal(infrav1.OperationSucceeded))
+	m.awaitReboot(rebooted, "once")
 
 	all := hostsOf(edge, manual, late)
 	before := deedsOf(all)
@@ -105,12 +100,7 @@ func TestRestoreFromAnOlderSnapshot(t *testing.T) {
 	m.awaitCondition(leaving, infrav1.ReadyCondition, Equal(infrav1.LeftoversReason), "installed")
 	m.awaitCondition(approved, infrav1.ReadyCondition, Equal(infrav1.PendingApprovalReason), "")
 	m.awaitCondition(rebooted, infrav1.ReadyCondition, Equal(infrav1.AvailableReason), "")
-	m.Eventually(func() infrav1.OperationState {
-		if op := m.host(rebooted).Operation(infrav1.OperationReboot, "once"); op != nil {
-			return op.State
-		}
-		return ""
-	}).Should(Equal(infrav1.OperationSucceeded), "the host says that it has rebooted")
+	m.awaitReboot(rebooted, "once")
 	m.awaitCondition(rotates, infrav1.ReadyCondition, Equal(infrav1.DisconnectedReason), "")
 	m.Expect(m.exists(enrolled)).To(BeFalse())
 	for _, h := range []*fleet.Host{gone, fenced, again} {
@@ -128,7 +118,14 @@ func TestRestoreFromAnOlderSnapshot(t *testing.T) {
 	m.awaitCondition(again, infrav1.ReadyCondition, Equal(infrav1.LeftoversReason), "installed")
 	m.awaitCondition(raced, infrav1.CleanCondition, Equal(infrav1.ResetFailedReason), "the Node of Machine newer of Cluster edge, and never one of Machine raced")
 
-	// Unknown hosts are let back in. One of them is a host of then with a new key, which is declared for it.
+	m.letBackIn(rotates, key, enrolled)
+	m.Expect(deedsOf(all)).To(Equal(before), "nothing is touched")
+	t.Logf("%d hosts were looked through in %s", len(all), time.Since(began).Round(time.Millisecond))
+}
+
+// letBackIn re-adopts the hosts whose keys are not known: one that enrolled since, and a host of then whose key is
+// another one since, which is declared for it.
+func (m *management) letBackIn(rotates *fleet.Host, key string, enrolled *fleet.Host) {
 	former := m.host(rotates)
 	registration := &infrav1.ElementalRegistration{ObjectMeta: meta("edge")}
 	patch(m, registration, func(r *infrav1.ElementalRegistration) { r.Spec.Readoption = infrav1.ReadoptionPending })
@@ -138,13 +135,11 @@ func TestRestoreFromAnOlderSnapshot(t *testing.T) {
 	patch(m, former, func(h *infrav1.ElementalHost) {
 		h.Spec.Identity = &infrav1.HostIdentity{Match: &infrav1.IdentityMatch{KeyFingerprint: key}, Generation: h.Spec.Identity.Generation}
 	})
-	m.Expect(m.admin.Delete(t.Context(), second)).To(Succeed())
+	m.Expect(m.admin.Delete(m.t.Context(), second)).To(Succeed())
 	m.Eventually(func() string { return rotates.Status().ElementalHost }).Should(Equal(former.Name))
 	m.awaitCondition(rotates, infrav1.ReadyCondition, Equal(infrav1.ProvisionedReason), "")
 	m.Eventually(func() bool { return m.exists(enrolled) }).Should(BeTrue())
 	m.awaitCondition(enrolled, infrav1.ReadyCondition, Equal(infrav1.ReadoptedReason), "")
 	m.change(enrolled, func(s *infrav1.ElementalHostSpec) { s.Approval = infrav1.ApprovalApproved })
 	m.awaitCondition(enrolled, infrav1.ReadyCondition, Equal(infrav1.LeftoversReason), "installed")
-	m.Expect(deedsOf(all)).To(Equal(before), "nothing is touched")
-	t.Logf("%d hosts were looked through in %s", len(all), time.Since(began).Round(time.Millisecond))
 }
