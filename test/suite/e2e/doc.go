@@ -10,5 +10,5 @@
 // package adds:
 //
 //	E2E_ARTIFACTS  folder for all logs of a failed scenario (default out/e2e)
-//	E2E_KEEP=true  leaves the lab running at the end
+//	E2E_KEEP=true  uses a lab that runs already, and leaves it running at the end
 package e2e

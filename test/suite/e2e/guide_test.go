@@ -142,7 +142,7 @@ func (g *walk) remove(ctx context.Context) {
 		}
 		fmt.Println("Collecting logs:", g.lab.Logs(ctx, filepath.Join(checkout, "out", "e2e", "guide")))
 	}
-	if os.Getenv("E2E_KEEP") == "true" {
+	if keepsLab() {
 		return
 	}
 	for _, box := range g.boxes {

@@ -55,6 +55,10 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	}
 	hosts, err = lab.New(options)
 	Expect(err).NotTo(HaveOccurred())
+	if !keepsLab() {
+		// Clusters of a run that was killed would still use its hosts.
+		step("lab: removed what a killed run left", func() { Expect(hosts.Down(ctx, false)).To(Succeed()) })
+	}
 	step("lab: management cluster with providers", func() { Expect(hosts.Up(ctx)).To(Succeed()) })
 	step("lab: hosts enrolled", func() {
 		Expect(hosts.Enrol(ctx, lab.Enrolment{Name: "lab", Hosts: hosts.Hosts()})).To(Succeed())
@@ -67,10 +71,13 @@ var _ = AfterSuite(func(ctx context.Context) {
 	for _, t := range timings {
 		fmt.Printf("  %8.1fs  %s\n", t.took.Seconds(), t.step)
 	}
-	if hosts != nil && os.Getenv("E2E_KEEP") != "true" {
+	if hosts != nil && !keepsLab() {
 		Expect(hosts.Down(ctx, false)).To(Succeed())
 	}
 }, NodeTimeout(10*time.Minute))
+
+// keepsLab reports whether the lab of the last run is used, and left running at the end.
+func keepsLab() bool { return os.Getenv("E2E_KEEP") == "true" }
 
 // step runs and times a function, and prints its start and end.
 func step(name string, do func()) {
