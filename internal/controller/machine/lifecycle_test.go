@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
@@ -55,6 +56,7 @@ func TestLifecycle(t *testing.T) {
 	f.Expect(machine.Spec.ProviderID).To(BeEmpty())
 	f.Expect(machine.Annotations).To(HaveKey(clusterctlv1.BlockMoveAnnotation), "clusterctl move must wait for the bootstrap")
 	f.ExpectCondition(machine, infrav1.HostClaimedCondition, yes, infrav1.HostClaimedReason)
+	f.Expect(apimeta.FindStatusCondition(machine.Status.Conditions, infrav1.HostClaimedCondition).Message).To(Equal("ElementalHost h1"))
 	f.ExpectCondition(machine, infrav1.BootstrappedCondition, no, infrav1.BootstrappingReason)
 
 	f.ReportOperation(host, infrav1.OperationBootstrap, infrav1.OperationRunning)

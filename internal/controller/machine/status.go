@@ -88,7 +88,7 @@ func hostClaimed(s *scope) metav1.Condition {
 	case hostFenced(s):
 		return no(infrav1.FencedReason, fmt.Sprintf("Host %s is fenced (%s); its Machine is deleted", s.host.Name, s.host.Spec.Fence.Reason))
 	case isClaimedBy(s.host, ref):
-		return condition(infrav1.HostClaimedCondition, metav1.ConditionTrue, infrav1.HostClaimedReason, "")
+		return condition(infrav1.HostClaimedCondition, metav1.ConditionTrue, infrav1.HostClaimedReason, "ElementalHost "+s.host.Name)
 	case s.owner == nil:
 		return no(infrav1.WaitingForOwnerReason, "Waiting for Cluster API to set the owner Machine")
 	case s.cluster == nil || !infrastructureProvisioned(s.cluster):

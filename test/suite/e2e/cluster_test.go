@@ -18,6 +18,7 @@ var _ = Describe("A cluster with a blank endpoint", func() {
 		step("smoke: endpoint filled", func() { w.expectEndpoint(ctx) })
 		step("smoke: 1+1 running", func() { w.expectRunning(ctx, 2) })
 		step("smoke: described clean", func() { w.expectDescribedClean(ctx) })
+		step("smoke: hosts described", func() { w.expectHostsDescribed(ctx) })
 		step("smoke: failing bootstrap shown", func() { w.expectFailureShown(ctx) })
 		step("smoke: cluster deleted", func() { w.delete(ctx) })
 		step("smoke: hosts available", func() { expectAllAvailable(ctx) })

@@ -158,6 +158,19 @@ func (w workload) expectDescribedClean(ctx context.Context) {
 	}).WithTimeout(provisionTimeout).Should(Succeed())
 }
 
+// expectHostsDescribed checks that clusterctl describe can name the cluster's hosts.
+func (w workload) expectHostsDescribed(ctx context.Context) {
+	GinkgoHelper()
+	out, err := hosts.Clusterctl(ctx, "describe", "cluster", w.Name, "--namespace", w.namespace(), "--echo", "--show-conditions", "all")
+	Expect(err).NotTo(HaveOccurred())
+	list := &infrav1.ElementalHostList{}
+	Expect(management.List(ctx, list, client.InNamespace(w.namespace()), client.MatchingLabels{clusterv1.ClusterNameLabel: w.Name})).To(Succeed())
+	Expect(list.Items).NotTo(BeEmpty())
+	for _, host := range list.Items {
+		Expect(out).To(ContainSubstring("ElementalHost " + host.Name))
+	}
+}
+
 // scale sets the replicas of the cluster's MachineDeployment.
 func (w workload) scale(ctx context.Context, replicas int32) {
 	GinkgoHelper()

@@ -239,8 +239,11 @@ func (r *rig) testRest(ns string, before made) made {
 func (r *rig) testChange(ns string, before made) made {
 	r.change(ns, func(topology *clusterv1.Topology) {
 		for i := range topology.Variables {
-			if topology.Variables[i].Name == "workerHosts" {
+			switch topology.Variables[i].Name {
+			case "workerHosts":
 				topology.Variables[i].Value = apiextensionsv1.JSON{Raw: []byte(`{"expression":"host.inventory.cpu.cores >= 8"}`)}
+			case "imageRepository":
+				topology.Variables[i].Value = apiextensionsv1.JSON{Raw: []byte(`"registry.example.com/kubernetes"`)}
 			}
 		}
 		for name, value := range map[string]string{
@@ -271,6 +274,8 @@ func (r *rig) testChange(ns string, before made) made {
 	r.Expect(config.Spec.Template.Spec.Files).To(Equal([]bootstrapv1.File{{Path: "/etc/motd", Content: "shop\n", Permissions: "0644"}}))
 	r.Expect(config.Spec.Template.Spec.PreKubeadmCommands).To(Equal([]string{"sysctl --system"}))
 	r.Expect(after.control.Spec.KubeadmConfigSpec.Files).To(BeEmpty(), "the value is that of the workers")
+	r.Expect(before.control.Spec.KubeadmConfigSpec.ClusterConfiguration.ImageRepository).To(Equal("registry.k8s.io"))
+	r.Expect(after.control.Spec.KubeadmConfigSpec.ClusterConfiguration.ImageRepository).To(Equal("registry.example.com/kubernetes"))
 	return after
 }
 
