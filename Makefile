@@ -248,7 +248,7 @@ publish: ## Push the release's image below REGISTRY=host/path, and write files f
 ci: ## Run all checks and tests that a change must pass.
 	@$(MAKE) --no-print-directory verify
 	@$(MAKE) --no-print-directory lint
-	@REQUIRE_RACE_DETECTOR=true REQUIRE_SWTPM=true REQUIRE_NETWORK_NAMESPACES=true REQUIRE_NFTABLES=true REQUIRE_HAPROXY=true \
+	@REQUIRE_RACE_DETECTOR=true REQUIRE_SWTPM=true REQUIRE_LOOP_DEVICES=true REQUIRE_NETWORK_NAMESPACES=true REQUIRE_NFTABLES=true REQUIRE_HAPROXY=true \
 		$(MAKE) --no-print-directory test LONG=true
 	@$(MAKE) --no-print-directory test-embedded
 	@$(MAKE) --no-print-directory test-simulator RUN=TestClusterLifecycle
