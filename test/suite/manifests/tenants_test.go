@@ -75,13 +75,13 @@ func expectForbidden(t *testing.T, reader client.Client, pool string, o client.O
 	g.Expect(isList).To(BeTrue())
 	key := client.ObjectKey{Namespace: pool, Name: ofThePool}
 	g.Expect(env.Client(t).Get(t.Context(), key, o)).To(Succeed())
-	for what, err := range map[string]error{
+	for what, got := range map[string]error{
 		"get":              reader.Get(t.Context(), key, o),
 		"list":             reader.List(t.Context(), list, client.InNamespace(pool)),
 		"list everywhere":  reader.List(t.Context(), list),
 		"list by its name": reader.List(t.Context(), list, client.InNamespace(pool), client.MatchingFields{"metadata.name": ofThePool}),
 	} {
-		g.Expect(apierrors.IsForbidden(err)).To(BeTrue(), "%s: %v", what, err)
+		g.Expect(apierrors.IsForbidden(got)).To(BeTrue(), "%s: %v", what, got)
 	}
 }
 
