@@ -207,7 +207,7 @@ type ElementalClusterInitializationStatus struct {
 
 // ElementalCluster is the infrastructure of a Cluster whose machines are ElementalHosts.
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:path=elementalclusters,scope=Namespaced,categories=cluster-api
+// +kubebuilder:resource:path=elementalclusters,scope=Namespaced,categories=cluster-api,shortName=ec
 // +kubebuilder:storageversion
 // +kubebuilder:subresource:status
 // +kubebuilder:metadata:labels={"cluster.x-k8s.io/v1beta2=v1beta2","clusterctl.cluster.x-k8s.io="}

@@ -28,7 +28,7 @@ type ElementalClusterTemplateResource struct {
 // ElementalClusterTemplate is the template from which a ClusterClass creates
 // ElementalClusters.
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:path=elementalclustertemplates,scope=Namespaced,categories=cluster-api
+// +kubebuilder:resource:path=elementalclustertemplates,scope=Namespaced,categories=cluster-api,shortName=ect
 // +kubebuilder:storageversion
 // +kubebuilder:metadata:labels={"cluster.x-k8s.io/v1beta2=v1beta2","clusterctl.cluster.x-k8s.io="}
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp"

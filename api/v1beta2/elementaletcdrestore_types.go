@@ -243,7 +243,7 @@ type ElementalEtcdRestoreStatus struct {
 // ElementalEtcdRestore restores etcd of one cluster on one of its control-plane hosts, once. The
 // Machines of its other control-plane hosts are replaced.
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:path=elementaletcdrestores,scope=Namespaced,categories=cluster-api
+// +kubebuilder:resource:path=elementaletcdrestores,scope=Namespaced,categories=cluster-api,shortName=eer
 // +kubebuilder:storageversion
 // +kubebuilder:subresource:status
 // +kubebuilder:metadata:labels={"cluster.x-k8s.io/v1beta2=v1beta2","clusterctl.cluster.x-k8s.io=","clusterctl.cluster.x-k8s.io/move="}

@@ -50,8 +50,4 @@ func TestColumnsOfHosts(t *testing.T) {
 		g.Expect(cells).To(HaveKeyWithValue(name, want.cell), name)
 		g.Expect(wide[name]).To(Equal(want.isWide), name)
 	}
-
-	resources, err := clients.Discovery().ServerResourcesForGroupVersion(infrav1.GroupVersion.String())
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(resources.APIResources).To(ContainElement(And(HaveField("Name", "elementalhosts"), HaveField("ShortNames", []string{"eh"}))))
 }

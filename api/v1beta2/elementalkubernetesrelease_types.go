@@ -74,7 +74,7 @@ type ElementalKubernetesReleaseStatus struct {
 // Kubernetes. Its name is the version, with "-" instead of "+". Whoever may write releases
 // decides what runs as root on hosts.
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:path=elementalkubernetesreleases,scope=Namespaced,categories=cluster-api
+// +kubebuilder:resource:path=elementalkubernetesreleases,scope=Namespaced,categories=cluster-api,shortName=ekr
 // +kubebuilder:storageversion
 // +kubebuilder:subresource:status
 // +kubebuilder:metadata:labels={"cluster.x-k8s.io/v1beta2=v1beta2","clusterctl.cluster.x-k8s.io=","clusterctl.cluster.x-k8s.io/move="}

@@ -204,7 +204,7 @@ type ElementalMachineInitializationStatus struct {
 
 // ElementalMachine is the infrastructure of a Machine: it claims an ElementalHost.
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:path=elementalmachines,scope=Namespaced,categories=cluster-api
+// +kubebuilder:resource:path=elementalmachines,scope=Namespaced,categories=cluster-api,shortName=em
 // +kubebuilder:storageversion
 // +kubebuilder:subresource:status
 // +kubebuilder:metadata:labels={"cluster.x-k8s.io/v1beta2=v1beta2","clusterctl.cluster.x-k8s.io="}

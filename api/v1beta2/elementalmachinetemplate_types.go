@@ -74,7 +74,7 @@ type TemplateHosts struct {
 // MachineDeployments create ElementalMachines. Its spec is immutable: to change it,
 // create another template and refer to that.
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:path=elementalmachinetemplates,scope=Namespaced,categories=cluster-api
+// +kubebuilder:resource:path=elementalmachinetemplates,scope=Namespaced,categories=cluster-api,shortName=emt
 // +kubebuilder:storageversion
 // +kubebuilder:subresource:status
 // +kubebuilder:metadata:labels={"cluster.x-k8s.io/v1beta2=v1beta2","clusterctl.cluster.x-k8s.io="}

@@ -219,7 +219,7 @@ type PublishedEndpoint struct {
 // its hosts as they are.
 // +kubebuilder:object:root=true
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="the name must be at most 63 characters: it becomes a label of hosts and tokens"
-// +kubebuilder:resource:path=elementalregistrations,scope=Namespaced,categories=cluster-api
+// +kubebuilder:resource:path=elementalregistrations,scope=Namespaced,categories=cluster-api,shortName=ereg
 // +kubebuilder:storageversion
 // +kubebuilder:subresource:status
 // +kubebuilder:metadata:labels={"cluster.x-k8s.io/v1beta2=v1beta2","clusterctl.cluster.x-k8s.io=","clusterctl.cluster.x-k8s.io/move-hierarchy="}

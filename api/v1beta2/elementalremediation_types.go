@@ -46,7 +46,7 @@ type ElementalRemediationStatus struct {
 // creates it from an ElementalRemediationTemplate and deletes it when the Machine is
 // healthy.
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:path=elementalremediations,scope=Namespaced,categories=cluster-api
+// +kubebuilder:resource:path=elementalremediations,scope=Namespaced,categories=cluster-api,shortName=erem
 // +kubebuilder:storageversion
 // +kubebuilder:subresource:status
 // +kubebuilder:metadata:labels={"cluster.x-k8s.io/v1beta2=v1beta2","clusterctl.cluster.x-k8s.io="}
@@ -103,7 +103,7 @@ type ElementalRemediationTemplateResource struct {
 // ElementalRemediationTemplate is the template from which MachineHealthChecks create
 // ElementalRemediations.
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:path=elementalremediationtemplates,scope=Namespaced,categories=cluster-api
+// +kubebuilder:resource:path=elementalremediationtemplates,scope=Namespaced,categories=cluster-api,shortName=eremt
 // +kubebuilder:storageversion
 // +kubebuilder:metadata:labels={"cluster.x-k8s.io/v1beta2=v1beta2","clusterctl.cluster.x-k8s.io=","clusterctl.cluster.x-k8s.io/move="}
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp"

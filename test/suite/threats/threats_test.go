@@ -30,6 +30,7 @@ var (
 		"only who may write registrations names a successor",                           // the manifests of roles
 		"it permits [what this page lists](#what-the-manager-may-do) and nothing else", // these too
 		"with one watched namespace it permits nothing in the namespaces of others",    // these too
+		"the roles of tenants permit nothing in other namespaces",                      // these too
 	}
 )
 
