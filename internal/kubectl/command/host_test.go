@@ -14,7 +14,14 @@ func alone(changes ...hostChange) func(*fixture) {
 }
 
 func TestExplainHost(t *testing.T) {
-	for name, situation := range map[string]func(*fixture){
+	for name, situation := range hostsAlone() {
+		t.Run(name, func(t *testing.T) { expectExplanation(t, "host-"+name, situation, "host", "h1") })
+	}
+}
+
+// hostsAlone returns situations of host h1.
+func hostsAlone() map[string]func(*fixture) {
+	return map[string]func(*fixture){
 		"free":         alone(),
 		"disconnected": alone(disconnected),
 		"held":         alone(claimed(infrav1.ClaimHeld)),
@@ -43,7 +50,5 @@ func TestExplainHost(t *testing.T) {
 			waits(selects(infrav1.HostSelector{MatchLabels: infrav1.Labels{"rack": "r2"}}), with(labelled("rack", "r1")))(f)
 			f.Machine("c1", "m2")
 		},
-	} {
-		t.Run(name, func(t *testing.T) { expectExplanation(t, "host-"+name, situation, "host", "h1") })
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/controllertest"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
 type (
@@ -74,8 +75,24 @@ func with(changes ...hostChange) []hostChange { return changes }
 // Each situation says which host, which term and which remedy: a person who has only the
 // output can end it.
 func TestExplainMachineWithoutHost(t *testing.T) {
-	for name, situation := range map[string]func(*fixture){
+	for name, situation := range withoutHost() {
+		t.Run(name, func(t *testing.T) { expectExplanation(t, "machine-"+name, situation, "machine", "m1") })
+	}
+}
+
+// withoutHost returns situations in which a Machine m1 has no host.
+func withoutHost() map[string]func(*fixture) {
+	return map[string]func(*fixture){
 		"no-hosts": waits(nil),
+		"registration": func(f *fixture) {
+			f.Create(&infrav1.ElementalRegistration{ObjectMeta: f.Meta("berlin")})
+			waits(nil)(f)
+		},
+		"labels": waits(selects(infrav1.HostSelector{MatchLabels: infrav1.Labels{"disk": "nvme", "rack": "r2"}}),
+			with(labelled("rack", "r1"))),
+		"label-choice": waits(selects(infrav1.HostSelector{MatchExpressions: []infrav1.HostSelectorRequirement{
+			{Key: "rack", Operator: metav1.LabelSelectorOpIn, Values: []string{"r2", "r3"}},
+		}}), with()),
 		"label": waits(selects(infrav1.HostSelector{MatchLabels: infrav1.Labels{"rack": "r2"}}),
 			with(labelled("rack", "r1")), with()),
 		"expression": waits(selects(infrav1.HostSelector{Expression: `host.name.startsWith("h") && host.inventory.cpu.cores >= 8`}),
@@ -85,7 +102,7 @@ func TestExplainMachineWithoutHost(t *testing.T) {
 		"pinned": waits(func(_ *clusterv1.Machine, m *infrav1.ElementalMachine) { m.Spec.HostName = "h2" },
 			with(), with(func(h *infrav1.ElementalHost) { h.Spec.Cordon = &infrav1.HostCordon{Reason: "disk"} })),
 		"pending":      waits(nil, with(pending)),
-		"rejected":     waits(nil, with(func(h *infrav1.ElementalHost) { h.Spec.Approval = infrav1.ApprovalRejected })),
+		"rejected":     waits(nil, with(pending, func(h *infrav1.ElementalHost) { h.Spec.Approval = infrav1.ApprovalRejected })),
 		"disconnected": waits(nil, with(disconnected)),
 		"leftovers":    waits(nil, with(dirty)),
 		"cordoned":     waits(nil, with(func(h *infrav1.ElementalHost) { h.Spec.Cordon = &infrav1.HostCordon{Reason: "disk"} })),
@@ -159,8 +176,6 @@ func TestExplainMachineWithoutHost(t *testing.T) {
 			_, m := f.Machine("c1", "m1")
 			f.reconcile(m)
 		},
-	} {
-		t.Run(name, func(t *testing.T) { expectExplanation(t, "machine-"+name, situation, "machine", "m1") })
 	}
 }
 
@@ -191,7 +206,14 @@ func claims(change func(f *fixture, m *infrav1.ElementalMachine, h *infrav1.Elem
 }
 
 func TestExplainMachineWithHost(t *testing.T) {
-	for name, situation := range map[string]func(*fixture){
+	for name, situation := range withHost() {
+		t.Run(name, func(t *testing.T) { expectExplanation(t, "machine-"+name, situation, "machine", "m1") })
+	}
+}
+
+// withHost returns situations in which a Machine m1 has host h1.
+func withHost() map[string]func(*fixture) {
+	return map[string]func(*fixture){
 		"bootstrapping": claims(func(f *fixture, _ *infrav1.ElementalMachine, h *infrav1.ElementalHost) {
 			f.Report(h, func(s *infrav1.ElementalHostStatus) {
 				controllertest.SetOperation(s, infrav1.HostOperation{
@@ -201,6 +223,7 @@ func TestExplainMachineWithHost(t *testing.T) {
 		}),
 		"bootstrap-failed": claims(func(f *fixture, _ *infrav1.ElementalMachine, h *infrav1.ElementalHost) {
 			f.Report(h, func(s *infrav1.ElementalHostStatus) {
+				s.Agent = &infrav1.HostAgent{Capabilities: []string{string(protocol.CapabilityLogs)}}
 				controllertest.SetOperation(s, infrav1.HostOperation{
 					Type: infrav1.OperationBootstrap, ID: h.Spec.Claim.ID, State: infrav1.OperationFailed, Step: "runcmd 3/7",
 					Message: "kubeadm: exit status 1 \x1b[31m",
@@ -217,8 +240,6 @@ func TestExplainMachineWithHost(t *testing.T) {
 			f.reconcile(m)
 			f.Refresh(h)
 		}),
-	} {
-		t.Run(name, func(t *testing.T) { expectExplanation(t, "machine-"+name, situation, "machine", "m1") })
 	}
 }
 

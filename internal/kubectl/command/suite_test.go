@@ -79,10 +79,16 @@ func (f *fixture) run(args ...string) (string, error) {
 // reconcile has the manager's reconciler look at a machine.
 func (f *fixture) reconcile(m *infrav1.ElementalMachine) {
 	f.T.Helper()
+	f.reconcileOnce(m)
+	f.Refresh(m)
+}
+
+// reconcileOnce is reconcile of a machine that may be gone afterwards.
+func (f *fixture) reconcileOnce(m *infrav1.ElementalMachine) {
+	f.T.Helper()
 	r := &machine.Reconciler{Client: f.Client, APIReader: f.Admin, Recorder: f.Recorder, Clock: f.Clock, Nominations: &placement.Nominations{}}
 	_, err := r.Reconcile(f.Ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(m)})
 	f.Expect(err).NotTo(HaveOccurred())
-	f.Refresh(m)
 }
 
 // expectGolden compares text with a file of testdata. The namespace is "sites" there.

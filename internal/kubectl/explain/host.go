@@ -12,6 +12,7 @@ import (
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/hoststatus"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/hostlog"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/objects"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/remedy"
 )
@@ -77,7 +78,13 @@ func stateOfHost(host *infrav1.ElementalHost) string {
 
 // subjectOfHost is the host with the machine that has claimed it.
 func subjectOfHost(host *infrav1.ElementalHost) remedy.Subject {
-	s := remedy.Subject{Namespace: host.Namespace, Host: host.Name}
+	s := remedy.Subject{Namespace: host.Namespace, Host: host.Name, Output: remedy.OutputOnHost}
+	if hostlog.Answers(host) {
+		s.Output = remedy.OutputByLogs
+	}
+	if host.Spec.Identity != nil {
+		s.Fingerprint = host.Spec.Identity.KeyFingerprint
+	}
 	if claim := host.Spec.Claim; claim != nil {
 		s.Cluster, s.Machine = claim.ClusterName, claim.MachineName
 	}

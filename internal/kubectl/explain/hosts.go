@@ -45,13 +45,13 @@ func (e *Explainer) hosts(ctx context.Context, m placement.Machine, s remedy.Sub
 	found.RuledOut = sorted(groups)
 	switch {
 	case found.Total == 0:
-		found.Remedy = "There are no hosts in the namespace: create an ElementalRegistration, and enrol hosts with its token"
+		found.Remedy, err = e.enrolment(ctx, s.Namespace)
 	case found.Matching > 0 && m.MayClaim():
 		found.Remedy = "The manager claims one of them within seconds; if it does not, look at it: kubectl -n elemental-system get pods"
 	case found.Matching > 0:
 		found.Remedy = "The machine gets one of them when the wait above ends"
 	}
-	return found, nil
+	return found, err
 }
 
 // required returns the host that the machine must have; blank if any host will do, or if
@@ -97,7 +97,8 @@ func (e *Explainer) judge(found *Hosts, groups map[string]*Group, constraints pl
 		group = &Group{Reason: reason}
 		groups[reason] = group
 		group.subject = subjectOfHost(host)
-	} else {
+		group.subject.Labels = wantedLabels(constraints, host, term)
+	} else if group.subject.Labels == "" {
 		group.subject = remedy.Subject{Namespace: host.Namespace}
 	}
 	group.Count++

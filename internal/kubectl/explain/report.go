@@ -65,7 +65,7 @@ type Group struct {
 	// Hosts are the first of them, by name.
 	Hosts []Term `json:"hosts"`
 
-	// subject is the host, if there is only one.
+	// subject is the host, if there is only one, or the first of them with the labels that it lacks.
 	subject remedy.Subject
 }
 

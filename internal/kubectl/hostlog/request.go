@@ -83,6 +83,14 @@ func Withdraw(host *infrav1.ElementalHost, id string) *change.Plan {
 		func(*infrav1.ElementalHost, time.Time) string { return "it is not asked any more" })
 }
 
+// Answers reports whether a host has run a bootstrap or a reset, and would send its log.
+func Answers(host *infrav1.ElementalHost) bool {
+	if _, err := Last(host, ""); err != nil {
+		return false
+	}
+	return check(host) == nil
+}
+
 // check refuses to ask a host that would not answer.
 func check(host *infrav1.ElementalHost) error {
 	const onHost = "The log is in /var/lib/elemental/agent/logs on the host"

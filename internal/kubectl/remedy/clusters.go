@@ -18,8 +18,8 @@ func ofMachines() map[string]string {
 			"kubectl elemental explain machine {machine} -n {namespace}",
 		infrav1.NoHostInFailureDomainReason: "Enrol or free a host in the failure domain, or do what the message says about the owner of the Machine",
 		infrav1.HostMissingReason:           "Have the Machine replaced: kubectl -n {namespace} delete machine {machine}",
-		infrav1.BootstrappingReason:         "Nothing to do while the host is connected: its agent runs the bootstrap data; the output is in `journalctl -u elemental-agent` on the host",
-		infrav1.BootstrapFailedReason: "Look into `journalctl -u elemental-agent` on the host, remove the cause, " +
+		infrav1.BootstrappingReason:         "Nothing to do while the host is connected: its agent runs the bootstrap data; the output: {output}",
+		infrav1.BootstrapFailedReason: "Look at the output: {output}. Remove the cause, " +
 			"then have the Machine replaced: kubectl -n {namespace} delete machine {machine}",
 		infrav1.WaitingForResetReason: "{wait} when the host is reset; see kubectl elemental explain host {host} -n {namespace}",
 		infrav1.HostSilentReason:      "Bring the host back; if it is dead, release it, which deletes its Machine at once: kubectl elemental release {host} -n {namespace}",
@@ -35,7 +35,7 @@ func ofUpgrades() map[string]string {
 		infrav1.UpgradeHostNotConnectedReason:     "Bring the host {host} back: kubectl elemental explain host {host} -n {namespace}",
 		infrav1.UpgradeHostInMaintenanceReason:    "End the maintenance of the host: kubectl elemental maintenance {host} --end -n {namespace}",
 		infrav1.UpgradeStagingReason:              "{wait} when the host has fetched the bundle",
-		infrav1.UpgradeHeldReason:                 "Remove the label infrastructure.cluster.x-k8s.io/hold-upgrade from the Cluster {cluster}",
+		infrav1.UpgradeHeldReason:                 "Release the upgrade of the Cluster {cluster}: kubectl -n {namespace} label cluster {cluster} infrastructure.cluster.x-k8s.io/hold-upgrade-",
 		infrav1.UpgradingReason:                   "{wait}",
 		infrav1.UpgradeFailedReason:               "Do what the message says; the steps after a failure are in docs/upgrading.md",
 		infrav1.UpgradeRolledBackReason:           "Remove the cause that the message names, then ask for the version again; the steps are in docs/upgrading.md",
@@ -50,7 +50,7 @@ func ofClusters() map[string]string {
 		infrav1.TemplateNotFoundReason:          "Create the ElementalMachineTemplate that the control plane names, or correct the reference",
 		infrav1.EndpointRequiredReason:          "Set spec.controlPlaneEndpoint.host of the ElementalCluster, or choose another type of endpoint",
 		infrav1.EndpointUnreachableReason: "Repair the endpoint host {host}; if the endpoint does not move by itself, " +
-			"request it with the annotation infrastructure.cluster.x-k8s.io/move-endpoint on the ElementalCluster",
+			"move it: kubectl elemental endpoint {cluster} move -n {namespace}",
 		infrav1.EndpointUnobservedReason:     "Bring a control-plane host of the cluster back: none of them reports about the endpoint",
 		infrav1.EndpointMovingReason:         "{wait} when the hosts in the message are connected again",
 		infrav1.NoMoveCandidateReason:        "Bring back a control-plane host with a healthy API server and etcd, as the message says",

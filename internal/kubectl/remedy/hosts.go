@@ -23,13 +23,14 @@ func ofHosts() map[string]string {
 		infrav1.DisconnectedReason: "Look at the power and the network of the host, and at `systemctl status elemental-agent` on it; " +
 			"if the host is dead, release it, which deletes its Machine at once: kubectl elemental release {host} -n {namespace}",
 		infrav1.NeverConnectedReason: "Start the agent on the host; for a declared host, compare spec.identity.match with the serial number or key of the machine",
-		infrav1.PendingApprovalReason: "Compare the key's fingerprint with `elemental-agent status` on the host, then approve it: " +
-			"kubectl elemental approve {host} --fingerprint SHA256 -n {namespace}",
-		infrav1.ReadoptedReason: "The host was enrolled before. Compare the key's fingerprint with `elemental-agent status` on the host, then approve it: " +
-			"kubectl elemental approve {host} --fingerprint SHA256 -n {namespace}",
+		infrav1.PendingApprovalReason: "Compare the key's fingerprint {fingerprint} with `elemental-agent status` on the host. Only if they are the same, approve it: " +
+			"kubectl elemental approve {host} --fingerprint {fingerprint} -n {namespace}",
+		infrav1.ReadoptedReason: "The host was enrolled before. Compare the key's fingerprint {fingerprint} with `elemental-agent status` on the host. Only if they are the same, approve it: " +
+			"kubectl elemental approve {host} --fingerprint {fingerprint} -n {namespace}",
 		infrav1.AmbiguousHardwareReason: "Correct spec.identity.match of the declared hosts and delete this host, " +
-			"or approve it as another: kubectl elemental approve {host} --fingerprint SHA256 -n {namespace}",
-		infrav1.RejectedReason:       "If the host was rejected by mistake: kubectl elemental approve {host} --fingerprint SHA256 -n {namespace}",
+			"or, if `elemental-agent status` on the host shows {fingerprint}, approve it as another: kubectl elemental approve {host} --fingerprint {fingerprint} -n {namespace}",
+		infrav1.RejectedReason: "If the host was rejected by mistake, and `elemental-agent status` on it shows {fingerprint}: " +
+			"kubectl elemental approve {host} --fingerprint {fingerprint} -n {namespace}",
 		infrav1.IdentityClonedReason: "Destroy the copy, then remove the lock: {patch} '{\"spec\":{\"lock\":null}}'",
 		infrav1.FencedReason: "When the host is back and reset, remove the fence: kubectl elemental unfence {host} -n {namespace}; " +
 			"if it is gone for ever: kubectl -n {namespace} delete elementalhost {host}",
@@ -43,15 +44,16 @@ func ofHosts() map[string]string {
 		infrav1.NotReportedReason: "Wait for the first report of the agent; if the host is connected and approved, update its agent",
 		infrav1.NotPreparedReason: "Mend on the host what the message names; for programs, an ElementalKubernetesRelease of the Machine's version does. " +
 			"The agent looks again within ten minutes, and when it starts. What the bootstrap data mends: name it in spec.ignoreFindings of the ElementalMachine",
-		infrav1.CordonedReason:        "Remove the cordon: kubectl elemental uncordon {host} -n {namespace}",
-		infrav1.MaintenanceReason:     "When the work on the host is done, end the maintenance: kubectl elemental maintenance {host} --end -n {namespace}",
-		infrav1.QuarantinedReason:     "Repair what made the bootstraps fail, then end the quarantine: {patch} '{\"spec\":{\"quarantine\":null}}'",
-		infrav1.ReservedReason:        "Enrol another host: the first control-plane machine of the Cluster {cluster} gets this one",
-		infrav1.ClaimedReason:         "Enrol another host, or delete the Machine {machine}: the host is offered again after its reset",
-		infrav1.ResettingReason:       "{wait} while the agent is connected",
-		infrav1.AlreadyResetReason:    "Delete the Machine {machine}, which has no Node any more: kubectl -n {namespace} delete machine {machine}",
-		infrav1.ResetFailedReason:     "Remove the cause that the message names; the agent tries again by itself",
-		infrav1.ResetPreventedReason:  "Remove the annotation " + infrav1.PreventResetAnnotation + " from the host, or end its maintenance",
+		infrav1.CordonedReason:     "Remove the cordon: kubectl elemental uncordon {host} -n {namespace}",
+		infrav1.MaintenanceReason:  "When the work on the host is done, end the maintenance: kubectl elemental maintenance {host} --end -n {namespace}",
+		infrav1.QuarantinedReason:  "Repair what made the bootstraps fail, then end the quarantine: {patch} '{\"spec\":{\"quarantine\":null}}'",
+		infrav1.ReservedReason:     "Enrol another host: the first control-plane machine of the Cluster {cluster} gets this one",
+		infrav1.ClaimedReason:      "Enrol another host, or delete the Machine {machine}, after whose reset the host is offered again: kubectl -n {namespace} delete machine {machine}",
+		infrav1.ResettingReason:    "{wait} while the agent is connected",
+		infrav1.AlreadyResetReason: "Delete the Machine {machine}, which has no Node any more: kubectl -n {namespace} delete machine {machine}",
+		infrav1.ResetFailedReason:  "Remove the cause that the message names; the agent tries again by itself. The output: {output}",
+		infrav1.ResetPreventedReason: "Let the host be reset: kubectl -n {namespace} annotate elementalhost {host} " + infrav1.PreventResetAnnotation + "-; " +
+			"or end its maintenance: kubectl elemental maintenance {host} --end -n {namespace}",
 		infrav1.ResetHeldReason:       "Have the host reset: kubectl elemental release {host} -n {namespace}",
 		infrav1.WaitingForMachineGone: "{wait} when Cluster API has deleted the Machine {machine}; see `kubectl elemental explain machine {machine} -n {namespace}`",
 		infrav1.UnsupportedReason:     "Update the agent of the host: set spec.agent of its ElementalRegistration",

@@ -13,9 +13,41 @@ import (
 )
 
 // Subject are the objects that a problem is about, by name. Names that are not known are
-// blank, and appear as HOST, MACHINE or CLUSTER.
+// blank, and appear as HOST, MACHINE or CLUSTER, for example.
 type Subject struct {
 	Namespace, Host, Machine, Cluster string
+	// Fingerprint of the host's key.
+	Fingerprint string
+	// Labels that the host needs, as kubectl label takes them.
+	Labels string
+	// Output is where what the host's operations print can be read.
+	Output Output
+}
+
+// Output is where what the operations of a host print can be read.
+type Output int
+
+// Outputs.
+const (
+	// OutputUnknown: nobody has looked at the host.
+	OutputUnknown Output = iota
+	// OutputByLogs: the host sends it.
+	OutputByLogs
+	// OutputOnHost: only the host has it.
+	OutputOnHost
+)
+
+// text names the command that shows the output.
+func (o Output) text() string {
+	const logs, journal = "`kubectl elemental logs {host} -n {namespace}`", "`journalctl -u elemental-agent` on the host"
+	switch o {
+	case OutputByLogs:
+		return logs
+	case OutputOnHost:
+		return journal
+	default:
+		return logs + ", or " + journal + " if it is not connected"
+	}
 }
 
 // Wait is the remedy of a problem that ends without anybody's help.
@@ -35,7 +67,7 @@ func For(reason string, s Subject) string {
 	return s.fill("Do what the message says; `kubectl -n {namespace} describe` shows the Events of the object")
 }
 
-// fill replaces {namespace}, {host}, {machine} and {cluster}.
+// fill replaces the names in braces by what they stand for.
 func (s Subject) fill(text string) string {
 	or := func(name, placeholder string) string {
 		if name == "" {
@@ -43,9 +75,11 @@ func (s Subject) fill(text string) string {
 		}
 		return name
 	}
+	text = strings.ReplaceAll(text, "{output}", s.Output.text())
 	return strings.NewReplacer(
 		"{namespace}", or(s.Namespace, "NAMESPACE"), "{host}", or(s.Host, "HOST"),
 		"{machine}", or(s.Machine, "MACHINE"), "{cluster}", or(s.Cluster, "CLUSTER"),
+		"{fingerprint}", or(s.Fingerprint, "SHA256"), "{labels}", or(s.Labels, "KEY=VALUE"),
 		"{wait}", Wait,
 		"{patch}", "kubectl -n "+or(s.Namespace, "NAMESPACE")+" patch elementalhost "+or(s.Host, "HOST")+" --type merge -p",
 	).Replace(text)
@@ -56,15 +90,15 @@ func (s Subject) fill(text string) string {
 func ofPlacement() map[string]string {
 	return map[string]string{
 		placement.NotMatching: "Make another ElementalMachineTemplate with another hostSelector",
-		placement.NotMatching + " " + string(selector.Labels): "Label the host as hostSelector wants: kubectl -n {namespace} label elementalhost {host} KEY=VALUE; " +
+		placement.NotMatching + " " + string(selector.Labels): "If the labels that hostSelector wants are true for the host {host}, set them: kubectl -n {namespace} label --overwrite elementalhost {host} {labels}; " +
 			"or make another ElementalMachineTemplate with other labels in hostSelector",
 		placement.NotMatching + " " + string(selector.Expression): "Enrol a host for which hostSelector.expression is true, " +
 			"or make another ElementalMachineTemplate with another expression",
 		placement.NotMatching + " " + placement.HostNameField: "Make the pinned host available, or make another ElementalMachineTemplate with another hostName or none",
-		placement.InventoryUnknown:                            "Wait for the first report of the agent; if the host is connected, look into `journalctl -u elemental-agent` on the host",
+		placement.InventoryUnknown:                            "Wait for the first report of the agent; if the host is connected and does not report, look into `journalctl -u elemental-agent` on the host",
 		placement.NotEvaluated:                                "Make the expression cheaper, or narrow the hosts down by matchLabels, in another ElementalMachineTemplate",
-		placement.WrongFailureDomain: "Enrol or free a host in the failure domain, correct the host's label, " +
-			"or change failureDomain in the MachineDeployment or Machine",
+		placement.WrongFailureDomain: "Enrol or free a host in the failure domain. If the host {host} is in it, correct its label: " +
+			"kubectl -n {namespace} label --overwrite elementalhost {host} {labels}; or change failureDomain in the MachineDeployment or Machine",
 		placement.NoOSImage: "Enrol a host that runs Elemental OS, or make another ElementalMachineTemplate without osImage; " +
 			"an older agent does not report its image: set spec.agent of its ElementalRegistration",
 		placement.RunsNode: "Nothing to do: the host is for Machines of the Cluster in its spec.adoption. If that is wrong, correct it: " +
@@ -100,9 +134,10 @@ func ofRestores() map[string]string {
 		infrav1.RestoreWaitingForHostReason: "Bring the host {host} back online, if it is not connected",
 		infrav1.RestoringReason:             "{wait}: the host restores etcd",
 		infrav1.RestoreFailedReason:         "Remove the cause that the message names, and create another ElementalEtcdRestore",
-		infrav1.RestoreLeftBrokenReason: "Look at the control plane on the host: `journalctl -u elemental-agent -u kubelet`; " +
-			"then delete the ElementalEtcdRestore, which ends the pause of the Cluster",
+		infrav1.RestoreLeftBrokenReason: "Look at the output of the restore while the host is connected: kubectl elemental logs {host} --operation etcdrestore -n {namespace}; " +
+			"look at the control plane on the host: `journalctl -u elemental-agent -u kubelet`; then delete the ElementalEtcdRestore, which ends the pause of the Cluster",
 	}
 }
 
-const paused = "Set spec.paused of the Cluster to false, and remove the annotation " + clusterv1.PausedAnnotation + " from the object that has it"
+const paused = "If the Cluster is paused: kubectl -n {namespace} patch cluster {cluster} --type merge -p '{\"spec\":{\"paused\":false}}'; " +
+	"otherwise remove the annotation " + clusterv1.PausedAnnotation + " from the object that has it"

@@ -15,6 +15,8 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 )
 
 const (
@@ -66,6 +68,8 @@ type collection struct {
 	archive *archive
 	// counts and missing are lines that say what is there, and what could not be read.
 	counts, missing []string
+	// logged are the hosts whose logs are there, without anything else of them.
+	logged []*infrav1.ElementalHost
 }
 
 // Write writes the archive. It returns what could not be read, which a file of the archive names
@@ -78,6 +82,9 @@ func (c *Collector) Write(ctx context.Context, out io.Writer, scope Scope) (miss
 		}
 	}
 	if err := w.manager(ctx); err != nil {
+		return nil, err
+	}
+	if err := w.hostLogs(ctx); err != nil {
 		return nil, err
 	}
 	if err := w.summary(); err != nil {
@@ -128,6 +135,9 @@ func (w *collection) objects(ctx context.Context, k kind, f *file) error {
 		count++
 		if state, _, _ := unstructured.NestedString(o.Object, "status", "connection", "state"); state == "Connected" {
 			connected++
+		}
+		if k.Kind == "ElementalHost" {
+			w.addLogged(o)
 		}
 		return w.write(o, f)
 	})

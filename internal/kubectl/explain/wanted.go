@@ -1,0 +1,62 @@
+package explain
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/placement"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/selector"
+)
+
+// wantedLabels returns the labels that a host needs so that the term does not rule it out, as
+// kubectl label takes them; blank if labels do not help, or if the selector leaves a choice.
+func wantedLabels(c placement.Constraints, host *infrav1.ElementalHost, term placement.Term) string {
+	wanted := map[string]string{}
+	switch {
+	case term.Reason == placement.WrongFailureDomain:
+		wanted[c.FailureDomainLabel] = c.FailureDomain
+	case term.Field == string(selector.Labels):
+		wanted = c.Selector.Required()
+	}
+	labelled := &infrav1.ElementalHost{}
+	labelled.Labels = maps.Clone(host.Labels)
+	if labelled.Labels == nil {
+		labelled.Labels = map[string]string{}
+	}
+	maps.Copy(labelled.Labels, wanted)
+	if c.Selector.Why(labelled).Field == selector.Labels {
+		return ""
+	}
+	var changes []string
+	for _, key := range slices.Sorted(maps.Keys(wanted)) {
+		if value, ok := host.Labels[key]; !ok || value != wanted[key] {
+			changes = append(changes, key+"="+wanted[key])
+		}
+	}
+	return strings.Join(changes, " ")
+}
+
+// enrolment says how a namespace without hosts gets some.
+func (e *Explainer) enrolment(ctx context.Context, namespace string) (string, error) {
+	const none, enrol = "There are no hosts in the namespace: ", "run as root on a machine what this prints: kubectl elemental enrol %s --for shell -n %s"
+	list := &infrav1.ElementalRegistrationList{}
+	err := e.Client.List(ctx, list, client.InNamespace(namespace), client.Limit(1))
+	switch {
+	case apierrors.IsForbidden(err):
+		return none + fmt.Sprintf(enrol, "REGISTRATION", namespace), nil
+	case err != nil:
+		return "", fmt.Errorf("listing ElementalRegistrations: %w", err)
+	case len(list.Items) == 0:
+		manifest := fmt.Sprintf(`{"apiVersion":%q,"kind":"ElementalRegistration","metadata":{"name":"hosts"}}`, infrav1.GroupVersion)
+		return none + fmt.Sprintf("create an ElementalRegistration: echo '%s' | kubectl -n %s create -f -; then "+enrol, manifest, namespace, "hosts", namespace), nil
+	default:
+		return none + fmt.Sprintf(enrol, list.Items[0].Name, namespace), nil
+	}
+}
