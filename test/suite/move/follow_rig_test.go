@@ -183,11 +183,10 @@ func (m *management) settle() {
 	}
 }
 
-// announce names the next management cluster in all registrations, and waits until the hosts that are connected have
-// reached it.
-func (m *management) announce(next *management) {
+// awaitReached waits until the hosts that are connected have reached the successor that was announced. Agents spread
+// their first trials over ten seconds.
+func (m *management) awaitReached(digest string) {
 	m.t.Helper()
-	digest := m.announceTo(next)
 	m.Eventually(func(g Gomega) {
 		for _, h := range m.hosts() {
 			if c := h.Status.Connection; c == nil || c.State != infrav1.ConnectionConnected {

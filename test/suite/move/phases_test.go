@@ -21,6 +21,8 @@ type phase struct {
 	name string
 	// condition has the reason in every management cluster.
 	condition, reason string
+	// hasMachine is true if a Machine has or had the host.
+	hasMachine bool
 	// isAway is true if the agent does not run, or is refused.
 	isAway bool
 }
@@ -32,25 +34,25 @@ type phases map[string]*phase
 func (m *management) phases(edge *fleet.Fleet) phases {
 	m.t.Helper()
 	all := phases{
-		"held":        {condition: infrav1.CleanCondition, reason: infrav1.ResetHeldReason},
+		"held":        {condition: infrav1.CleanCondition, reason: infrav1.ResetHeldReason, hasMachine: true},
 		"cordoned":    {condition: infrav1.AvailableCondition, reason: infrav1.CordonedReason},
-		"maintenance": {condition: infrav1.AvailableCondition, reason: infrav1.MaintenanceReason},
+		"maintenance": {condition: infrav1.AvailableCondition, reason: infrav1.MaintenanceReason, hasMachine: true},
 		"quarantined": {condition: infrav1.AvailableCondition, reason: infrav1.QuarantinedReason},
 		"locked":      {condition: infrav1.ApprovedCondition, reason: infrav1.IdentityClonedReason, isAway: true},
-		"fenced":      {condition: infrav1.ApprovedCondition, reason: infrav1.FencedReason, isAway: true},
-		"releasing":   {condition: infrav1.CleanCondition, reason: infrav1.ResettingReason, isAway: true},
+		"fenced":      {condition: infrav1.ApprovedCondition, reason: infrav1.FencedReason, isAway: true, hasMachine: true},
+		"releasing":   {condition: infrav1.CleanCondition, reason: infrav1.ResettingReason, isAway: true, hasMachine: true},
 	}
 	for i, name := range []string{"held", "cordoned", "maintenance", "quarantined", "locked", "fenced", "releasing"} {
 		all[name].host, all[name].name = edge.Hosts()[i], edge.Hosts()[i].Status().ElementalHost
 	}
-	for _, name := range withMachine {
+	for _, name := range all.withMachine() {
 		m.machine(name, all[name].host)
 	}
 	m.own()
-	for _, name := range withMachine {
+	for _, name := range all.withMachine() {
 		m.awaitProvisioned(name)
 	}
-	change := func(name string, change func(*infrav1.ElementalHostSpec)) { m.change(all[name].host, change) }
+	change := func(name string, how func(*infrav1.ElementalHostSpec)) { m.change(all[name].host, how) }
 	patch(m, &infrav1.ElementalMachine{ObjectMeta: meta("held")}, func(o *infrav1.ElementalMachine) { o.Spec.Release.Policy = infrav1.ReleaseHold })
 	patch(m, &infrav1.ElementalMachine{ObjectMeta: meta("releasing")}, func(o *infrav1.ElementalMachine) {
 		o.Spec.Release.DisconnectedTimeoutSeconds = new(int32(0))
@@ -76,8 +78,15 @@ func (m *management) phases(edge *fleet.Fleet) phases {
 	return all
 }
 
-// withMachine are the phases of hosts that a Machine has or had.
-var withMachine = []string{"held", "maintenance", "fenced", "releasing"}
+// withMachine returns the names of the hosts that a Machine has or had.
+func (p phases) withMachine() (names []string) {
+	for name, one := range p {
+		if one.hasMachine {
+			names = append(names, name)
+		}
+	}
+	return names
+}
 
 // away returns the names of the ElementalHosts whose agents can't be connected.
 func (p phases) away() map[string]bool {
