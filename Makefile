@@ -124,13 +124,16 @@ test-bench: ## Run all benchmarks with few hosts and check what does not depend 
 	@echo "==> Testing the benchmarks $(RUN)"
 	$(TEST) -timeout 1h -tags embedded -run '$(or $(RUN),TestScenarios)' ./test/suite/bench
 
-# MOVES is how often test-moves moves everything to the other management cluster.
-MOVES ?= 60
+# FOR is how long test-moves moves everything to the other management cluster and back, and MOVES how many moves there
+# must be by then. SEED repeats a run.
+FOR ?= 20m
+MOVES ?= 50
+SEED ?=
 
 .PHONY: test-moves
-test-moves: ## Move virtual hosts back and forth between two management clusters, with clusterctl killed at random. Needs no root.
-	@echo "==> Moving virtual hosts $(MOVES) times"
-	$(TEST) -timeout 1h -tags embedded -v -run TestHostsFollowMoves ./test/suite/move -moves $(MOVES)
+test-moves: ## Move virtual hosts back and forth between two management clusters for 20 minutes, with clusterctl killed at random. Needs no root.
+	@echo "==> Moving virtual hosts for $(FOR), at least $(MOVES) times"
+	$(TEST) -timeout 2h -tags embedded -v -run TestHostsFollowMoves ./test/suite/move -for $(FOR) -moves $(MOVES) $(if $(SEED),-seed $(SEED))
 
 .PHONY: test-skew
 test-skew: ## Replace managers of v0.1.0 and of this version by each other, with agents of both. Needs the history of git, and no root.

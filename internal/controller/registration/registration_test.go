@@ -133,6 +133,22 @@ func TestTokenIsUsedUp(t *testing.T) {
 	f.Expect(f.writes).To(Equal(writes))
 }
 
+// A backup of manifests has no owner references. The token of then stays the registration's own.
+func TestTokenIsRestoredWithoutItsOwner(t *testing.T) {
+	f := newFixture(t)
+	f.reconcile()
+	secret := f.secret()
+	secret.OwnerReferences = nil
+	f.Expect(f.client.Update(t.Context(), secret)).To(Succeed())
+	f.reconciler.URL = "https://other.example.com"
+	f.reconcile()
+	f.expectCondition("Ready", metav1.ConditionTrue, "Published")
+	restored := f.secret()
+	f.Expect(metav1.IsControlledBy(restored, f.get())).To(BeTrue())
+	f.Expect(restored.Data[enrolment.HashKey]).To(Equal(secret.Data[enrolment.HashKey]))
+	f.Expect(string(restored.Data[enrolment.ConfigKey])).To(ContainSubstring("https://other.example.com"))
+}
+
 func TestPausedRegistration(t *testing.T) {
 	f := newFixture(t, func(r *infrav1.ElementalRegistration) {
 		r.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}

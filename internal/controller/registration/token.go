@@ -54,8 +54,7 @@ func (s *scope) addToken(secret *corev1.Secret, now time.Time) {
 // ensureToken creates the registration's own token. It waits until the URL is known:
 // without it the token could not be used, but its lifetime would run.
 func (r *Reconciler) ensureToken(ctx context.Context, s *scope) error {
-	isOwn := func(t token) bool { return metav1.IsControlledBy(t.secret, s.registration) }
-	if s.url == "" || slices.ContainsFunc(s.tokens, isOwn) {
+	if s.url == "" || slices.ContainsFunc(s.tokens, func(t token) bool { return isOwn(t.secret, s) }) {
 		return nil
 	}
 	plain := identity.NewToken()
@@ -98,6 +97,16 @@ func (r *Reconciler) ensureToken(ctx context.Context, s *scope) error {
 	return nil
 }
 
+// isOwn reports whether a token Secret is the registration's own token. A Secret that was restored without its owner is
+// known by its name.
+func isOwn(secret *corev1.Secret, s *scope) bool {
+	owner := metav1.GetControllerOfNoCopy(secret)
+	if owner == nil {
+		return secret.Name == s.registration.Name+tokenSuffix
+	}
+	return owner.UID == s.registration.UID
+}
+
 // errNameTaken means that a Secret with the name exists and, as far as the cache shows,
 // does not belong to the registration.
 type errNameTaken struct{ name string }
@@ -124,12 +133,12 @@ func (r *Reconciler) refreshSecrets(ctx context.Context, s *scope) error {
 	for _, t := range s.tokens {
 		after := t.secret.DeepCopy()
 		recordIssue(after, t.read)
-		if err := controllerutil.SetOwnerReference(s.registration, after, r.Client.Scheme(), keepController(t.secret)); err != nil {
-			return fmt.Errorf("owning token Secret: %w", err)
+		if err := r.own(after, s); err != nil {
+			return err
 		}
 		if t.state != enrolment.Usable {
 			delete(after.Data, enrolment.ConfigKey)
-		} else if metav1.IsControlledBy(t.secret, s.registration) {
+		} else if isOwn(t.secret, s) {
 			if err := refreshConfig(after, t.read, s); err != nil {
 				return err
 			}
@@ -145,16 +154,16 @@ func (r *Reconciler) refreshSecrets(ctx context.Context, s *scope) error {
 	return errors.Join(errs...)
 }
 
-// keepController keeps the fields controller and blockOwnerDeletion of an owner
-// reference.
-func keepController(secret *corev1.Secret) controllerutil.OwnerReferenceOption {
-	return func(ref *metav1.OwnerReference) {
-		for _, is := range secret.OwnerReferences {
-			if is.UID == ref.UID {
-				ref.Controller, ref.BlockOwnerDeletion = is.Controller, is.BlockOwnerDeletion
-			}
-		}
+// own makes the registration the owner of a token Secret, and the controller of its own one.
+func (r *Reconciler) own(secret *corev1.Secret, s *scope) error {
+	set := controllerutil.SetOwnerReference
+	if isOwn(secret, s) {
+		set = controllerutil.SetControllerReference
 	}
+	if err := set(s.registration, secret, r.Client.Scheme()); err != nil {
+		return fmt.Errorf("owning token Secret: %w", err)
+	}
+	return nil
 }
 
 // refreshConfig updates the URL and the trust bundle in the agent configuration of the

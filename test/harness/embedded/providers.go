@@ -93,7 +93,7 @@ func (c *Cluster) install(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.startNames(admin, gateway); err != nil {
+	if err := startNames(c, admin, gateway); err != nil {
 		return err
 	}
 	c.AgentURL = loopbackURL(agentPort)
@@ -117,11 +117,18 @@ func (c *Cluster) install(ctx context.Context) error {
 				return fmt.Errorf("preparing %s: %w", p.name, err)
 			}
 		}
+	}
+	return createComponents(ctx, admin, c.providers)
+}
+
+// createComponents creates the kinds, namespaces and roles of all providers, and waits until they have taken effect.
+func createComponents(ctx context.Context, admin client.Client, providers []provider) error {
+	for _, p := range providers {
 		if err := create(ctx, admin, p.installed.Objects); err != nil {
 			return fmt.Errorf("installing %s: %w", p.name, err)
 		}
 	}
-	for _, p := range c.providers {
+	for _, p := range providers {
 		for _, obj := range p.installed.Objects {
 			if err := poll(ctx, obj.GetKind()+" "+obj.GetName(), func(ctx context.Context) error { return effective(ctx, admin, obj) }); err != nil {
 				return err
@@ -132,7 +139,7 @@ func (c *Cluster) install(ctx context.Context) error {
 }
 
 // startNames starts what leads names of Services to the manager's gateway.
-func (c *Cluster) startNames(services client.Reader, gateway int) error {
+func startNames(c *Cluster, services client.Reader, gateway int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.life.Err() != nil {
@@ -151,7 +158,8 @@ func (c *Cluster) startNames(services client.Reader, gateway int) error {
 
 func create(ctx context.Context, admin client.Client, objects []*unstructured.Unstructured) error {
 	for _, obj := range objects {
-		if err := admin.Create(ctx, obj); err != nil {
+		// The object may be created a second time, in an empty cluster.
+		if err := admin.Create(ctx, obj.DeepCopy()); err != nil {
 			return fmt.Errorf("creating %s %s: %w", obj.GetKind(), obj.GetName(), err)
 		}
 	}
@@ -162,7 +170,8 @@ func create(ctx context.Context, admin client.Client, objects []*unstructured.Un
 func effective(ctx context.Context, admin client.Client, obj *unstructured.Unstructured) error {
 	switch obj.GetKind() {
 	case "CustomResourceDefinition":
-		if err := refresh(ctx, admin, obj); err != nil {
+		obj, err := read(ctx, admin, obj)
+		if err != nil {
 			return err
 		}
 		conditions, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
@@ -176,7 +185,8 @@ func effective(ctx context.Context, admin client.Client, obj *unstructured.Unstr
 		if _, found, _ := unstructured.NestedMap(obj.Object, "aggregationRule"); !found {
 			return nil
 		}
-		if err := refresh(ctx, admin, obj); err != nil {
+		obj, err := read(ctx, admin, obj)
+		if err != nil {
 			return err
 		}
 		if rules, _, _ := unstructured.NestedSlice(obj.Object, "rules"); len(rules) == 0 {
@@ -186,11 +196,13 @@ func effective(ctx context.Context, admin client.Client, obj *unstructured.Unstr
 	return nil
 }
 
-func refresh(ctx context.Context, admin client.Client, obj *unstructured.Unstructured) error {
-	if err := admin.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
-		return fmt.Errorf("reading it: %w", err)
+// read returns an object as it is in the cluster.
+func read(ctx context.Context, admin client.Client, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	is := obj.DeepCopy()
+	if err := admin.Get(ctx, client.ObjectKeyFromObject(obj), is); err != nil {
+		return nil, fmt.Errorf("reading it: %w", err)
 	}
-	return nil
+	return is, nil
 }
 
 // served reports whether objects of a kind can be listed.

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/etcd"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/embedded/process"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/shell"
@@ -58,6 +60,41 @@ func (c *Cluster) Restore(ctx context.Context, snapshot string) error {
 	if err != nil {
 		return fmt.Errorf("restoring etcd: %w", err)
 	}
+	if err := startServers(ctx, c, specs); err != nil {
+		return err
+	}
+	return startEveryManager(ctx, c)
+}
+
+// Reinstall replaces the management cluster by a new one, in which only its programs are installed, and calls prepare
+// before the managers start. Addresses and credentials of administrators stay the same. It returns when all managers are
+// ready and all webhooks are called.
+func (c *Cluster) Reinstall(ctx context.Context, prepare func(context.Context, client.Client) error) error {
+	specs := halt(c)
+	if err := os.RemoveAll(c.Store.Data); err != nil {
+		return fmt.Errorf("removing the data of etcd: %w", err)
+	}
+	if err := startServers(ctx, c, specs); err != nil {
+		return err
+	}
+	admin, err := client.New(c.Config, client.Options{})
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	if err := createComponents(ctx, admin, c.providers); err != nil {
+		return err
+	}
+	if err := prepare(ctx, admin); err != nil {
+		return fmt.Errorf("preparing the new cluster: %w", err)
+	}
+	if err := startEveryManager(ctx, c); err != nil {
+		return err
+	}
+	return c.registerWebhooks(ctx)
+}
+
+// startServers starts the programs of all layers below the managers.
+func startServers(ctx context.Context, c *Cluster, specs [layers][]process.Spec) error {
 	for layer := range layerManagers {
 		for _, spec := range specs[layer] {
 			if err := c.launch(layer, spec); err != nil {
@@ -70,6 +107,11 @@ func (c *Cluster) Restore(ctx context.Context, snapshot string) error {
 			}
 		}
 	}
+	return nil
+}
+
+// startEveryManager starts all managers and waits until the agent API is served.
+func startEveryManager(ctx context.Context, c *Cluster) error {
 	for _, m := range c.everyManager {
 		if err := m.Start(ctx); err != nil {
 			return err

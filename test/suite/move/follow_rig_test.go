@@ -50,6 +50,8 @@ func startManagement(t *testing.T, name string, args ...string) *management {
 	t.Helper()
 	m := &management{WithT: NewWithT(t), t: t, name: name}
 	m.SetDefaultEventuallyTimeout(soon)
+	// Each look at all objects takes time from the programs that are waited for.
+	m.SetDefaultEventuallyPollingInterval(100 * time.Millisecond)
 	var err error
 	m.embedded, err = embedded.Start(t.Context(), embedded.Options{Alone: true, OneVersion: true, Simulation: true, ManagerArgs: args, Progress: os.Stderr})
 	m.Expect(err).NotTo(HaveOccurred())
@@ -141,6 +143,13 @@ func (m *management) workers(count int) {
 	m.t.Helper()
 	c := &machines.Client{Admin: m.admin, Namespace: sites, Cluster: m.embedded, Progress: shell.NewProgress(os.Stderr)}
 	m.Expect(c.CreateMachines(m.t.Context(), cluster, count)).To(Succeed())
+	m.own()
+	m.Expect(c.Release(m.t.Context(), cluster)).To(Succeed())
+}
+
+// own has the Cluster own all Machines: clusterctl moves what it owns.
+func (m *management) own() {
+	m.t.Helper()
 	owner := &clusterv1.Cluster{ObjectMeta: meta(cluster)}
 	m.Expect(m.admin.Get(m.t.Context(), client.ObjectKeyFromObject(owner), owner)).To(Succeed())
 	all := &clusterv1.MachineList{}
@@ -151,7 +160,6 @@ func (m *management) workers(count int) {
 			machine.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: cluster, UID: owner.UID}}
 		})
 	}
-	m.Expect(c.Release(m.t.Context(), cluster)).To(Succeed())
 }
 
 // settle writes what Cluster API's controllers would write of a Cluster that is well. Status is not moved.
@@ -175,11 +183,10 @@ func (m *management) settle() {
 	}
 }
 
-// announce names the next management cluster in all registrations, and waits until the hosts that are connected have
-// reached it.
-func (m *management) announce(next *management) {
+// awaitReached waits until the hosts that are connected have reached the successor that was announced. Agents spread
+// their first trials over ten seconds.
+func (m *management) awaitReached(digest string) {
 	m.t.Helper()
-	digest := m.announceTo(next)
 	m.Eventually(func(g Gomega) {
 		for _, h := range m.hosts() {
 			if c := h.Status.Connection; c == nil || c.State != infrav1.ConnectionConnected {

@@ -5,7 +5,6 @@ package move
 import (
 	"context"
 	"flag"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -24,9 +23,13 @@ import (
 )
 
 var (
-	moves = flag.Int("moves", 4, "how often everything is moved")
+	moves = flag.Int("moves", 4, "how often everything is moved, at least")
+	span  = flag.Duration("for", 0, "go on with moves until this time is over")
 	seed  = flag.Uint64("seed", uint64(time.Now().UnixNano()), "decides when clusterctl is interrupted, and which hosts are cut off")
 )
+
+// workers is how many Machines get any host that is free.
+const workers = 8
 
 // mover runs clusterctl.
 type mover struct {
@@ -86,75 +89,85 @@ func done(fleets ...*fleet.Fleet) (bootstraps, resets int) {
 }
 
 // Everything is moved back and forth between two management clusters. clusterctl is killed at random times and run
-// again; in each move a host has lost its network, and another one its power. Hosts keep claims, keys and data, and are
-// connected within a minute.
+// again; in each move a host has lost its network, and another one its power. Others are held, cordoned, in maintenance,
+// quarantined, locked, fenced, or wait for their reset. Hosts keep claims, keys and data, and are connected within a
+// minute.
 func TestHostsFollowMoves(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	m := newMover(t)
-	from, to := startManagement(t, "first"), startManagement(t, "second")
+	from, to := startManagement(t, "first", "--agent-disconnect-grace=5s"), startManagement(t, "second", "--agent-disconnect-grace=5s")
 	edge := from.fleet("edge", from.register("edge", infrav1.ApprovalAutomatic), 12)
 	pending := from.fleet("pending", from.register("pending", infrav1.ApprovalManual), 2)
-	from.workers(8)
-	from.Eventually(func() string {
-		n, _ := done(edge)
-		if n == 8 {
-			return ""
-		}
-		all := &infrav1.ElementalMachineList{}
-		from.list(all)
-		return fmt.Sprintf("%d bootstraps; %+v", n, all.Items[0].Status.Conditions)
-	}).Should(BeEmpty())
+	from.workers(workers)
 	from.settle()
-	from.settleHosts()
+	from.settleHosts(workers)
+	others := from.fleet("other", from.register("other", infrav1.ApprovalAutomatic), 7)
+	in := from.phases(others)
+	from.settle()
+	bootstraps, resets := done(edge, pending, others)
+	m.Expect(bootstraps).To(Equal(workers + len(in.withMachine())))
+	m.Expect(resets).To(BeZero())
 	before := map[string]infrav1.ElementalHostSpec{}
 	for _, h := range from.hosts() {
 		before[h.Name] = h.Spec
 	}
 	var slowest time.Duration
-	interruptions := 0
-	for round := range *moves {
-		from.announce(to)
+	count, kills, began := 0, 0, time.Now()
+	digest := from.announceTo(to)
+	for count < *moves && *span == 0 || time.Since(began) < *span {
+		started := time.Now()
+		from.awaitReached(digest)
+		reached := time.Since(started)
 		dark, off := edge.Hosts()[m.random.IntN(12)], pending.Hosts()[m.random.IntN(2)]
 		dark.SetNetwork(false)
 		off.PowerOff()
 		cuts := m.move(from, to, sites)
-		interruptions += cuts
+		moved := time.Since(started) - reached
 		m.Expect(from.isEmpty()).To(BeTrue(), "%s has everything moved", from.name)
+		// What follows takes time in which agents try the way back.
+		digest = to.announceTo(from)
 		to.resume()
 		to.removeLeftovers(sites)
 		to.settle()
 		dark.SetNetwork(true)
 		off.PowerOn()
-		took := to.connected(nil)
-		slowest = max(slowest, took)
-		t.Logf("move %d to %s, %d interruptions: all hosts connected after %s", round+1, to.name, cuts, took.Round(10*time.Millisecond))
+		took := to.connected(in.away())
+		to.settleHosts(workers + 1)
+		in.expectConnected(to)
+		count, kills, slowest = count+1, kills+cuts, max(slowest, took)
+		t.Logf("move %d to %s took %s, with %d kills of clusterctl: hosts had reached it after %s, moved after another %s, all hosts connected after another %s",
+			count, to.name, tenths(time.Since(started)), cuts, tenths(reached), tenths(moved), tenths(took))
 		m.Expect(took).To(BeNumerically("<", time.Minute), "hosts must be connected within a minute of the move")
-		to.settleHosts()
-		bootstraps, resets := done(edge, pending)
+		now, resets := done(edge, pending, others)
 		m.Expect(resets).To(BeZero(), "no host is reset")
-		m.Expect(bootstraps).To(Equal(8), "no host is bootstrapped again")
+		m.Expect(now).To(Equal(bootstraps), "no host is bootstrapped again")
 		hosts := to.hosts()
 		m.Expect(hosts).To(HaveLen(len(before)))
 		for _, h := range hosts {
-			m.Expect(h.Spec.Claim).To(Equal(before[h.Name].Claim), "the claim of %s", h.Name)
-			m.Expect(h.Spec.Identity.KeyFingerprint).To(Equal(before[h.Name].Identity.KeyFingerprint), "the key of %s", h.Name)
-			m.Expect(h.Spec.Approval).To(Equal(before[h.Name].Approval), "the approval of %s", h.Name)
+			m.Expect(h.Spec).To(Equal(before[h.Name]), "claim, key, approval and all else of %s", h.Name)
 		}
 		from, to = to, from
 	}
-	t.Logf("%d moves with %d interruptions; the slowest host was connected %s after a move", *moves, interruptions, slowest.Round(10*time.Millisecond))
+	in.expect(from)
+	in.returned(from)
+	took := time.Since(began)
+	t.Logf("%d moves with %d kills of clusterctl in %s, %s each, seed %d; the slowest host was connected %s after a move",
+		count, kills, tenths(took), tenths(took/time.Duration(count)), *seed, tenths(slowest))
+	m.Expect(count).To(BeNumerically(">=", *moves), "so many moves must fit into %s", *span)
 }
 
-// settleHosts waits until all workers are provisioned, by what their hosts have reported here.
-func (m *management) settleHosts() {
+func tenths(d time.Duration) time.Duration { return d.Round(100 * time.Millisecond) }
+
+// settleHosts waits until all Machines are provisioned, by what their hosts have reported here.
+func (m *management) settleHosts(count int) {
 	m.t.Helper()
 	m.Eventually(func(g Gomega) {
 		all := &infrav1.ElementalMachineList{}
 		g.Expect(m.admin.List(m.t.Context(), all, client.InNamespace(sites))).To(Succeed())
-		g.Expect(all.Items).To(HaveLen(8))
+		g.Expect(all.Items).To(HaveLen(count))
 		for i := range all.Items {
 			p := all.Items[i].Status.Initialization.Provisioned
-			g.Expect(p != nil && *p).To(BeTrue(), all.Items[i].Name)
+			g.Expect(p != nil && *p).To(BeTrue(), "%s: %+v", all.Items[i].Name, all.Items[i].Status.Conditions)
 		}
 	}).Should(Succeed())
 }
