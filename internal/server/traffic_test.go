@@ -12,11 +12,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/traffic"
+	first "github.com/capi-elemental/cluster-api-provider-elemental/test/harness/traffic/testdata/v0.1.0/protocol"
 )
 
-// former is an agent of v0.1.0, whose requests were recorded.
+// former is an agent of v0.1.0, whose requests were recorded. It sees answers as v0.1.0 does, with the types of that version.
 type former struct {
 	*WithT
 	*agent
@@ -46,14 +46,14 @@ func (f *former) recorded(name string) traffic.Exchange {
 	f.h.tb.Helper()
 	e, err := traffic.Read(name)
 	f.h.must(err)
-	f.home = e.Request.Header[protocol.HeaderHome]
+	f.home = e.Request.Header[first.HeaderHome]
 	return e
 }
 
 // enrols replays an enrolment.
-func (f *former) enrols(name, token string) protocol.EnrolResponse {
+func (f *former) enrols(name, token string) first.EnrolResponse {
 	f.h.tb.Helper()
-	var response protocol.EnrolResponse
+	var response first.EnrolResponse
 	f.h.must(json.Unmarshal([]byte(f.replay(name, token).body), &response))
 	f.name, f.id = response.Name, response.HostID
 	f.h.cachedSoon(f.h.host(f.name))
@@ -61,9 +61,9 @@ func (f *former) enrols(name, token string) protocol.EnrolResponse {
 }
 
 // polls replays a poll that was answered with a plan.
-func (f *former) polls(name string) protocol.Plan {
+func (f *former) polls(name string) first.Plan {
 	f.h.tb.Helper()
-	var p protocol.Plan
+	var p first.Plan
 	f.h.must(json.Unmarshal([]byte(f.replay(name, "").body), &p))
 	return p
 }
@@ -71,7 +71,7 @@ func (f *former) polls(name string) protocol.Plan {
 // reports replays a report and returns the state of the operation that it is about.
 func (f *former) reports(name string) infrav1.OperationState {
 	f.h.tb.Helper()
-	var sent protocol.Report
+	var sent first.Report
 	f.h.must(json.Unmarshal(f.recorded(name).Request.Body, &sent))
 	f.replay(name, "")
 	op := sent.Operations[0]
@@ -96,7 +96,7 @@ func TestAgentOfTheFirstRelease(t *testing.T) {
 	f.replay("enrol-refused", "wrong")
 
 	f.Expect(f.enrols("enrol", token).Approved).To(BeTrue())
-	var enrolled protocol.EnrolRequest
+	var enrolled first.EnrolRequest
 	h.must(json.Unmarshal(f.recorded("enrol").Request.Body, &enrolled))
 	status := h.host(f.name).Status
 	f.Expect(status.Agent.Version).To(Equal(enrolled.Hello.AgentVersion))
@@ -108,11 +108,11 @@ func TestAgentOfTheFirstRelease(t *testing.T) {
 	f.Expect(f.polls("plan-idle").Operation).To(BeNil())
 	f.replay("report-hello", "")
 
-	var recorded protocol.Plan
+	var recorded first.Plan
 	h.must(json.Unmarshal(f.recorded("plan-bootstrap").Answer.Body, &recorded))
 	f.bound("m1", recorded.Operation.ID)
-	f.Expect(f.polls("plan-bootstrap").Operation).To(Equal(&protocol.Operation{
-		Type: protocol.OperationBootstrap, ID: recorded.Operation.ID, ClusterName: "c", MachineName: "m1",
+	f.Expect(f.polls("plan-bootstrap").Operation).To(Equal(&first.Operation{
+		Type: first.OperationBootstrap, ID: recorded.Operation.ID, ClusterName: "c", MachineName: "m1",
 	}))
 	f.Expect(f.replay("bootstrap", "").body).To(Equal("#cloud-config of m1"))
 	f.Expect(f.reports("report-succeeded")).To(Equal(infrav1.OperationSucceeded))
@@ -122,7 +122,7 @@ func TestAgentOfTheFirstRelease(t *testing.T) {
 
 	h.cachedSoon(h.patch(f.name, releasing))
 	reset := f.polls("plan-reset").Operation
-	f.Expect(*reset).To(And(HaveField("Type", protocol.OperationReset), HaveField("ID", recorded.Operation.ID)))
+	f.Expect(*reset).To(And(HaveField("Type", first.OperationReset), HaveField("ID", recorded.Operation.ID)))
 	f.Expect(f.reports("report-reset")).To(Equal(infrav1.OperationSucceeded))
 	f.leaves()
 }
@@ -134,8 +134,8 @@ func (f *former) sendsLog() {
 	f.h.cachedSoon(f.h.patch(f.name, func(h *infrav1.ElementalHost) {
 		h.Spec.LogRequest = &infrav1.HostLogRequest{ID: "log-1", Operation: infrav1.OperationBootstrap, Until: until}
 	}))
-	f.Expect(f.polls("plan-log").Desired.Log).To(Equal(&protocol.LogRequest{ID: "log-1", Operation: protocol.OperationBootstrap}))
-	var sent protocol.HostLog
+	f.Expect(f.polls("plan-log").Desired.Log).To(Equal(&first.LogRequest{ID: "log-1", Operation: first.OperationBootstrap}))
+	var sent first.HostLog
 	f.h.must(json.Unmarshal(f.recorded("log").Request.Body, &sent))
 	f.replay("log", "")
 	host, secret := f.h.host(f.name), &corev1.Secret{}
@@ -173,7 +173,7 @@ func TestFailureAtTheFirstRelease(t *testing.T) {
 	h.registration("edge")
 	token, _ := h.token("edge")
 	f.enrols("enrol", token)
-	var sent protocol.Report
+	var sent first.Report
 	h.must(json.Unmarshal(f.recorded("report-failed").Request.Body, &sent))
 	f.bound("m1", sent.Operations[0].ID)
 	f.replay("report-running", "")
