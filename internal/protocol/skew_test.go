@@ -1,135 +1,240 @@
 package protocol_test
 
 import (
+	"bytes"
 	"encoding/json"
-	"os"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"path/filepath"
+	"reflect"
+	"strings"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	first "github.com/capi-elemental/cluster-api-provider-elemental/test/harness/traffic/testdata/v0.1.0/protocol"
 )
 
-// These types are the messages of v0.1 that have more fields now. They must never be
-// changed.
-type (
-	planV01 struct {
-		Revision string `json:"revision"`
-		Desired  struct {
-			Hostname    string   `json:"hostname,omitempty"`
-			ProviderID  string   `json:"providerID,omitempty"`
-			Servers     []string `json:"servers,omitempty"`
-			TrustBundle string   `json:"trustBundle,omitempty"`
-			Agent       *struct {
-				Version string `json:"version"`
-				SHA256  string `json:"sha256"`
-			} `json:"agent,omitempty"`
-		} `json:"desired"`
-		Operation *struct {
-			Type        string `json:"type"`
-			ID          string `json:"id"`
-			ClusterName string `json:"clusterName,omitempty"`
-			MachineName string `json:"machineName,omitempty"`
-		} `json:"operation,omitempty"`
-		ServerTime time.Time `json:"serverTime"`
-	}
-	reportV01 struct {
-		Hello *struct {
-			Protocol     int      `json:"protocol"`
-			AgentVersion string   `json:"agentVersion"`
-			Capabilities []string `json:"capabilities,omitempty"`
-			BootID       string   `json:"bootID,omitempty"`
-		} `json:"hello,omitempty"`
-		Cleanliness *struct {
-			Clean bool `json:"clean"`
-		} `json:"cleanliness,omitempty"`
-		Operations []struct {
-			Type  string `json:"type"`
-			ID    string `json:"id"`
-			State string `json:"state"`
-		} `json:"operations,omitempty"`
-	}
-)
-
-// recorded reads a recorded message.
-func recorded(t *testing.T, name string) string {
-	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(raw)
+// message is a message that v0.1.0 knows: its type there, and the type now.
+type message struct {
+	then, now reflect.Type
 }
 
-// decode decodes a message as both sides do, and encodes the result.
-func decode[T any](t *testing.T, message string) (T, string) {
-	t.Helper()
-	var value T
-	if err := json.Unmarshal([]byte(message), &value); err != nil {
-		t.Fatal(err)
-	}
-	raw, err := json.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return value, string(raw)
-}
-
-// v0.1 still decodes all fields that it knows, from messages of this version.
-func TestOlderSideIgnoresWhatItDoesNotKnow(t *testing.T) {
-	g := NewWithT(t)
-	before, _ := decode[planV01](t, recorded(t, "plan-v0.1.json"))
-	for _, name := range []string{"plan-endpoint.json", "plan-tunnel.json"} {
-		p, _ := decode[planV01](t, recorded(t, name))
-		p.Revision, p.Desired.Agent.Version = before.Revision, before.Desired.Agent.Version
-		g.Expect(p).To(Equal(before), name)
-	}
-	was, _ := decode[reportV01](t, recorded(t, "report-v0.1.json"))
-	for _, name := range []string{"report-endpoint.json", "report-tunnel.json"} {
-		r, _ := decode[reportV01](t, recorded(t, name))
-		r.Hello.AgentVersion, r.Hello.Capabilities = was.Hello.AgentVersion, was.Hello.Capabilities
-		g.Expect(r).To(Equal(was), name)
-	}
-}
-
-// This version decodes messages of older versions, whose new fields are empty, and
-// loses nothing of its own messages.
-func TestThisSideUnderstandsBoth(t *testing.T) {
-	g := NewWithT(t)
-	p, _ := decode[protocol.Plan](t, recorded(t, "plan-v0.1.json"))
-	g.Expect(p.Operation.ID).To(Equal("c1"))
-	g.Expect(p.Desired.Endpoint).To(BeNil())
-	g.Expect(p.Desired.Tunnel).To(BeFalse())
-	g.Expect(p.Desired.Files).To(BeNil(), "a manager that knows of no files takes none away")
-	r, _ := decode[protocol.Report](t, recorded(t, "report-v0.1.json"))
-	g.Expect(r.Endpoint).To(BeNil(), "unchanged")
-
-	for name, decoded := range map[string]func(string) string{
-		"plan-v0.1.json":       func(m string) string { _, raw := decode[protocol.Plan](t, m); return raw },
-		"plan-endpoint.json":   func(m string) string { _, raw := decode[protocol.Plan](t, m); return raw },
-		"plan-tunnel.json":     func(m string) string { _, raw := decode[protocol.Plan](t, m); return raw },
-		"report-tunnel.json":   func(m string) string { _, raw := decode[protocol.Report](t, m); return raw },
-		"report-v0.1.json":     func(m string) string { _, raw := decode[protocol.Report](t, m); return raw },
-		"report-endpoint.json": func(m string) string { _, raw := decode[protocol.Report](t, m); return raw },
+func messages() map[string]message {
+	all := map[string]message{}
+	for _, pair := range [][2]any{
+		{first.EnrolRequest{}, protocol.EnrolRequest{}},
+		{first.EnrolResponse{}, protocol.EnrolResponse{}},
+		{first.Plan{}, protocol.Plan{}},
+		{first.Report{}, protocol.Report{}},
+		{first.HostLog{}, protocol.HostLog{}},
+		{first.RotateRequest{}, protocol.RotateRequest{}},
+		{first.EtcdSnapshotGrantRequest{}, protocol.EtcdSnapshotGrantRequest{}},
+		{first.EtcdSnapshotGrant{}, protocol.EtcdSnapshotGrant{}},
+		{first.EtcdSnapshotFetchRequest{}, protocol.EtcdSnapshotFetchRequest{}},
+		{first.EtcdSnapshotFetchGrant{}, protocol.EtcdSnapshotFetchGrant{}},
+		{first.Problem{}, protocol.Problem{}},
 	} {
-		message := recorded(t, name)
-		g.Expect(decoded(message)).To(MatchJSON(message), name)
+		m := message{then: reflect.TypeOf(pair[0]), now: reflect.TypeOf(pair[1])}
+		all[m.now.Name()] = m
 	}
+	return all
+}
+
+// v0.1.0 decodes messages of this version as it did, by json.Unmarshal, and finds each field that it knows.
+func TestFirstReleaseUnderstandsThisOne(t *testing.T) {
+	t.Parallel()
+	for name, m := range messages() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := NewWithT(t)
+			sent := encode(t, filled(m.now))
+			seen := reflect.New(m.then)
+			g.Expect(json.Unmarshal(sent, seen.Interface())).To(Succeed())
+			g.Expect(missing(name, seen.Elem())).To(BeEmpty())
+			g.Expect(differences(name, decoded(t, encode(t, seen.Interface())), decoded(t, sent))).To(BeEmpty())
+		})
+	}
+}
+
+// This version finds each field in messages of v0.1.0, and loses nothing.
+func TestThisReleaseUnderstandsTheFirst(t *testing.T) {
+	t.Parallel()
+	for name, m := range messages() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := NewWithT(t)
+			sent := encode(t, filled(m.then))
+			seen := reflect.New(m.now).Interface()
+			decoder := json.NewDecoder(bytes.NewReader(sent))
+			decoder.DisallowUnknownFields()
+			g.Expect(decoder.Decode(seen)).To(Succeed())
+			g.Expect(encode(t, seen)).To(MatchJSON(sent))
+		})
+	}
+}
+
+// What v0.1.0 calls a path, a header, a kind of operation or problem, or a capability still has that name.
+func TestNamesOfTheFirstRelease(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	then, now := names(t, filepath.Join("..", "..", "test", "harness", "traffic", "testdata", "v0.1.0", "protocol")), names(t, ".")
+	g.Expect(then).To(HaveKeyWithValue("PathPlan", `"/v1/plan"`))
+	for name, value := range then {
+		g.Expect(now[name]).To(Equal(value), name)
+	}
+}
+
+// filled returns a pointer to a value of a type, in which each field has a value of its own.
+func filled(of reflect.Type) any {
+	value, next := reflect.New(of), 0
+	fill(value.Elem(), &next)
+	return value.Interface()
+}
+
+func fill(v reflect.Value, next *int) {
+	*next++
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), next)
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			v.Set(reflect.ValueOf(time.Unix(int64(*next), 0).UTC()))
+			return
+		}
+		for i := range v.NumField() {
+			fill(v.Field(i), next)
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0), next)
+	case reflect.Map:
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(key, next)
+		fill(value, next)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(key, value)
+	case reflect.String:
+		v.SetString(fmt.Sprintf("value-%d", *next))
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Float64:
+		v.SetFloat(float64(*next))
+	case reflect.Uint8:
+		v.SetUint(uint64(*next%255 + 1))
+	case reflect.Uint32:
+		v.SetUint(uint64(*next))
+	default:
+		v.SetInt(int64(*next))
+	}
+}
+
+// missing returns the fields that have no value.
+func missing(path string, v reflect.Value) []string {
+	if v.IsZero() {
+		return []string{path}
+	}
+	var all []string
+	switch v.Kind() {
+	case reflect.Pointer:
+		return missing(path, v.Elem())
+	case reflect.Slice:
+		return missing(path, v.Index(0))
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				all = append(all, missing(path+"."+v.Type().Field(i).Name, v.Field(i))...)
+			}
+		}
+	}
+	return all
+}
+
+// differences returns where a message has another value than one that has more fields.
+func differences(path string, message, more any) []string {
+	switch message := message.(type) {
+	case map[string]any:
+		other, _ := more.(map[string]any)
+		var all []string
+		for name, value := range message {
+			all = append(all, differences(path+"."+name, value, other[name])...)
+		}
+		return all
+	case []any:
+		other, _ := more.([]any)
+		if len(other) == len(message) {
+			var all []string
+			for i := range message {
+				all = append(all, differences(path, message[i], other[i])...)
+			}
+			return all
+		}
+	}
+	if reflect.DeepEqual(message, more) {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s: %v and %v", path, message, more)}
+}
+
+func encode(t *testing.T, value any) []byte {
+	t.Helper()
+	raw, err := json.Marshal(value)
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	return raw
+}
+
+func decoded(t *testing.T, raw []byte) (value any) {
+	t.Helper()
+	NewWithT(t).Expect(json.Unmarshal(raw, &value)).To(Succeed())
+	return value
+}
+
+// names returns the constants of a package that are strings.
+func names(t *testing.T, folder string) map[string]string {
+	t.Helper()
+	g := NewWithT(t)
+	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	g.Expect(err).NotTo(HaveOccurred())
+	all := map[string]string{}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		g.Expect(err).NotTo(HaveOccurred())
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok {
+				return true
+			}
+			for i := range spec.Values {
+				if literal, ok := spec.Values[i].(*ast.BasicLit); ok && literal.Kind == token.STRING {
+					all[spec.Names[i].Name] = literal.Value
+				}
+			}
+			return true
+		})
+	}
+	return all
 }
 
 // An empty list of files and an unknown one are different on the wire.
 func TestFilesThatAreNotKnown(t *testing.T) {
+	t.Parallel()
 	g := NewWithT(t)
 	for _, test := range []struct {
 		files []protocol.File
 		want  string
 	}{{nil, `{}`}, {[]protocol.File{}, `{"files":[]}`}} {
-		raw, err := json.Marshal(protocol.Desired{Files: test.files})
-		g.Expect(err).NotTo(HaveOccurred())
+		raw := encode(t, protocol.Desired{Files: test.files})
 		g.Expect(string(raw)).To(Equal(test.want))
-		back, _ := decode[protocol.Desired](t, string(raw))
+		var back protocol.Desired
+		g.Expect(json.Unmarshal(raw, &back)).To(Succeed())
 		g.Expect(back.Files == nil).To(Equal(test.files == nil))
 	}
 }

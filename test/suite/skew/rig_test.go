@@ -70,19 +70,25 @@ func newRig(t *testing.T, checkout string) *rig {
 	r.admin, err = client.NewWithWatch(r.management.Config, client.Options{Scheme: scheme})
 	r.Expect(err).NotTo(HaveOccurred())
 	r.Expect(r.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: sites}})).To(Succeed())
-	registration := &infrav1.ElementalRegistration{ObjectMeta: metav1.ObjectMeta{Namespace: sites, Name: "edge"}}
-	registration.Spec.Token.MaxUses = 1000
-	r.Expect(r.admin.Create(t.Context(), registration)).To(Succeed())
+	r.token = r.register("edge", infrav1.ApprovalAutomatic)
+	return r
+}
+
+// register creates a registration and returns its token.
+func (r *rig) register(name string, approval infrav1.ApprovalPolicy) string {
+	r.t.Helper()
+	registration := &infrav1.ElementalRegistration{ObjectMeta: metav1.ObjectMeta{Namespace: sites, Name: name}}
+	registration.Spec.Token.MaxUses, registration.Spec.Approval = 1000, approval
+	r.Expect(r.admin.Create(r.t.Context(), registration)).To(Succeed())
 	r.Eventually(func(g Gomega) {
-		g.Expect(r.admin.Get(t.Context(), client.ObjectKeyFromObject(registration), registration)).To(Succeed())
+		g.Expect(r.admin.Get(r.t.Context(), client.ObjectKeyFromObject(registration), registration)).To(Succeed())
 		g.Expect(registration.Status.TokenSecretRef).NotTo(BeNil())
 	}).Should(Succeed())
 	secret := &corev1.Secret{}
-	r.Expect(r.admin.Get(t.Context(), client.ObjectKey{Namespace: sites, Name: registration.Status.TokenSecretRef.Name}, secret)).To(Succeed())
+	r.Expect(r.admin.Get(r.t.Context(), client.ObjectKey{Namespace: sites, Name: registration.Status.TokenSecretRef.Name}, secret)).To(Succeed())
 	config, err := enrolment.DecodeAgentConfig(secret.Data[enrolment.ConfigKey])
 	r.Expect(err).NotTo(HaveOccurred())
-	r.token = config.Token
-	return r
+	return config.Token
 }
 
 // fleet starts virtual hosts with the agents of a checkout.
