@@ -15,9 +15,6 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 )
 
-// version is the version that virtual agents report.
-const version = "virtual"
-
 // clock is the clock of a host.
 type clock struct {
 	retry.System
@@ -54,7 +51,7 @@ func (b *boot) assemble(l *agentProcess) (*agent.Agent, error) {
 				h.setConnection(b, status)
 			}
 		},
-		Version: version, BootID: b.id, Log: log,
+		Version: s.Version, BootID: b.id, Log: log,
 	}
 	b.addUpgrades(&options, l, store)
 	return assembly.New(options)
