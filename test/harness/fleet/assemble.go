@@ -13,6 +13,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/fleet/hardware"
 )
 
 // clock is the clock of a host.
@@ -36,7 +37,7 @@ func (b *boot) assemble(l *agentProcess) (*agent.Agent, error) {
 	served := b.newLocalEndpoint(l, log)
 	system.endpoint = endpoint.New(endpoint.Options{
 		Documents: store.Documents(), Root: h.root(), Commands: system,
-		Interfaces: func() ([]platform.NetworkInterface, error) { return interfaces(h.Address), nil },
+		Interfaces: func() ([]platform.NetworkInterface, error) { return hardware.Interfaces(h.Address), nil },
 		Local:      served.Endpoint, Log: log,
 	})
 	options := assembly.Options{
