@@ -40,7 +40,9 @@ func (s *system) Kubernetes(context.Context) (protocol.Kubernetes, error) {
 }
 
 // Preflight returns the facts of a host that lacks nothing.
-func (s *system) Preflight(context.Context) (protocol.Preflight, error) { return hardware.Prepared(), nil }
+func (s *system) Preflight(context.Context) (protocol.Preflight, error) {
+	return hardware.Prepared(), nil
+}
 
 func (s *system) Addresses(context.Context) ([]protocol.Address, error) {
 	m := s.boot.host.machine()
