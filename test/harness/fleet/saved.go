@@ -31,29 +31,25 @@ func (h *Host) suspend() {
 		return
 	}
 	h.halt(b, true)
-	b.recordJob()
+	if err := b.recordJob(); err != nil {
+		h.fleet.settings.Log.Error("Could not record the end of a bootstrap", "virtualHost", h.Name, "error", err)
+	}
 	h.suspended = b.id
 }
 
 // recordJob records that the job has succeeded, which its agent no longer could. The boot is halted.
-func (b *boot) recordJob() {
+func (b *boot) recordJob() error {
 	if b.job == nil || b.job.err != nil {
-		return
+		return nil
 	}
-	name := b.job.folder + journalDocument
-	var at journal
-	b.host.disk.decode(name, &at)
-	if at.BootID != b.id {
-		return // a reset has removed it
+	document := (&executor{boot: b, mount: &mount{disk: &b.host.disk}}).journal(b.job.folder)
+	at, err := document.Load()
+	// A reset has removed the journal.
+	if err != nil || at.BootID != b.id {
+		return err
 	}
 	at.Done = true
-	text, err := json.Marshal(at)
-	if err != nil {
-		panic(err) // there is nothing in it that JSON lacks
-	}
-	b.host.disk.mu.Lock()
-	defer b.host.disk.mu.Unlock()
-	b.host.disk.documents[name] = string(text)
+	return document.Save(at)
 }
 
 // save writes Settings.Saved. All hosts are off.
