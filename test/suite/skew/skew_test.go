@@ -39,9 +39,9 @@ func TestVersionsChangeUnderLoad(t *testing.T) {
 		l.goOn(each)
 		for _, g := range r.groups {
 			began, to := time.Now(), other(g.version, former, present)
-			running := g.change(to)
-			t.Logf("manager %s: %d agents changed to %s in %s during %d bootstraps",
-				manager.name, each, to.name, time.Since(began).Round(100*time.Millisecond), running)
+			claimed := g.change(to)
+			t.Logf("manager %s: %d agents changed to %s in %s, %d of their hosts claimed",
+				manager.name, each, to.name, time.Since(began).Round(100*time.Millisecond), claimed)
 			l.goOn(each)
 		}
 		if left > 1 {
