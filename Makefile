@@ -136,7 +136,7 @@ test-moves: ## Move virtual hosts back and forth between two management clusters
 	$(TEST) -timeout 2h -tags embedded -v -run TestHostsFollowMoves ./test/suite/move -for $(FOR) -moves $(MOVES) $(if $(SEED),-seed $(SEED))
 
 .PHONY: test-skew
-test-skew: ## Replace managers of v0.1.0 and of this version by each other, with agents of both. Needs the history of git, and no root.
+test-skew: ## Replace managers and agents of v0.1.0 and of this version by each other, under load. Needs the history of git, and no root.
 	@echo "==> Testing managers and agents of two versions"
 	$(TEST) -timeout 1h -tags embedded -v ./test/suite/skew
 

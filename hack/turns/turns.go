@@ -31,7 +31,7 @@ func groups() [][]turn {
 		labels(),
 		removals(),
 		benchmarks(),
-		virtualHosts(),
+		append(virtualHosts(), turn{name: "managers and agents of two versions", takes: 7 * time.Minute, command: []string{"make", "test-skew"}}),
 		{{name: "make quickstart as an ordinary user", takes: 10 * time.Minute, command: asUser("make quickstart && make quickstart-down")}},
 		{{name: "make test as an ordinary user", takes: 12 * time.Minute, command: asUser("make test")}},
 	}

@@ -13,10 +13,8 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/fleet/hardware"
 )
-
-// version is the version that virtual agents report.
-const version = "virtual"
 
 // clock is the clock of a host.
 type clock struct {
@@ -39,7 +37,7 @@ func (b *boot) assemble(l *agentProcess) (*agent.Agent, error) {
 	served := b.newLocalEndpoint(l, log)
 	system.endpoint = endpoint.New(endpoint.Options{
 		Documents: store.Documents(), Root: h.root(), Commands: system,
-		Interfaces: func() ([]platform.NetworkInterface, error) { return interfaces(h.Address), nil },
+		Interfaces: func() ([]platform.NetworkInterface, error) { return hardware.Interfaces(h.Address), nil },
 		Local:      served.Endpoint, Log: log,
 	})
 	options := assembly.Options{
@@ -54,7 +52,7 @@ func (b *boot) assemble(l *agentProcess) (*agent.Agent, error) {
 				h.setConnection(b, status)
 			}
 		},
-		Version: version, BootID: b.id, Log: log,
+		Version: s.Version, BootID: b.id, Log: log,
 	}
 	b.addUpgrades(&options, l, store)
 	return assembly.New(options)

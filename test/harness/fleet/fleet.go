@@ -37,6 +37,12 @@ type Settings struct {
 	// Folder gets the root file systems of hosts with software. Blank: a temporary
 	// folder, which Close removes.
 	Folder string `json:"folder,omitempty"`
+	// Saved is the file with what hosts keep while no fleet runs them. New reads it if it exists, and Close
+	// writes it. Then the agents were stopped only: the hosts have not rebooted, unless they were about to.
+	// Blank: all is lost.
+	Saved string `json:"saved,omitempty"`
+	// Version is the version that agents report; blank means "virtual".
+	Version string `json:"version,omitempty"`
 	// BootTime is how long a host boots before its agent starts.
 	BootTime time.Duration `json:"bootTime,omitempty"`
 	// AgentRestart is the delay before the service restarts an agent that has ended; 0
@@ -101,6 +107,9 @@ func New(s Settings) (*Fleet, error) {
 	if s.Prefix == "" {
 		s.Prefix = "host"
 	}
+	if s.Version == "" {
+		s.Version = "virtual"
+	}
 	if s.AgentRestart == 0 {
 		s.AgentRestart = 5 * time.Second
 	}
@@ -134,6 +143,10 @@ func New(s Settings) (*Fleet, error) {
 	f.ctx, f.end = context.WithCancel(context.Background())
 	for number := range s.Count {
 		f.hosts = append(f.hosts, f.newHost(number))
+	}
+	if err := f.load(); err != nil {
+		f.end()
+		return nil, errors.Join(err, f.release())
 	}
 	f.background(func() { f.injectFaults(f.ctx) })
 	return f, nil
@@ -242,8 +255,8 @@ func (f *Fleet) each(stop <-chan struct{}, hosts []*Host, over time.Duration, do
 	return true
 }
 
-// Close switches all hosts off and waits until their goroutines have ended. It keeps the
-// files in Settings.Folder.
+// Close switches all hosts off, waits until their goroutines have ended, and writes
+// Settings.Saved. It keeps the files in Settings.Folder.
 func (f *Fleet) Close() error {
 	f.mu.Lock()
 	closed := f.closed
@@ -257,9 +270,14 @@ func (f *Fleet) Close() error {
 		return nil
 	}
 	f.end()
-	f.each(nil, f.hosts, 0, func(h *Host) { h.powerOff(true) })
+	f.each(nil, f.hosts, 0, (*Host).suspend)
 	f.running.Wait()
 	f.halfClosed.close()
+	return errors.Join(f.save(), f.release())
+}
+
+// release gives back what the fleet has taken from the machine.
+func (f *Fleet) release() error {
 	err := f.block.release()
 	if f.temporary {
 		if failure := os.RemoveAll(f.folder); failure != nil {

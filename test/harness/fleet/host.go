@@ -30,6 +30,8 @@ type Host struct {
 
 	// power is held while the host's power changes.
 	power sync.Mutex
+	// suspended is the ID of the boot that goes on when a fleet runs the host again; blank: it boots then.
+	suspended string
 
 	mu sync.Mutex
 	// boot is nil while the host is off.
@@ -79,13 +81,11 @@ func (h *Host) PowerOn() {
 
 // PowerOff cuts the power: nothing shuts down in order, and connections end silently.
 // The disk survives.
-func (h *Host) PowerOff() { h.powerOff(false) }
-
-func (h *Host) powerOff(inOrder bool) {
+func (h *Host) PowerOff() {
 	h.power.Lock()
 	defer h.power.Unlock()
 	if b := h.current(); b != nil {
-		h.halt(b, inOrder)
+		h.halt(b, false)
 	}
 }
 
@@ -157,11 +157,15 @@ func (h *Host) start() {
 	h.network.off = false
 	h.network.mu.Unlock()
 	ctx, cut := context.WithCancel(context.Background())
-	b := &boot{host: h, id: rand.Text(), ctx: ctx, cut: cut}
+	b := &boot{host: h, id: h.suspended, ctx: ctx, cut: cut}
+	h.suspended = ""
 	h.mu.Lock()
+	if b.id == "" {
+		b.id = rand.Text()
+		h.done.Boots++
+	}
 	h.boot = b
 	h.connection = connection.Status{}
-	h.done.Boots++
 	h.mu.Unlock()
 	h.fleet.counts.move(stateOff, stateStarting)
 	b.running.Go(b.serve)

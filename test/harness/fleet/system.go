@@ -16,6 +16,7 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/fleet/hardware"
 )
 
 // system is the simulated operating system, the platform.Platform of one process of the agent.
@@ -27,7 +28,7 @@ type system struct {
 
 func (s *system) Inventory(context.Context) (protocol.Inventory, error) {
 	h := s.boot.host
-	return inventory(h.fleet.settings.Seed, h.Name, h.Address), nil
+	return hardware.Inventory(h.fleet.settings.Seed, h.Name, h.Address), nil
 }
 
 // Kubernetes returns programs that bootstrap data can use. Only an upgrade replaces them.
@@ -35,11 +36,13 @@ func (s *system) Kubernetes(context.Context) (protocol.Kubernetes, error) {
 	d := &s.boot.host.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return kubernetes(cmp.Or(d.kubernetes, "v1.36.3")), nil
+	return hardware.Kubernetes(cmp.Or(d.kubernetes, "v1.36.3")), nil
 }
 
 // Preflight returns the facts of a host that lacks nothing.
-func (s *system) Preflight(context.Context) (protocol.Preflight, error) { return prepared(), nil }
+func (s *system) Preflight(context.Context) (protocol.Preflight, error) {
+	return hardware.Prepared(), nil
+}
 
 func (s *system) Addresses(context.Context) ([]protocol.Address, error) {
 	m := s.boot.host.machine()

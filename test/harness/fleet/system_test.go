@@ -74,11 +74,3 @@ func TestAddressesAreOnesOwn(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(again.Close()).To(Succeed())
 }
-
-func TestHostsAreTheSameForASeed(t *testing.T) {
-	g := NewWithT(t)
-	address := netip.MustParseAddr("127.9.0.1")
-	g.Expect(inventory(1, "a", address)).To(Equal(inventory(1, "a", address)))
-	g.Expect(inventory(1, "a", address).MachineID).NotTo(Equal(inventory(1, "b", address).MachineID))
-	g.Expect(inventory(1, "a", address).SMBIOS.UUID).To(MatchRegexp(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-8[0-9a-f]{3}-[0-9a-f]{12}$`))
-}

@@ -1,3 +1,3 @@
 // Package skew proves that managers and agents of this version and of the former one work together,
-// also while the manager is upgraded and downgraded under load.
+// also while they are upgraded and downgraded under load.
 package skew

@@ -17,34 +17,55 @@ import (
 )
 
 // Agents of v0.1.0 and of this version serve Machines under load, while the manager of v0.1.0 is upgraded to this version,
-// downgraded and upgraded again. No bootstrap and no reset is lost or repeated, and no host is given up.
-func TestManagerChangesUnderLoad(t *testing.T) {
+// downgraded and upgraded again. With each manager, the agents of half of the hosts change to the other version, and then those
+// of the other half. No bootstrap and no reset is lost or repeated, no host is given up, and no condition says at any time that
+// something is wrong.
+func TestVersionsChangeUnderLoad(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	now := root(t)
-	before, err := checkouts.Of(t.Context(), now, checkouts.First)
+	first, err := checkouts.Of(t.Context(), now, checkouts.First)
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
-	r := newRig(t, before)
-	const each = 6
-	r.fleet("former", before, each)
-	r.fleet("present", now, each)
+	r := newRig(t, first)
+	const each, managers = 6, 4
+	former, present := r.newVersion("v0.1.0", first, false), r.newVersion("present", now, true)
+	r.newGroup("a", each, former)
+	r.newGroup("b", each, present)
 	r.Eventually(func(g Gomega) { r.expectAvailable(g, 2*each) }).Should(Succeed())
-	l := r.newLoad(2 * each * 3 / 4)
-	finished := int32(0)
-	for _, checkout := range []string{now, before, now} {
-		// Some Machines with each manager.
-		r.Eventually(l.finished.Load).Should(BeNumerically(">", finished+each))
-		began := time.Now()
-		r.Expect(r.management.Replace(t.Context(), checkout)).To(Succeed())
-		finished = l.finished.Load()
-		t.Logf("manager replaced in %s after %d Machines", time.Since(began).Round(100*time.Millisecond), finished)
+	w := r.watch()
+	// As many Machines as hosts: most hosts are busy when their agents change.
+	l := r.newLoad(2 * each)
+	manager := former
+	for left := managers; left > 0; left-- {
+		l.goOn(each)
+		for _, g := range r.groups {
+			began, to := time.Now(), other(g.version, former, present)
+			claimed := g.change(to)
+			t.Logf("manager %s: %d agents changed to %s in %s, %d of their hosts claimed",
+				manager.name, each, to.name, time.Since(began).Round(100*time.Millisecond), claimed)
+			l.goOn(each)
+		}
+		if left > 1 {
+			began := time.Now()
+			manager = other(manager, former, present)
+			r.Expect(r.management.Replace(t.Context(), manager.checkout)).To(Succeed())
+			t.Logf("manager changed to %s in %s after %d Machines", manager.name, time.Since(began).Round(100*time.Millisecond), l.finished.Load())
+		}
 	}
-	r.Eventually(l.finished.Load).Should(BeNumerically(">", finished+each))
 	total := l.end()
-	t.Logf("%d Machines", total)
 	r.Eventually(func(g Gomega) { r.expectAvailable(g, 2*each) }).Should(Succeed())
+	w.end()
 	bootstraps, resets := r.done()
+	t.Logf("%d Machines, %d bootstraps, %d resets; %d changes of agents, %d of managers", total, bootstraps, resets, managers*2*each, managers-1)
 	r.Expect(bootstraps).To(Equal(total), "each Machine has bootstrapped one host")
 	r.Expect(resets).To(Equal(total), "each host was reset after its Machine")
+}
+
+// other returns the one of two versions that v is not.
+func other(v, former, present *version) *version {
+	if v == former {
+		return present
+	}
+	return former
 }
 
 // expectAvailable expects that count hosts are free and well.

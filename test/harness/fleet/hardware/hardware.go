@@ -1,4 +1,4 @@
-package fleet
+package hardware
 
 import (
 	"fmt"
@@ -31,9 +31,9 @@ func models() []model {
 	}
 }
 
-// inventory returns invented hardware, the same for the same seed and name. The serial
+// Inventory returns invented hardware, the same for the same seed and name. The serial
 // number is the name, so that ElementalHosts can be named after it.
-func inventory(seed uint64, name string, address netip.Addr) protocol.Inventory {
+func Inventory(seed uint64, name string, address netip.Addr) protocol.Inventory {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(name))
 	random := rand.New(rand.NewPCG(seed, hash.Sum64()))
@@ -61,8 +61,8 @@ func inventory(seed uint64, name string, address netip.Addr) protocol.Inventory 
 	return inventory
 }
 
-// kubernetes returns invented programs of a version of Kubernetes, as packages install them.
-func kubernetes(installed string) protocol.Kubernetes {
+// Kubernetes returns invented programs of a version of Kubernetes, as packages install them.
+func Kubernetes(installed string) protocol.Kubernetes {
 	program := func(path, version string) protocol.Program {
 		return protocol.Program{Path: path, Version: version, Origin: protocol.OriginPackage}
 	}
@@ -79,8 +79,8 @@ func kubernetes(installed string) protocol.Kubernetes {
 	}
 }
 
-// prepared returns the facts of a host on which kubeadm works.
-func prepared() protocol.Preflight {
+// Prepared returns the facts of a host on which kubeadm works.
+func Prepared() protocol.Preflight {
 	return protocol.Preflight{
 		Swap: protocol.FeatureDisabled, BridgeNetfilter: protocol.FeatureEnabled, IPForwarding: protocol.FeatureEnabled,
 		CgroupVersion: 2, RuntimeSocket: protocol.FeatureEnabled, NameServers: protocol.FeatureEnabled, FreeBytes: 64 << 30,
@@ -93,8 +93,8 @@ func mac(address netip.Addr) net.HardwareAddr {
 	return net.HardwareAddr{0x02, 0x00, ip[0], ip[1], ip[2], ip[3]}
 }
 
-// interfaces returns the host's network interfaces.
-func interfaces(address netip.Addr) []platform.NetworkInterface {
+// Interfaces returns the host's network interfaces.
+func Interfaces(address netip.Addr) []platform.NetworkInterface {
 	return []platform.NetworkInterface{{
 		Name: nicName, MAC: mac(address).String(), Up: true,
 		Addresses: []*net.IPNet{{IP: address.AsSlice(), Mask: net.CIDRMask(8, 32)}},

@@ -1,0 +1,2 @@
+// Package hardware invents the hardware and the programs of virtual hosts.
+package hardware
