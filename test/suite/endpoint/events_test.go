@@ -95,18 +95,28 @@ func (s *simulation) siteIsCutOff() {
 		}
 	}
 	s.record("the site is cut off")
-	// What the agents said last may move the endpoint once more.
-	s.step(2 * disconnectedAfter)
 	moves := s.checker.moves
+	s.step(2 * disconnectedAfter)
 	for range 6 {
+		wasCut, before := s.isCutOff(), s.checker.moves
 		s.step(2 * probeInterval)
+		if wasCut && s.checker.moves > before {
+			s.checker.violated("the endpoint moved while all agents were disconnected")
+		}
 	}
-	if s.checker.moves > moves {
-		s.checker.violated("the endpoint moved while all agents were offline")
+	if s.checker.moves > moves+1 {
+		s.checker.violated("the endpoint moved more than once while all agents were offline")
 	}
 	for _, h := range cut {
 		h.online = true
 	}
+}
+
+// isCutOff reports whether the manager counts all hosts as disconnected.
+func (s *simulation) isCutOff() bool {
+	return !slices.ContainsFunc(all[*infrav1.ElementalHost](s.state), func(h *infrav1.ElementalHost) bool {
+		return h.Status.Connection.State == infrav1.ConnectionConnected
+	})
 }
 
 // machineIsDeleted deletes a Machine of any cluster, as a rollout does.
