@@ -33,9 +33,12 @@ func disconnected(h *infrav1.ElementalHost) {
 	h.Status.Connection = &infrav1.HostConnection{State: infrav1.ConnectionDisconnected, Since: metav1.NewTime(now.Add(-time.Hour))}
 }
 
+// keyOfPending is the fingerprint of the key of a host that waits for its approval.
+const keyOfPending = "sha256:0000000000000000000000000000000000000000000000000000000000000007"
+
 func pending(h *infrav1.ElementalHost) {
 	h.Spec.Approval = infrav1.ApprovalPending
-	h.Spec.Identity = &infrav1.HostIdentity{KeyFingerprint: "sha256:" + fmt.Sprintf("%064d", 7)}
+	h.Spec.Identity = &infrav1.HostIdentity{KeyFingerprint: keyOfPending}
 }
 
 func dirty(h *infrav1.ElementalHost) {

@@ -82,9 +82,6 @@ func subjectOfHost(host *infrav1.ElementalHost) remedy.Subject {
 	if hostlog.Answers(host) {
 		s.Output = remedy.OutputByLogs
 	}
-	if host.Spec.Identity != nil {
-		s.Fingerprint = host.Spec.Identity.KeyFingerprint
-	}
 	if claim := host.Spec.Claim; claim != nil {
 		s.Cluster, s.Machine = claim.ClusterName, claim.MachineName
 	}

@@ -17,20 +17,22 @@ func withoutMachine() map[string]string {
 // renewByHand has a host renew its certificates. The ID must be another one each time.
 const renewByHand = `{patch} '{"spec":{"certificateRenewal":{"id":"by-hand-1"}}}'`
 
+// approve does not print the fingerprint that the management cluster has: a person could approve it
+// without a look at the host.
+const approve = "Approve it with the fingerprint that `elemental-agent status` prints on the host: " +
+	"kubectl elemental approve {host} --fingerprint SHA256 -n {namespace}"
+
 // ofHosts returns the remedies for conditions of ElementalHosts.
 func ofHosts() map[string]string {
 	return map[string]string{
 		infrav1.DisconnectedReason: "Look at the power and the network of the host, and at `systemctl status elemental-agent` on it; " +
 			"if the host is dead, release it, which deletes its Machine at once: kubectl elemental release {host} -n {namespace}",
-		infrav1.NeverConnectedReason: "Start the agent on the host; for a declared host, compare spec.identity.match with the serial number or key of the machine",
-		infrav1.PendingApprovalReason: "Compare the key's fingerprint {fingerprint} with `elemental-agent status` on the host. Only if they are the same, approve it: " +
-			"kubectl elemental approve {host} --fingerprint {fingerprint} -n {namespace}",
-		infrav1.ReadoptedReason: "The host was enrolled before. Compare the key's fingerprint {fingerprint} with `elemental-agent status` on the host. Only if they are the same, approve it: " +
-			"kubectl elemental approve {host} --fingerprint {fingerprint} -n {namespace}",
+		infrav1.NeverConnectedReason:  "Start the agent on the host; for a declared host, compare spec.identity.match with the serial number or key of the machine",
+		infrav1.PendingApprovalReason: approve,
+		infrav1.ReadoptedReason:       "The host was enrolled before. " + approve,
 		infrav1.AmbiguousHardwareReason: "Correct spec.identity.match of the declared hosts and delete this host, " +
-			"or, if `elemental-agent status` on the host shows {fingerprint}, approve it as another: kubectl elemental approve {host} --fingerprint {fingerprint} -n {namespace}",
-		infrav1.RejectedReason: "If the host was rejected by mistake, and `elemental-agent status` on it shows {fingerprint}: " +
-			"kubectl elemental approve {host} --fingerprint {fingerprint} -n {namespace}",
+			"or keep this one as another. " + approve,
+		infrav1.RejectedReason:       "If the host was rejected by mistake, take that back. " + approve,
 		infrav1.IdentityClonedReason: "Destroy the copy, then remove the lock: {patch} '{\"spec\":{\"lock\":null}}'",
 		infrav1.FencedReason: "When the host is back and reset, remove the fence: kubectl elemental unfence {host} -n {namespace}; " +
 			"if it is gone for ever: kubectl -n {namespace} delete elementalhost {host}",

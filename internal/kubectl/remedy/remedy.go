@@ -16,8 +16,6 @@ import (
 // blank, and appear as HOST, MACHINE or CLUSTER, for example.
 type Subject struct {
 	Namespace, Host, Machine, Cluster string
-	// Fingerprint of the host's key.
-	Fingerprint string
 	// Labels that the host needs, as kubectl label takes them.
 	Labels string
 	// Output is where what the host's operations print can be read.
@@ -79,7 +77,7 @@ func (s Subject) fill(text string) string {
 	return strings.NewReplacer(
 		"{namespace}", or(s.Namespace, "NAMESPACE"), "{host}", or(s.Host, "HOST"),
 		"{machine}", or(s.Machine, "MACHINE"), "{cluster}", or(s.Cluster, "CLUSTER"),
-		"{fingerprint}", or(s.Fingerprint, "SHA256"), "{labels}", or(s.Labels, "KEY=VALUE"),
+		"{labels}", or(s.Labels, "KEY=VALUE"),
 		"{wait}", Wait,
 		"{patch}", "kubectl -n "+or(s.Namespace, "NAMESPACE")+" patch elementalhost "+or(s.Host, "HOST")+" --type merge -p",
 	).Replace(text)
