@@ -107,8 +107,8 @@ func fill(v reflect.Value, next *int) {
 			v.Set(reflect.ValueOf(time.Unix(int64(*next), 0).UTC()))
 			return
 		}
-		for i := range v.NumField() {
-			fill(v.Field(i), next)
+		for _, field := range v.Fields() {
+			fill(field, next)
 		}
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
@@ -139,20 +139,22 @@ func missing(path string, v reflect.Value) []string {
 	if v.IsZero() {
 		return []string{path}
 	}
-	var all []string
 	switch v.Kind() {
 	case reflect.Pointer:
 		return missing(path, v.Elem())
 	case reflect.Slice:
 		return missing(path, v.Index(0))
 	case reflect.Struct:
+		var all []string
 		for i := range v.NumField() {
 			if v.Type().Field(i).IsExported() {
 				all = append(all, missing(path+"."+v.Type().Field(i).Name, v.Field(i))...)
 			}
 		}
+		return all
+	default:
+		return nil
 	}
-	return all
 }
 
 // differences returns where a message has another value than one that has more fields.

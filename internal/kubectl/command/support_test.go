@@ -126,7 +126,7 @@ func TestThreat85_SupportBundle(t *testing.T) {
 func hostsOf(f *fixture, files map[string]string) map[string]*infrav1.ElementalHost {
 	f.T.Helper()
 	hosts := map[string]*infrav1.ElementalHost{}
-	for _, text := range strings.Split(strings.TrimPrefix(files["objects/elementalhost.yaml"], "---\n"), "\n---\n") {
+	for text := range strings.SplitSeq(strings.TrimPrefix(files["objects/elementalhost.yaml"], "---\n"), "\n---\n") {
 		host := &infrav1.ElementalHost{}
 		f.Expect(yaml.Unmarshal([]byte(text), host)).To(Succeed())
 		hosts[host.Name] = host

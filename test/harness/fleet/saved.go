@@ -39,7 +39,7 @@ func (h *Host) suspend() {
 
 // recordJob records that the job has succeeded, which its agent no longer could. The boot is halted.
 func (b *boot) recordJob() error {
-	if b.job == nil || b.job.err != nil {
+	if !b.hasSucceeded() {
 		return nil
 	}
 	document := (&executor{boot: b, mount: &mount{disk: &b.host.disk}}).journal(b.job.folder)
@@ -51,6 +51,9 @@ func (b *boot) recordJob() error {
 	at.Done = true
 	return document.Save(at)
 }
+
+// hasSucceeded reports whether the boot has run a bootstrap to its end.
+func (b *boot) hasSucceeded() bool { return b.job != nil && b.job.err == nil }
 
 // save writes Settings.Saved. All hosts are off.
 func (f *Fleet) save() error {
