@@ -93,6 +93,10 @@ func withoutHost() map[string]func(*fixture) {
 		},
 		"labels": waits(selects(infrav1.HostSelector{MatchLabels: infrav1.Labels{"disk": "nvme", "rack": "r2"}}),
 			with(labelled("rack", "r1"))),
+		// A failure domain is no label, and its text must not become a command.
+		"failure-domain-text": func(f *fixture) {
+			waits(func(o *clusterv1.Machine, _ *infrav1.ElementalMachine) { o.Spec.FailureDomain = "x; reboot #" }, with())(f)
+		},
 		"label-choice": waits(selects(infrav1.HostSelector{MatchExpressions: []infrav1.HostSelectorRequirement{
 			{Key: "rack", Operator: metav1.LabelSelectorOpIn, Values: []string{"r2", "r3"}},
 		}}), with()),

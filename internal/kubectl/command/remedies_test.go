@@ -58,11 +58,12 @@ func notCarriedOut() map[string]string {
 	return map[string]string{
 		"machine-no-hosts": onHost, "machine-registration": onHost, "machine-leftovers": onHost, "machine-inventory-unknown": onHost,
 		"machine-expression": byTemplate, "machine-expression-fails": byTemplate,
-		"machine-label-choice":   "the selector leaves a choice of labels",
-		"machine-many":           "a person chooses which of the hosts are gone for ever",
-		"machine-adopted":        "a person edits spec.adoption of a host",
-		"machine-tunnel":         "a person chooses the version of the agent in the registration",
-		"machine-infrastructure": "explain cluster goes on", "machine-bootstrap-data": byItself, "machine-bootstrapping": byItself,
+		"machine-label-choice":        "the selector leaves a choice of labels",
+		"machine-failure-domain-text": "no label can have that value",
+		"machine-many":                "a person chooses which of the hosts are gone for ever",
+		"machine-adopted":             "a person edits spec.adoption of a host",
+		"machine-tunnel":              "a person chooses the version of the agent in the registration",
+		"machine-infrastructure":      "explain cluster goes on", "machine-bootstrap-data": byItself, "machine-bootstrapping": byItself,
 		"machine-endpoint-host": onHost, "machine-not-reconciled": "somebody starts the manager",
 		"host-free": "it waits for nothing", "host-never-connected": onHost, "host-reset-failed": onHost, "host-clock": onHost,
 	}

@@ -23,7 +23,8 @@ func (e *environment) supportBundle() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "support-bundle [CLUSTER]", Short: "Collect objects, Events and logs without secrets in one archive",
 		Long: "Collects the objects of this provider and of Cluster API in the namespace, their Events, the manager's logs,\n" +
-			"and the logs that hosts have sent for kubectl elemental logs. No host is asked, and no other Secret is read. What can't be read is named in missing.txt of the archive. Look at it before you give it to others.",
+			"and the logs that hosts have sent for kubectl elemental logs. No host is asked, and no other Secret is read.\n" +
+			"What can't be read is named in missing.txt of the archive. Look at it before you give it to others.",
 		Example: "  kubectl elemental support-bundle berlin",
 		Args:    cobra.MaximumNArgs(1), ValidArgsFunction: e.completeNames("clusters"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -108,7 +108,7 @@ func (e *Explainer) judge(found *Hosts, groups map[string]*Group, constraints pl
 }
 
 // sorted returns the groups with their remedies, the largest first. The remedy of a group of
-// one host names it.
+// one host names it, and that of a group that lacks labels names its first host.
 func sorted(groups map[string]*Group) []Group {
 	all := make([]Group, 0, len(groups))
 	for _, group := range groups {

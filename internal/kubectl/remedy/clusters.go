@@ -18,7 +18,7 @@ func ofMachines() map[string]string {
 			"kubectl elemental explain machine {machine} -n {namespace}",
 		infrav1.NoHostInFailureDomainReason: "Enrol or free a host in the failure domain, or do what the message says about the owner of the Machine",
 		infrav1.HostMissingReason:           "Have the Machine replaced: kubectl -n {namespace} delete machine {machine}",
-		infrav1.BootstrappingReason:         "Nothing to do while the host is connected: its agent runs the bootstrap data; the output: {output}",
+		infrav1.BootstrappingReason:         "Nothing to do while the host is connected: its agent runs the bootstrap data. Look at the output: {output}",
 		infrav1.BootstrapFailedReason: "Look at the output: {output}. Remove the cause, " +
 			"then have the Machine replaced: kubectl -n {namespace} delete machine {machine}",
 		infrav1.WaitingForResetReason: "{wait} when the host is reset; see kubectl elemental explain host {host} -n {namespace}",

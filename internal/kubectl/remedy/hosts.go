@@ -17,8 +17,7 @@ func withoutMachine() map[string]string {
 // renewByHand has a host renew its certificates. The ID must be another one each time.
 const renewByHand = `{patch} '{"spec":{"certificateRenewal":{"id":"by-hand-1"}}}'`
 
-// approve does not print the fingerprint that the management cluster has: a person could approve it
-// without a look at the host.
+// approve leaves the fingerprint to the person. Who copies it from the host compares the keys by that.
 const approve = "Approve it with the fingerprint that `elemental-agent status` prints on the host: " +
 	"kubectl elemental approve {host} --fingerprint SHA256 -n {namespace}"
 
@@ -50,10 +49,10 @@ func ofHosts() map[string]string {
 		infrav1.MaintenanceReason:  "When the work on the host is done, end the maintenance: kubectl elemental maintenance {host} --end -n {namespace}",
 		infrav1.QuarantinedReason:  "Repair what made the bootstraps fail, then end the quarantine: {patch} '{\"spec\":{\"quarantine\":null}}'",
 		infrav1.ReservedReason:     "Enrol another host: the first control-plane machine of the Cluster {cluster} gets this one",
-		infrav1.ClaimedReason:      "Enrol another host, or delete the Machine {machine}, after whose reset the host is offered again: kubectl -n {namespace} delete machine {machine}",
+		infrav1.ClaimedReason:      "Enrol another host, or delete the Machine {machine}: kubectl -n {namespace} delete machine {machine}. The host is reset, and then offered again",
 		infrav1.ResettingReason:    "{wait} while the agent is connected",
 		infrav1.AlreadyResetReason: "Delete the Machine {machine}, which has no Node any more: kubectl -n {namespace} delete machine {machine}",
-		infrav1.ResetFailedReason:  "Remove the cause that the message names; the agent tries again by itself. The output: {output}",
+		infrav1.ResetFailedReason:  "Remove the cause that the message names; the agent tries again by itself. Look at the output: {output}",
 		infrav1.ResetPreventedReason: "Let the host be reset: kubectl -n {namespace} annotate elementalhost {host} " + infrav1.PreventResetAnnotation + "-; " +
 			"or end its maintenance: kubectl elemental maintenance {host} --end -n {namespace}",
 		infrav1.ResetHeldReason:       "Have the host reset: kubectl elemental release {host} -n {namespace}",

@@ -48,6 +48,14 @@ func (o Output) text() string {
 	}
 }
 
+// label says how the host gets the labels that it needs.
+func (s Subject) label() string {
+	if s.Labels == "" {
+		return "change its labels"
+	}
+	return "label it: kubectl -n {namespace} label --overwrite elementalhost {host} " + s.Labels
+}
+
 // Wait is the remedy of a problem that ends without anybody's help.
 const Wait = "Nothing to do: it ends by itself"
 
@@ -73,11 +81,10 @@ func (s Subject) fill(text string) string {
 		}
 		return name
 	}
-	text = strings.ReplaceAll(text, "{output}", s.Output.text())
+	text = strings.NewReplacer("{output}", s.Output.text(), "{label}", s.label()).Replace(text)
 	return strings.NewReplacer(
 		"{namespace}", or(s.Namespace, "NAMESPACE"), "{host}", or(s.Host, "HOST"),
 		"{machine}", or(s.Machine, "MACHINE"), "{cluster}", or(s.Cluster, "CLUSTER"),
-		"{labels}", or(s.Labels, "KEY=VALUE"),
 		"{wait}", Wait,
 		"{patch}", "kubectl -n "+or(s.Namespace, "NAMESPACE")+" patch elementalhost "+or(s.Host, "HOST")+" --type merge -p",
 	).Replace(text)
@@ -88,15 +95,15 @@ func (s Subject) fill(text string) string {
 func ofPlacement() map[string]string {
 	return map[string]string{
 		placement.NotMatching: "Make another ElementalMachineTemplate with another hostSelector",
-		placement.NotMatching + " " + string(selector.Labels): "If the labels that hostSelector wants are true for the host {host}, set them: kubectl -n {namespace} label --overwrite elementalhost {host} {labels}; " +
+		placement.NotMatching + " " + string(selector.Labels): "If the labels that hostSelector wants are true for the host {host}, {label}; " +
 			"or make another ElementalMachineTemplate with other labels in hostSelector",
 		placement.NotMatching + " " + string(selector.Expression): "Enrol a host for which hostSelector.expression is true, " +
 			"or make another ElementalMachineTemplate with another expression",
 		placement.NotMatching + " " + placement.HostNameField: "Make the pinned host available, or make another ElementalMachineTemplate with another hostName or none",
 		placement.InventoryUnknown:                            "Wait for the first report of the agent; if the host is connected and does not report, look into `journalctl -u elemental-agent` on the host",
 		placement.NotEvaluated:                                "Make the expression cheaper, or narrow the hosts down by matchLabels, in another ElementalMachineTemplate",
-		placement.WrongFailureDomain: "Enrol or free a host in the failure domain. If the host {host} is in it, correct its label: " +
-			"kubectl -n {namespace} label --overwrite elementalhost {host} {labels}; or change failureDomain in the MachineDeployment or Machine",
+		placement.WrongFailureDomain: "Enrol or free a host in the failure domain. If the host {host} is in it, {label}; " +
+			"or change failureDomain in the MachineDeployment or Machine",
 		placement.NoOSImage: "Enrol a host that runs Elemental OS, or make another ElementalMachineTemplate without osImage; " +
 			"an older agent does not report its image: set spec.agent of its ElementalRegistration",
 		placement.RunsNode: "Nothing to do: the host is for Machines of the Cluster in its spec.adoption. If that is wrong, correct it: " +
@@ -137,5 +144,6 @@ func ofRestores() map[string]string {
 	}
 }
 
-const paused = "If the Cluster is paused: kubectl -n {namespace} patch cluster {cluster} --type merge -p '{\"spec\":{\"paused\":false}}'; " +
-	"otherwise remove the annotation " + clusterv1.PausedAnnotation + " from the object that has it"
+const paused = "A move or a restore may need the pause. If nothing does, end it: " +
+	"kubectl -n {namespace} patch cluster {cluster} --type merge -p '{\"spec\":{\"paused\":false}}'; " +
+	"or remove the annotation " + clusterv1.PausedAnnotation + " from the object that has it"

@@ -62,12 +62,12 @@ func TestRemediesNameTheObjects(t *testing.T) {
 	g.Expect(remedy.For("Cordoned", subject)).To(Equal(
 		"Remove the cordon: kubectl elemental uncordon h1 -n sites"))
 	for output, want := range map[remedy.Output]string{
-		remedy.OutputUnknown: "the output: `kubectl elemental logs h1 -n sites`, or `journalctl -u elemental-agent` on the host if it is not connected",
-		remedy.OutputByLogs:  "the output: `kubectl elemental logs h1 -n sites`",
-		remedy.OutputOnHost:  "the output: `journalctl -u elemental-agent` on the host",
+		remedy.OutputUnknown: "Look at the output: `kubectl elemental logs h1 -n sites`, or `journalctl -u elemental-agent` on the host if it is not connected",
+		remedy.OutputByLogs:  "Look at the output: `kubectl elemental logs h1 -n sites`",
+		remedy.OutputOnHost:  "Look at the output: `journalctl -u elemental-agent` on the host",
 	} {
 		subject := remedy.Subject{Namespace: "sites", Host: "h1", Output: output}
 		g.Expect(remedy.For("Bootstrapping", subject)).To(HaveSuffix(want))
 	}
-	g.Expect(remedy.For("Claimed", remedy.Subject{})).To(ContainSubstring("delete the Machine MACHINE,"))
+	g.Expect(remedy.For("Claimed", remedy.Subject{})).To(ContainSubstring("delete the Machine MACHINE:"))
 }

@@ -23,18 +23,11 @@ func TestClusterTemplate(t *testing.T) {
 		values map[string]string
 		// labels are the labels of control-plane hosts.
 		labels map[string]string
-		images string
 	}{
-		"defaults": {labels: map[string]string{}, images: "registry.k8s.io"},
+		"defaults": {labels: map[string]string{}},
 		"labels": {
 			values: map[string]string{"CONTROL_PLANE_HOST_LABELS": "role: control-plane, zone: a", "WORKER_HOST_LABELS": `"role":"worker"`},
 			labels: map[string]string{"role": "control-plane", "zone": "a"},
-			images: "registry.k8s.io",
-		},
-		"registry of the site": {
-			values: map[string]string{"IMAGE_REPOSITORY": "registry.example.com:5000/kubernetes"},
-			labels: map[string]string{},
-			images: "registry.example.com:5000/kubernetes",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -56,9 +49,6 @@ func TestClusterTemplate(t *testing.T) {
 			template := &infrav1.ElementalMachineTemplate{}
 			g.Expect(c.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "c-control-plane"}, template)).To(Succeed())
 			g.Expect(map[string]string(template.Spec.Template.Spec.HostSelector.MatchLabels)).To(BeEquivalentTo(tc.labels))
-			control := &controlplanev1.KubeadmControlPlane{}
-			g.Expect(c.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "c-control-plane"}, control)).To(Succeed())
-			g.Expect(control.Spec.KubeadmConfigSpec.ClusterConfiguration.ImageRepository).To(Equal(tc.images))
 
 			g.Expect(apply(t.Context(), c, all)).To(Succeed(), "applying twice")
 			again := &infrav1.ElementalMachineTemplate{}
@@ -193,12 +183,7 @@ func TestAdoptedTemplate(t *testing.T) {
 			cluster := &clusterv1.Cluster{}
 			g.Expect(c.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "c"}, cluster)).To(Succeed())
 			g.Expect(cluster.Annotations).To(HaveKey(infrav1.PreventResetAnnotation))
-			defaults := objects(t, filepath.Join(release(t), "cluster-template.yaml"), values)
-			for _, obj := range defaults {
-				// The cluster has a registry already.
-				unstructured.RemoveNestedField(obj.Object, "spec", "kubeadmConfigSpec", "clusterConfiguration")
-			}
-			expectSpecs(g, all, defaults)
+			expectDefaults(t, g, all, values)
 		})
 	}
 }

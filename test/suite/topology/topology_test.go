@@ -239,15 +239,13 @@ func (r *rig) testRest(ns string, before made) made {
 func (r *rig) testChange(ns string, before made) made {
 	r.change(ns, func(topology *clusterv1.Topology) {
 		for i := range topology.Variables {
-			switch topology.Variables[i].Name {
-			case "workerHosts":
+			if topology.Variables[i].Name == "workerHosts" {
 				topology.Variables[i].Value = apiextensionsv1.JSON{Raw: []byte(`{"expression":"host.inventory.cpu.cores >= 8"}`)}
-			case "imageRepository":
-				topology.Variables[i].Value = apiextensionsv1.JSON{Raw: []byte(`"registry.example.com/kubernetes"`)}
 			}
 		}
 		for name, value := range map[string]string{
 			"failureDomainLabel": `"rack"`, "inPlaceMode": `"Preferred"`, "controlPlaneMaxSurge": `0`,
+			"imageRepository": `"registry.example.com/edge"`,
 		} {
 			topology.Variables = append(topology.Variables, clusterv1.ClusterVariable{Name: name, Value: apiextensionsv1.JSON{Raw: []byte(value)}})
 		}
@@ -274,8 +272,8 @@ func (r *rig) testChange(ns string, before made) made {
 	r.Expect(config.Spec.Template.Spec.Files).To(Equal([]bootstrapv1.File{{Path: "/etc/motd", Content: "shop\n", Permissions: "0644"}}))
 	r.Expect(config.Spec.Template.Spec.PreKubeadmCommands).To(Equal([]string{"sysctl --system"}))
 	r.Expect(after.control.Spec.KubeadmConfigSpec.Files).To(BeEmpty(), "the value is that of the workers")
-	r.Expect(before.control.Spec.KubeadmConfigSpec.ClusterConfiguration.ImageRepository).To(Equal("registry.k8s.io"))
-	r.Expect(after.control.Spec.KubeadmConfigSpec.ClusterConfiguration.ImageRepository).To(Equal("registry.example.com/kubernetes"))
+	r.Expect(before.control.Spec.KubeadmConfigSpec.ClusterConfiguration.IsDefined()).To(BeFalse())
+	r.Expect(after.control.Spec.KubeadmConfigSpec.ClusterConfiguration.ImageRepository).To(Equal("registry.example.com/edge"))
 	return after
 }
 
