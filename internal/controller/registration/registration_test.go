@@ -133,7 +133,8 @@ func TestTokenIsUsedUp(t *testing.T) {
 	f.Expect(f.writes).To(Equal(writes))
 }
 
-// A backup of manifests has no owner references. The token of then stays the registration's own.
+// A backup of manifests has no owner references. The token from the time of the backup stays the
+// registration's own.
 func TestTokenIsRestoredWithoutItsOwner(t *testing.T) {
 	f := newFixture(t)
 	f.reconcile()

@@ -98,7 +98,8 @@ func (r *Reconciler) ensureToken(ctx context.Context, s *scope) error {
 }
 
 // isOwn reports whether a token Secret is the registration's own token. A Secret that was restored without its owner is
-// known by its name.
+// known by its name. A Secret of this name without a controller is the own token, whoever created it: it has the label
+// and the type of tokens.
 func isOwn(secret *corev1.Secret, s *scope) bool {
 	owner := metav1.GetControllerOfNoCopy(secret)
 	if owner == nil {
@@ -154,7 +155,8 @@ func (r *Reconciler) refreshSecrets(ctx context.Context, s *scope) error {
 	return errors.Join(errs...)
 }
 
-// own makes the registration the owner of a token Secret, and the controller of its own one.
+// own makes the registration the owner of a token Secret, and its controller, if it is the
+// registration's own token.
 func (r *Reconciler) own(secret *corev1.Secret, s *scope) error {
 	set := controllerutil.SetOwnerReference
 	if isOwn(secret, s) {

@@ -182,7 +182,7 @@ func TestSupportBundleWithFewRights(t *testing.T) {
 		files := f.collect()
 		g.Expect(files["hosts/dead.log"]).To(ContainSubstring("Running pre-flight checks"))
 		g.Expect(files["missing.txt"]).NotTo(ContainSubstring("ecret"), "no other Secret is read")
-	}).Should(Succeed())
+	}).WithTimeout(time.Minute).Should(Succeed())
 }
 
 // A file that exists is never replaced.

@@ -21,8 +21,8 @@ type saved struct {
 	Done       Done              `json:"done"`
 }
 
-// suspend stops the agent in order. The boot goes on when the host is switched on again, and with it what has
-// not ended.
+// suspend stops the agent in order. The boot goes on when the host is switched on again. A bootstrap that has
+// not ended goes on then.
 func (h *Host) suspend() {
 	h.power.Lock()
 	defer h.power.Unlock()

@@ -1,6 +1,7 @@
 package manifests_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -144,8 +145,13 @@ func bindAdmin(t *testing.T, in string) client.Client {
 	}
 	// In a cluster, kube-controller-manager does this.
 	role := roles["admin"]
+	before := role.Rules
 	role.Rules = aggregated(g, roles, role)
 	g.Expect(admin.Update(t.Context(), role)).To(Succeed())
+	t.Cleanup(func() {
+		role.Rules = before
+		g.Expect(admin.Update(context.WithoutCancel(t.Context()), role)).To(Succeed(), "other tests share the API server")
+	})
 	user := "leads-of-" + in
 	g.Expect(admin.Create(t.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: in, Name: "leads"},

@@ -4,6 +4,7 @@ package move
 
 import (
 	"context"
+	"time"
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -103,6 +104,18 @@ func (m *management) apply(from manifests) {
 			}}
 		})
 	}
+}
+
+// lastConnected returns the connected host that was the last to connect, and when it did.
+func (m *management) lastConnected() (name string, at time.Time) {
+	m.t.Helper()
+	for _, h := range m.hosts() {
+		c := h.Status.Connection
+		if c != nil && c.State == infrav1.ConnectionConnected && c.Since.After(at) {
+			name, at = h.Name, c.Since.Time
+		}
+	}
+	return name, at
 }
 
 // claims returns the claims of all hosts by name.

@@ -27,10 +27,10 @@ type phase struct {
 	isAway bool
 }
 
-// phases are hosts that are neither free nor Nodes without further ado, by name.
+// phases are hosts that are not simply free or provisioned, by name.
 type phases map[string]*phase
 
-// phases brings hosts into all phases. Their Machines are gone, but that of the host in maintenance.
+// phases brings hosts into all phases. Their Machines are deleted, except the one of the host in maintenance.
 func (m *management) phases(edge *fleet.Fleet) phases {
 	m.t.Helper()
 	all := phases{

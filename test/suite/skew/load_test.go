@@ -96,7 +96,11 @@ func (l *load) cycle(ctx context.Context) error {
 			if l.client.CreateMachine(ctx, cluster, name) == nil {
 				return true
 			}
-			// The ElementalMachine, which is the last, needs the webhook. Remove what is there, and begin anew.
+			// The ElementalMachine is the last. If it is there, only the answer was lost.
+			if err := l.r.admin.Get(ctx, key, infra); !apierrors.IsNotFound(err) {
+				return err == nil
+			}
+			// It needs the webhook. Remove what is there, and begin anew.
 			for _, obj := range []client.Object{&corev1.Secret{}, &clusterv1.Machine{}} {
 				obj.SetNamespace(sites)
 				obj.SetName(name)
