@@ -87,7 +87,7 @@ func TestRestoreFromAnOlderSnapshot(t *testing.T) {
 	began := time.Now()
 	m.Expect(m.embedded.Restore(t.Context(), snapshot)).To(Succeed())
 	t.Logf("the management cluster was restored in %s", time.Since(began).Round(time.Millisecond))
-	// The manager has the status of then. It claims a host that it believes to be free and clean.
+	// The manager has the status from the time of the snapshot. It claims a host that it believes to be free and clean.
 	m.change(raced, func(s *infrav1.ElementalHostSpec) { s.Cordon = nil })
 	m.awaitClaim(raced, infrav1.ClaimBound)
 	setNetwork(all, true)
@@ -108,7 +108,7 @@ func TestRestoreFromAnOlderSnapshot(t *testing.T) {
 	}
 	m.Expect(deedsOf(all)).To(Equal(before), "nothing is touched")
 
-	// Machines of then are deleted. What is clean is free at once, and Nodes of today stay.
+	// Machines from the time of the snapshot are deleted. What is clean is free at once, and Nodes of today stay.
 	for _, name := range []string{"gone", "fenced", "again", "raced"} {
 		m.remove(name)
 	}
@@ -123,7 +123,7 @@ func TestRestoreFromAnOlderSnapshot(t *testing.T) {
 	t.Logf("%d hosts were looked through in %s", len(all), time.Since(began).Round(time.Millisecond))
 }
 
-// letBackIn re-adopts the hosts whose keys are not known: one that enrolled since, and a host of then whose key is
+// letBackIn re-adopts the hosts whose keys are not known: one that enrolled since, and a host from the snapshot whose key is
 // another one since, which is declared for it.
 func (m *management) letBackIn(rotates *fleet.Host, key string, enrolled *fleet.Host) {
 	former := m.host(rotates)
