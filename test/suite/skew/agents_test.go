@@ -12,6 +12,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
@@ -36,25 +37,17 @@ type version struct {
 // newVersion builds the agents of a version. The virtual hosts around them are always those of this repository.
 func (r *rig) newVersion(name, checkout string, follows bool) *version {
 	r.t.Helper()
-	v := &version{name: name, checkout: checkout, program: filepath.Join(r.t.TempDir(), "fleet"), follows: follows}
-	_, err := shell.Command{
-		Args: []string{"go", "build", "-trimpath", "-buildvcs=false", "-overlay", r.overlay(checkout), "-o", v.program, "./" + harness + "/cmd/fleet"},
-		Dir:  checkout, Env: []string{"CGO_ENABLED=0"},
-	}.Run(r.t.Context())
-	r.Expect(err).NotTo(HaveOccurred())
-	return v
+	return &version{name: name, checkout: checkout, program: r.build(checkout, r.presentHosts(checkout)), follows: follows}
 }
 
-// overlay returns the file by which go build replaces the virtual hosts of a checkout with those of this repository.
-func (r *rig) overlay(checkout string) string {
+// presentHosts are the replacements of the virtual hosts of a checkout by those of this repository.
+func (r *rig) presentHosts(checkout string) map[string]string {
 	r.t.Helper()
-	now := root(r.t)
-	var overlay struct{ Replace map[string]string }
-	overlay.Replace = map[string]string{}
+	now, replacements := root(r.t), map[string]string{}
 	replace := func(folder string, by func(path string) string) {
 		r.Expect(fs.WalkDir(os.DirFS(folder), harness, func(path string, _ fs.DirEntry, err error) error {
 			if strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
-				overlay.Replace[filepath.Join(checkout, path)] = by(path)
+				replacements[filepath.Join(checkout, path)] = by(path)
 			}
 			return err
 		})).To(Succeed())
@@ -62,11 +55,24 @@ func (r *rig) overlay(checkout string) string {
 	// A blank path removes a file.
 	replace(checkout, func(string) string { return "" })
 	replace(now, func(path string) string { return filepath.Join(now, path) })
-	text, err := json.Marshal(overlay)
+	return replacements
+}
+
+// build builds the program of virtual hosts from a checkout, with other files in the place of some of its own. The checkout
+// stays as it is.
+func (r *rig) build(checkout string, replacements map[string]string) (program string) {
+	r.t.Helper()
+	folder := r.t.TempDir()
+	program, overlay := filepath.Join(folder, "fleet"), filepath.Join(folder, "overlay.json")
+	text, err := json.Marshal(map[string]any{"Replace": replacements})
 	r.Expect(err).NotTo(HaveOccurred())
-	file := filepath.Join(r.t.TempDir(), "overlay.json")
-	r.Expect(os.WriteFile(file, text, 0o600)).To(Succeed())
-	return file
+	r.Expect(os.WriteFile(overlay, text, 0o600)).To(Succeed())
+	_, err = shell.Command{
+		Args: []string{"go", "build", "-trimpath", "-buildvcs=false", "-overlay", overlay, "-o", program, "./" + harness + "/cmd/fleet"},
+		Dir:  checkout, Env: []string{"CGO_ENABLED=0"},
+	}.Run(r.t.Context())
+	r.Expect(err).NotTo(HaveOccurred())
+	return program
 }
 
 // group is a part of the hosts, whose agents have one version.
@@ -84,8 +90,8 @@ func (r *rig) newGroup(prefix string, count int, v *version) {
 	g := &group{r: r, settings: fleet.Settings{
 		Count: count, Prefix: prefix, Servers: []string{r.management.AgentURL}, TrustBundle: r.management.CABundle, Token: r.token,
 		BootTime: 100 * time.Millisecond, Saved: filepath.Join(r.t.TempDir(), "hosts.json"),
-		// Some hosts are in the middle of a bootstrap when their agents change.
-		Faults: fleet.Faults{SlowBootstraps: time.Second},
+		// Bootstraps are under way when agents change.
+		Faults: fleet.Faults{SlowBootstraps: 4 * time.Second},
 	}}
 	g.start(v)
 	r.t.Cleanup(func() { _ = g.fleet.Close() })
@@ -101,19 +107,29 @@ func (g *group) start(v *version) {
 	g.r.Expect(f.Do(g.r.t.Context(), remote.PowerOn, 0)).To(Succeed())
 }
 
-// change stops the agents and starts those of another version on the same hosts, which do not reboot. It returns when the
-// manager has heard from each new agent, with the number of hosts that had a claim when the old ones were stopped.
-func (g *group) change(v *version) (claimed int) {
+// change stops the agents during bootstraps and starts those of another version on the same hosts, which do not reboot. It
+// returns when the manager has heard from each new agent, with the number of hosts that were being bootstrapped.
+func (g *group) change(v *version) (bootstrapping int) {
 	g.r.t.Helper()
-	for _, h := range g.hosts(g.r.WithT) {
-		if h.Spec.Claim != nil {
-			claimed++
-		}
-	}
+	g.r.Eventually(func(with Gomega) {
+		bootstrapping = g.bootstrapping(with)
+		with.Expect(bootstrapping).To(BeNumerically(">=", 2))
+	}).Should(Succeed())
 	g.r.Expect(g.fleet.Close()).To(Succeed())
 	g.start(v)
 	g.r.Eventually(g.expectVersion).Should(Succeed())
-	return claimed
+	return bootstrapping
+}
+
+// bootstrapping counts the hosts that are being bootstrapped.
+func (g *group) bootstrapping(with Gomega) int {
+	count := 0
+	for _, h := range g.hosts(with) {
+		if c := meta.FindStatusCondition(h.Status.Conditions, infrav1.BootstrappedCondition); c != nil && c.Reason == infrav1.BootstrappingReason {
+			count++
+		}
+	}
+	return count
 }
 
 // hosts returns the ElementalHosts of the group.

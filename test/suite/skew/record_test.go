@@ -38,7 +38,7 @@ func TestRecordTraffic(t *testing.T) {
 	before, err := checkouts.Of(t.Context(), root(t), checkouts.First)
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	r := &recorder{rig: newRig(t, before), folder: t.TempDir()}
-	r.program = r.build(before)
+	r.program = r.build(before, r.recording(before))
 	r.machines = r.machinesOf(func(*corev1.Secret) {})
 	r.Expect(r.machines.CreateCluster(t.Context(), cluster)).To(Succeed())
 	r.Expect(r.machines.Release(t.Context(), cluster)).To(Succeed())

@@ -18,12 +18,11 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/fleet"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/fleet/remote"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/shell"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/traffic"
 )
 
-// build builds virtual hosts from a checkout. Their agents' client gets testdata/record.go; the checkout stays as it is.
-func (r *recorder) build(checkout string) string {
+// recording are the replacements by which the agents' client of a checkout records its traffic.
+func (r *recorder) recording(checkout string) map[string]string {
 	r.t.Helper()
 	source := filepath.Join(checkout, "internal", "agent", "client")
 	content, err := os.ReadFile(filepath.Join(source, "call.go"))
@@ -35,19 +34,7 @@ func (r *recorder) build(checkout string) string {
 	r.Expect(os.WriteFile(changed, content, 0o600)).To(Succeed())
 	added, err := filepath.Abs(filepath.Join("testdata", "record.go"))
 	r.Expect(err).NotTo(HaveOccurred())
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{
-		filepath.Join(source, "call.go"): changed, filepath.Join(source, "record.go"): added,
-	}})
-	r.Expect(err).NotTo(HaveOccurred())
-	replacements := filepath.Join(r.folder, "overlay.json")
-	r.Expect(os.WriteFile(replacements, overlay, 0o600)).To(Succeed())
-	program := filepath.Join(r.folder, "fleet")
-	_, err = shell.Command{
-		Args: []string{"go", "build", "-trimpath", "-buildvcs=false", "-overlay", replacements, "-o", program, "./test/harness/fleet/cmd/fleet"},
-		Dir:  checkout, Env: []string{"CGO_ENABLED=0"},
-	}.Run(r.t.Context())
-	r.Expect(err).NotTo(HaveOccurred())
-	return program
+	return map[string]string{filepath.Join(source, "call.go"): changed, filepath.Join(source, "record.go"): added}
 }
 
 // recordedHost is a virtual host whose traffic is recorded.
