@@ -4,14 +4,14 @@ package docs_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	. "github.com/onsi/gomega"
 )
 
-// knowTemplates has clusterctl know the templates of a release.
+// knowTemplates has clusterctl know the templates of a release, and that its version is installed.
 func (s *station) knowTemplates() {
 	folder := filepath.Join(s.home, "infrastructure-elemental", published)
 	publish(s.t, folder)
@@ -19,24 +19,48 @@ func (s *station) knowTemplates() {
 	s.Expect(os.MkdirAll(config, 0o700)).To(Succeed())
 	text := "providers:\n  - name: elemental\n    type: InfrastructureProvider\n    url: file://" + filepath.Join(folder, "infrastructure-components.yaml") + "\n"
 	s.Expect(os.WriteFile(filepath.Join(config, "clusterctl.yaml"), []byte(text), 0o600)).To(Succeed())
-	s.replace("$repository/", filepath.Join(s.home, "infrastructure-elemental")+"/")
+	s.do("repository=" + filepath.Join(s.home, "infrastructure-elemental"))
+	s.do("kubectl apply -f " + filepath.Join(module(s, "sigs.k8s.io/cluster-api"), "cmd/clusterctl/config/crd/bases/clusterctl.cluster.x-k8s.io_providers.yaml") + `
+kubectl label crd providers.clusterctl.cluster.x-k8s.io clusterctl.cluster.x-k8s.io=
+kubectl wait crd providers.clusterctl.cluster.x-k8s.io --for condition=Established --timeout 1m
+kubectl apply -f - <<EOF
+apiVersion: clusterctl.cluster.x-k8s.io/v1alpha3
+kind: Provider
+metadata:
+  name: infrastructure-elemental
+  namespace: elemental-system
+  labels: {clusterctl.cluster.x-k8s.io: "", clusterctl.cluster.x-k8s.io/core: inventory, cluster.x-k8s.io/provider: infrastructure-elemental}
+providerName: elemental
+type: InfrastructureProvider
+version: ` + published + `
+EOF`)
+}
+
+// module returns the folder of a module that this one requires.
+func module(s *station, name string) string {
+	cmd := exec.CommandContext(s.t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", name)
+	cmd.Dir = checkout(s)
+	folder, err := cmd.Output()
+	s.Expect(err).NotTo(HaveOccurred())
+	return strings.TrimSpace(string(folder))
 }
 
 // makeClusters makes a cluster on the hosts, one by the template and one by the class. Nothing serves the endpoint of
 // virtual hosts, so each control plane ends at its first Machine.
 func (s *station) makeClusters() {
 	const page = "docs/install.md"
-	s.Eventually(func() string { return s.run(page, "Make a cluster", "clusterctl generate cluster") }).Should(ContainSubstring("Cluster/demo"))
+	s.Expect(s.run(page, "Make a cluster", "clusterctl generate cluster")).To(ContainSubstring("Cluster default/demo "))
 	s.Eventually(func() (string, error) {
 		return s.try("docs/clusterclass.md", "Make a cluster", "export CONTROL_PLANE_HOST_LABELS")
 	}).Should(ContainSubstring("cluster.cluster.x-k8s.io/shop-7 "), "one applies again if the class is not ready")
 	s.do("echo '# plugin' > kube-flannel.yml")
 	s.Expect(s.run(page, "A network plugin for all clusters", "export NETWORK_PLUGIN")).To(ContainSubstring("clusterresourceset.addons.cluster.x-k8s.io/flannel created"))
-	s.do("cd " + checkout(s) + "; export CLUSTER_NAME=demo NAMESPACE=default")
-	s.Expect(s.run("docs/operating.md", "Remediation", "clusterctl generate yaml")).To(And(
+	s.do("cd $repository/" + published + "; unset CONTROL_PLANE_HOST_LABELS NETWORK_PLUGIN")
+	s.Expect(s.run("docs/operating.md", "Remediation", "export CLUSTER_NAME")).To(And(
 		ContainSubstring("machinehealthcheck.cluster.x-k8s.io/demo-md-0 created"), ContainSubstring("machinehealthcheck.cluster.x-k8s.io/demo-control-plane created")))
-	s.do("cd " + s.work + "; unset CLUSTER_NAME NAMESPACE")
+	s.do("cd " + s.work)
 	s.see("kubectl get elementalmachines -l cluster.x-k8s.io/cluster-name=demo", ContainSubstring("demo-control-plane-"))
+	s.see("kubectl get machines -l cluster.x-k8s.io/deployment-name=demo-md-0", ContainSubstring("demo-md-0-"))
 	s.see("kubectl get elementalhosts", MatchRegexp(`demo +demo-control-plane-\S+ +Provisioned`))
 }
 
@@ -60,7 +84,7 @@ func (s *station) explainClusters() {
 	machine, worker := s.first("kubectl get machines -l cluster.x-k8s.io/control-plane,cluster.x-k8s.io/cluster-name=demo"), s.first("kubectl get machines -l cluster.x-k8s.io/deployment-name=demo-md-0")
 	host := strings.TrimSpace(s.do("kubectl get elementalmachine " + machine + " -o jsonpath='{.spec.hostRef.name}'"))
 	s.replace("machine m1", "machine "+worker, "cluster c1", "cluster demo", "endpoint c1", "endpoint demo", "logs h1", "logs "+host, "support-bundle c1", "support-bundle demo",
-		"elementalhost h1 ", "elementalhost "+host+" ", "secret h1-log", "secret "+host+"-log", "2026-11-22T06:00:00Z", time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+		"elementalhost h1 ", "elementalhost "+host+" ", "secret h1-log", "secret "+host+"-log")
 	s.Expect(s.run(page, "Explain a Machine", "kubectl elemental explain machine")).To(ContainSubstring("Machine default/" + worker))
 	s.Expect(s.run(page, "Explain a Cluster", "kubectl elemental explain cluster")).To(And(ContainSubstring("Cluster default/demo: "), ContainSubstring("Endpoint host: "+host)))
 	s.Expect(s.run(page, "The endpoint", "kubectl elemental endpoint")).To(And(ContainSubstring("Cluster default/demo: its endpoint is "), ContainSubstring("Host: "+host+" (connected)")))
@@ -76,7 +100,7 @@ func (s *station) explainClusters() {
 // own, on virtual and real hosts.
 func (s *station) upgradeClusters() {
 	const page = "docs/upgrading.md"
-	s.do(`clusterctl generate cluster shop-1 --infrastructure elemental --kubernetes-version v1.35.4 --control-plane-machine-count 1 --worker-machine-count 1 | kubectl apply -f -`)
+	s.do(`clusterctl generate cluster shop-1 --infrastructure elemental --kubernetes-version v1.36.1 --control-plane-machine-count 1 --worker-machine-count 1 | kubectl apply -f -`)
 	s.see("kubectl get elementalmachines -l cluster.x-k8s.io/cluster-name=shop-1,cluster.x-k8s.io/control-plane", ContainSubstring("shop-1-control-plane-"))
 	s.replace("shop-1-abcde", s.first("kubectl get elementalmachines -l cluster.x-k8s.io/cluster-name=shop-1,cluster.x-k8s.io/control-plane"))
 	s.Expect(s.run(page, "Hold a cluster back", "kubectl label cluster")).To(And(ContainSubstring("shop-1 labeled"), ContainSubstring("shop-1 unlabeled")))
@@ -95,12 +119,14 @@ func (s *station) upgradeClusters() {
 
 // endpoints moves an endpoint and keeps an address.
 func (s *station) endpoints() {
+	// An owner that does not exist would have the claim deleted at once.
+	owner := s.do("kubectl get elementalcluster demo -o jsonpath='{.metadata.uid}'")
 	s.do(`kubectl apply -f - <<EOF
 apiVersion: ipam.cluster.x-k8s.io/v1beta2
 kind: IPAddressClaim
 metadata:
   name: demo-endpoint
-  ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: kube-root-ca.crt, uid: 00000000-0000-0000-0000-000000000000}]
+  ownerReferences: [{apiVersion: infrastructure.cluster.x-k8s.io/v1beta2, kind: ElementalCluster, name: demo, uid: ` + owner + `}]
 spec: {poolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: InClusterIPPool, name: pool}}
 EOF`)
 	s.replace("ipaddressclaim CLUSTER-endpoint", "ipaddressclaim demo-endpoint", "elementalcluster NAME", "elementalcluster demo")

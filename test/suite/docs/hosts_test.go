@@ -191,5 +191,5 @@ func (s *station) giveRights() {
 	s.see(log, Equal("yes\n"))
 	s.replace("NAMESPACE:NAME", "k0s:control-plane")
 	s.run(page, "Templates, images and ClusterClasses", "kubectl create clusterrolebinding elemental-machines")
-	s.see("kubectl auth can-i install elementalhosts.infrastructure.cluster.x-k8s.io --as=system:serviceaccount:k0s:control-plane", HaveSuffix("yes\n"))
+	s.see("kubectl auth can-i install elementalmachines.infrastructure.cluster.x-k8s.io --as=system:serviceaccount:k0s:control-plane", HaveSuffix("yes\n"))
 }

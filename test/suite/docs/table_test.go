@@ -47,7 +47,7 @@ func entriesOfHosts() map[string][]entry {
 		},
 		"docs/operating.md": {
 			{"Pause", "kubectl annotate elementalhost NAME", commands},
-			{"Remediation", "clusterctl generate yaml", commands},
+			{"Remediation", "export CLUSTER_NAME", commands},
 			{"Cordon", "kubectl elemental cordon", commands},
 			{"Maintenance", "kubectl elemental maintenance", commands},
 			{"Reboot", "kubectl patch elementalhost NAME", commands},
