@@ -111,8 +111,13 @@ func (s *station) upgradeClusters() {
 	s.Expect(s.run(page, "Retry", "kubectl annotate elementalmachine")).To(ContainSubstring("annotated"))
 	s.Expect(s.run(page, "End an upgrade", "kubectl annotate machine")).To(ContainSubstring("annotated"))
 	s.run(page, "What is refused", "kubectl get events")
-	for _, template := range []struct{ from, to string }{{"shop-1-control-plane", "shop-1-control-plane-os-2"}, {"shop-1-md-0", "shop-1-md-0-os-2"}} {
-		s.do("kubectl get elementalmachinetemplate " + template.from + " -o yaml | sed -e '/^  uid:/d' -e '/resourceVersion:/d' -e 's/^  name: .*/  name: " + template.to + "/' -e 's|^    spec:.*|    spec: {osImage: \"oci:registry.example.com/os:2\"}|' | kubectl create -f -")
+	for _, template := range []string{"shop-1-control-plane-os-2", "shop-1-md-0-os-2"} {
+		s.do(`kubectl apply -f - <<EOF
+apiVersion: infrastructure.cluster.x-k8s.io/v1beta2
+kind: ElementalMachineTemplate
+metadata: {name: ` + template + `}
+spec: {template: {spec: {osImage: "oci:registry.example.com/os:2"}}}
+EOF`)
 	}
 	s.Expect(s.run(page, "Operating system", "kubectl patch kubeadmcontrolplane")).To(And(ContainSubstring("shop-1-control-plane patched"), ContainSubstring("shop-1-md-0 patched")))
 }
@@ -131,7 +136,7 @@ spec: {poolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: InClusterIPPool, name: p
 EOF`)
 	s.replace("ipaddressclaim CLUSTER-endpoint", "ipaddressclaim demo-endpoint", "elementalcluster NAME", "elementalcluster demo")
 	s.Expect(s.run("docs/vip.md", "Addresses from an IP pool", "kubectl patch ipaddressclaim")).To(ContainSubstring("patched"))
-	s.Expect(s.do("kubectl get ipaddressclaim demo-endpoint -o yaml")).NotTo(ContainSubstring("ownerReferences"))
+	s.Expect(s.do("kubectl get ipaddressclaim demo-endpoint -o jsonpath='{.metadata.ownerReferences}'")).To(BeEmpty())
 	s.Expect(s.run("docs/endpoint.md", "Move it yourself", "kubectl annotate elementalcluster")).To(ContainSubstring("annotated"))
 	s.see("kubectl get events --field-selector involvedObject.kind=ElementalCluster", ContainSubstring("NoMoveCandidate"))
 }
@@ -152,7 +157,8 @@ spec:
   clusterName: site-1
   source: {snapshot: {hostName: host-1, id: 20261124T120000Z}}
 EOF`)
-	s.Eventually(func() string { return s.run(page, "Restore", "kubectl -n sites get elementaletcdrestore") }).Should(ContainSubstring("ClusterMissing"))
+	s.see("kubectl -n sites get elementaletcdrestore back-to-noon", ContainSubstring("Refused"))
+	s.Expect(s.run(page, "Restore", "kubectl -n sites get elementaletcdrestore")).To(ContainSubstring("There is no Cluster site-1 of this provider in the namespace"))
 	s.Expect(s.run(page, "Restore from S3", "kubectl -n sites create secret")).To(ContainSubstring("created"))
 	s.Expect(s.run(page, "Restore from S3", "kubectl -n sites delete secret")).To(ContainSubstring("deleted"))
 

@@ -164,7 +164,8 @@ func (s *station) rotate() {
 		s.run(page, heading, "step "+step)
 		s.see("kubectl -n elemental-system get secret elemental-agent-api-ca -o yaml", Not(ContainSubstring("ca-rotation:")))
 	}
-	s.Eventually(func() string { return s.run(page, heading, "kubectl -n elemental-system events") }).Should(ContainSubstring("CARotation"))
+	s.see("kubectl -n elemental-system get events", ContainSubstring("Hosts are told to trust no other CA"))
+	s.Expect(s.run(page, heading, "kubectl -n elemental-system events")).To(And(ContainSubstring("CARotated"), ContainSubstring("Hosts are told to trust no other CA than the one in use")))
 }
 
 // giveRights gives teams their rights.

@@ -44,10 +44,10 @@ type station struct {
 func newStation(t *testing.T, kubeconfig string, programs ...string) *station {
 	t.Helper()
 	s := &station{
-		WithT: NewGomega(func(m string, _ ...int) { t.Errorf("%s", m) }).(*WithT), t: t, home: t.TempDir(), work: t.TempDir(), programs: t.TempDir(),
+		WithT: NewWithT(t), t: t, home: t.TempDir(), work: t.TempDir(), programs: t.TempDir(),
 		replaced: map[string]bool{}, ran: map[string][]int{},
 	}
-	s.SetDefaultEventuallyTimeout(time.Minute)
+	s.SetDefaultEventuallyTimeout(2 * time.Minute)
 	s.SetDefaultEventuallyPollingInterval(200 * time.Millisecond)
 	s.env = append(os.Environ(), "HOME="+s.home, "KUBECONFIG="+kubeconfig, "PATH="+s.programs+":"+os.Getenv("PATH"),
 		"CLUSTERCTL_DISABLE_VERSIONCHECK=true", "GOPROXY=off", "XDG_CONFIG_HOME=")
