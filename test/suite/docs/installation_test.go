@@ -121,7 +121,8 @@ func (s *station) waysToTheAgentAPI() {
 		s.forget()
 		s.do("cd " + s.work)
 		s.run(way.page, way.heading, way.first)
-		made := s.do("clusterctl generate provider --infrastructure elemental")
+		made, err := s.execute("clusterctl generate provider --infrastructure elemental")
+		s.Expect(err).NotTo(HaveOccurred(), made)
 		for _, text := range way.want {
 			s.Expect(made).To(ContainSubstring(text), way.heading)
 		}

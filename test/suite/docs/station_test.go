@@ -170,7 +170,11 @@ func (s *station) forget() {
 }
 
 // use has the reader use another management cluster.
-func (s *station) use(kubeconfig string) { s.env = append(s.env, "KUBECONFIG="+kubeconfig) }
+func (s *station) use(kubeconfig string) {
+	s.t.Helper()
+	s.env = append(s.env, "KUBECONFIG="+kubeconfig)
+	s.do("export KUBECONFIG=" + kubeconfig)
+}
 
 // program installs a script of the test instead of a program.
 func (s *station) program(name, script string) {

@@ -13,7 +13,7 @@ func entriesUnrun() map[string][]entry {
 			{"Off the hosts", "age -d", unrun{outside, "the command age is another project's, and its module is no part of this one's; the agent's test decrypts the same file with the library"}},
 			{"To a folder", "age -d", unrun{onHost, "it restarts the agent of the host that it decrypts to, and needs the command age, which is another project's"}},
 			{"Restore", "kubectl -n sites patch", unrun{needsCluster, "its second command waits until etcd is restored on a host that has it; end-to-end tests of the label etcd confirm the same object"}},
-			{"Several control-plane hosts", "kubectl elemental -n sites fence", unrun{needsCluster, "the plugin asks for the name of the host, one of three of a control plane; end-to-end tests of the label etcd-members fence hosts"}},
+			{"Several control-plane hosts", "kubectl elemental -n sites fence", unrun{needsCluster, "it fences a dead host of a control plane of three, and asks for its name; tests of the plugin in internal/kubectl fence such hosts"}},
 			{"Several control-plane hosts", "kubectl -n sites wait", unrun{needsCluster, "it waits until kubeadm has set up the control plane on three hosts again, which virtual hosts can't"}},
 			{"Machines that are gone", "kubectl elemental -n sites replace", unrun{needsCluster, "the host that is replaced has to be gone with its disk; the end-to-end test of the label etcd-machine does that"}},
 		},
@@ -26,7 +26,7 @@ func entriesUnrun() map[string][]entry {
 			{"Everyday tasks", "kubectl --kubeconfig NEW", unrun{needsCluster, "it reads a Secret of a second management cluster, to which the end-to-end tests of the label move go"}},
 			{"Everyday tasks", "kubectl wait", unrun{needsCluster, "it waits until hosts have reached a second management cluster; the end-to-end tests of the label move wait for the same condition"}},
 			{"Restore a management cluster", "kubectl patch elementalhost NAME", unrun{needsCluster, "it is for a host whose key was rotated after a backup, which test/suite/move makes without kubectl"}},
-			{"Backups of objects", "umask 077", unrun{outside, "it needs jq, which is another project's; test/suite/move restores what it writes"}},
+			{"Backups of objects", "umask 077", unrun{outside, "it needs jq, which is another project's; TestRestoreFromABackupOfManifests in test/suite/move makes and restores such a backup in Go"}},
 			{"Fence: release a dead host by force", "kubectl elemental release NAME", unrun{needsCluster, "it fences a host that has been silent for long with a Machine of a cluster that is served by another host"}},
 			{"Hold, and prevent-reset", "kubectl annotate cluster NAME", unrun{needsCluster, "it has the Machines of a cluster leave their hosts as they are, and ends with a host that is held"}},
 			{"Hold, and prevent-reset", "kubectl elemental release NAME", unrun{needsCluster, "it releases a host that was held when its Machine was deleted, which needs a Machine with a Node"}},
@@ -37,8 +37,8 @@ func entriesUnrun() map[string][]entry {
 		},
 		"docs/tunnel.md": {
 			{"Access for users", "kubectl config set-cluster", unrun{needsCluster, "it asks a workload cluster behind a tunnel who the user is; the end-to-end tests of the label tunnel-users do"}},
-			{"Direct access", "curl", unrun{needsCluster, "it gets certificates for the API servers of hosts, and connects to both ways; the end-to-end tests of the label tunnel-users do"}},
-			{"Direct access", "openssl", unrun{needsCluster, "the gateway signs the request for a cluster behind a tunnel only; TestDirect in test/suite/gateway sends such requests"}},
+			{"Direct access", "curl", unrun{needsCluster, "it gets certificates for the API servers of hosts behind a tunnel, and connects to them; tests in internal/gateway/direct get such a kubeconfig"}},
+			{"Direct access", "openssl", unrun{needsCluster, "the gateway has the request signed by a cluster behind a tunnel; csr_test.go in internal/gateway/direct sends such requests"}},
 		},
 		"docs/upgrading.md": {
 			{"Restore etcd by hand", "systemctl stop", unrun{onHost, "it replaces the data of etcd by a checkpoint on the only host of a control plane whose etcd is broken"}},
