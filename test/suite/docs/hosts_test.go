@@ -135,7 +135,7 @@ func (s *station) act() {
 // operate requests operations of a free host, and takes them back.
 func (s *station) operate() {
 	const page, host = "docs/operating.md", "edge-box-2"
-	s.replace("elementalhost NAME", "elementalhost "+host, "cordon NAME", "cordon "+host, "maintenance NAME", "maintenance "+host, "release NAME", "release "+host)
+	s.replace("elementalhost NAME", "elementalhost "+host, "cordon NAME", "cordon "+host, "maintenance NAME", "maintenance "+host)
 	state := func(want string) { s.see("kubectl get elementalhost "+host, ContainSubstring(want)) }
 	s.Expect(s.run(page, "Pause", "kubectl annotate elementalhost NAME")).To(ContainSubstring("annotated"))
 	state("Paused")
