@@ -115,8 +115,8 @@ RUN ?=
 TEST := $(IN_MEMORY) go test -vet=off -ldflags=-w -count 1
 
 .PHONY: test-embedded
-test-embedded: ## Test the embedded management cluster, documented scripts, the dashboard, moves, releases, ClusterClasses and a hostile host. Needs no root.
-	@echo "==> Testing the embedded management cluster, documented scripts, the dashboard, moves, releases, ClusterClasses and a hostile host"
+test-embedded: ## Test the embedded management cluster, documented commands, the dashboard, moves, releases, ClusterClasses and a hostile host. Needs no root.
+	@echo "==> Testing the embedded management cluster, documented commands, the dashboard, moves, releases, ClusterClasses and a hostile host"
 	$(TEST) -timeout 1h -tags embedded -skip '^TestScenarios$$' ./test/harness/embedded ./test/suite/bench ./test/suite/docs ./test/suite/monitoring ./test/suite/move ./test/suite/release ./test/suite/topology ./test/suite/threats/rogue
 
 .PHONY: test-bench

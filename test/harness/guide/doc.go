@@ -1,3 +1,3 @@
-// Package guide reads the steps of a guide such as docs/guide.md, so that tests count its commands
-// and run them.
+// Package guide reads the steps of a guide such as docs/guide.md, and the blocks of shell of any page, so
+// that tests count their commands and run them.
 package guide

@@ -51,6 +51,78 @@ func Steps(text string) ([]Step, error) {
 	return out, nil
 }
 
+// Block is a block of shell of a page.
+type Block struct {
+	// Heading is the nearest one above, without its number, and Line the number of the block's first line in the page.
+	Heading string
+	Line    int
+	// Script is what the block has, without the indentation of the list that it is in.
+	Script string
+}
+
+// First returns the first line.
+func (b Block) First() string {
+	first, _, _ := strings.Cut(b.Script, "\n")
+	return first
+}
+
+// Commands returns the commands, each in one line, without here-documents and comments. In a block with output, they are
+// behind a dollar sign.
+func (b Block) Commands() []string {
+	if !strings.HasPrefix(b.Script, prompt) {
+		return commands(b.Script)
+	}
+	var out []string
+	for line := range strings.Lines(b.Script) {
+		if command, found := strings.CutPrefix(line, prompt); found {
+			out = append(out, strings.TrimSpace(command))
+		}
+	}
+	return out
+}
+
+// prompt is before commands in blocks with output.
+const prompt = "$ "
+
+var (
+	title = regexp.MustCompile(`^#+ +([0-9]+\. )?(.*)$`)
+	fence = regexp.MustCompile("^( *)```(.*)$")
+)
+
+// Blocks returns the blocks of a page in one of the languages of shells, and the numbers of the lines that
+// begin blocks without a language.
+func Blocks(text string) (shell []Block, plain []int) {
+	var current Block
+	var lines []string
+	inside, isShell, indentation := false, false, ""
+	for number, line := range strings.Split(text, "\n") {
+		mark := fence.FindStringSubmatch(line)
+		switch {
+		case mark != nil && !inside:
+			inside, indentation, lines = true, mark[1], nil
+			current.Line = number + 2
+			switch mark[2] {
+			case "sh", "bash", "shell", "console":
+				isShell = true
+			case "":
+				plain = append(plain, current.Line)
+			}
+		case mark != nil:
+			if current.Script = strings.Join(lines, "\n"); isShell {
+				shell = append(shell, current)
+			}
+			inside, isShell = false, false
+		case inside:
+			lines = append(lines, strings.TrimPrefix(line, indentation))
+		default:
+			if heading := title.FindStringSubmatch(line); heading != nil {
+				current.Heading = heading[2]
+			}
+		}
+	}
+	return shell, plain
+}
+
 func commands(script string) []string {
 	script = strings.ReplaceAll(script, "\\\n", " ")
 	var out []string

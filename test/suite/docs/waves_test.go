@@ -22,61 +22,31 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/embedded"
 )
 
-// scripts returns the shell scripts in a section of a page.
-func scripts(t *testing.T, page, section string) []string {
-	t.Helper()
-	_, text, found := strings.Cut(read(t, page), "\n## "+section+"\n")
-	if !found {
-		t.Fatalf("%s has no section %s", page, section)
-	}
-	text, _, _ = strings.Cut(text, "\n## ")
-	var out []string
-	for _, block := range strings.Split(text, "   ```sh\n")[1:] {
-		script, _, _ := strings.Cut(block, "   ```\n")
-		lines := strings.Split(script, "\n")
-		for i := range lines {
-			lines[i] = strings.TrimPrefix(lines[i], "   ")
-		}
-		out = append(out, strings.Join(lines, "\n"))
-	}
-	return out
-}
-
 // sites are Clusters of one host in a management cluster, whose upgrades the test makes.
 type sites struct {
 	*WithT
 
-	t      *testing.T
-	admin  client.Client
-	folder string
-	env    []string
+	t       *testing.T
+	admin   client.Client
+	station *station
 }
 
 const sitesNamespace = "default"
 
 func newSites(t *testing.T, waves map[string]string) *sites {
 	t.Helper()
-	cluster, err := embedded.Start(t.Context(), embedded.Options{Alone: true, OneVersion: true, Progress: t.Output()})
-	if err != nil {
-		t.Fatalf("starting a management cluster: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Errorf("stopping the management cluster: %v", err)
-		}
-	})
-	s := &sites{WithT: NewWithT(t), t: t, folder: t.TempDir()}
+	cluster := startManagement(t, embedded.Options{Alone: true, OneVersion: true})
+	s := &sites{WithT: NewWithT(t), t: t, station: newStation(t, cluster.Kubeconfig, "kubectl")}
 	s.SetDefaultEventuallyTimeout(time.Minute)
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clusterv1.AddToScheme, controlplanev1.AddToScheme, infrav1.AddToScheme} {
 		s.Expect(add(scheme)).To(Succeed())
 	}
+	var err error
 	s.admin, err = client.New(cluster.Config, client.Options{Scheme: scheme})
 	s.Expect(err).NotTo(HaveOccurred())
 	// The scripts wait less between two looks.
-	s.Expect(os.WriteFile(filepath.Join(s.folder, "sleep"), []byte("#!/bin/sh\nexec /bin/sleep 0.2\n"), 0o700)).To(Succeed())
-	s.Expect(os.Symlink(cluster.Program("kubectl"), filepath.Join(s.folder, "kubectl"))).To(Succeed())
-	s.env = append(os.Environ(), "KUBECONFIG="+cluster.Kubeconfig, "PATH="+s.folder+":"+os.Getenv("PATH"))
+	s.station.program("sleep", "#!/bin/sh\nexec /bin/sleep 0.2\n")
 	for name, wave := range waves {
 		s.create(name, wave)
 	}
@@ -128,7 +98,7 @@ func (s *sites) held() []string {
 // run runs a script, and returns its output.
 func (s *sites) run(ctx context.Context, script string) (string, error) {
 	command := exec.CommandContext(ctx, "sh", "-c", script)
-	command.Dir, command.Env = s.folder, s.env
+	command.Dir, command.Env = s.station.work, s.station.env
 	out, err := command.CombinedOutput()
 	return string(out), err
 }
@@ -136,12 +106,11 @@ func (s *sites) run(ctx context.Context, script string) (string, error) {
 // TestWaves runs the scripts of the documentation: all sites are held back and get the version, then each wave is
 // released, until too many of one fail.
 func TestWaves(t *testing.T) {
-	parts := scripts(t, "docs/upgrading.md", "Many sites")
-	NewWithT(t).Expect(parts).To(HaveLen(4))
-	bump, count, wave, release := parts[0], parts[1], parts[2], parts[3]
 	all := map[string]string{"a": "1", "b1": "2", "b2": "2", "b3": "2", "b4": "2", "c": "3"}
 	s := newSites(t, all)
-	s.Expect(os.WriteFile(filepath.Join(s.folder, "upgrade-wave"), []byte(wave), 0o600)).To(Succeed())
+	block := func(first string) string { return s.station.script("docs/upgrading.md", "Many sites", first) }
+	bump, count, wave, release := block("kubectl label clusters"), block("kubectl get elementalmachines"), block("#!/bin/sh"), block("for wave in")
+	s.Expect(os.WriteFile(filepath.Join(s.station.work, "upgrade-wave"), []byte(wave), 0o600)).To(Succeed())
 
 	out, err := s.run(t.Context(), bump)
 	s.Expect(err).NotTo(HaveOccurred(), out)
