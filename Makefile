@@ -92,6 +92,7 @@ lint: ## Run golangci-lint.
 	cd test/harness/simulator && $(GOLANGCI_LINT) run --timeout 30m ./...
 	cd test/harness/carriers && $(GOLANGCI_LINT) run --timeout 30m ./...
 	cd hack/release && $(GOLANGCI_LINT) run --timeout 30m ./...
+	cd test/suite/capi && $(GOLANGCI_LINT) run --timeout 30m ./...
 
 # Temporary files of tests are in memory, if there is enough.
 IN_MEMORY := $(CURDIR)/hack/in-memory.sh
@@ -216,9 +217,11 @@ lab-down: ## Remove the lab.
 test-e2e: ## Run end-to-end tests on a lab (needs root); E2E_LABELS and E2E_FOCUS select.
 	@hack/e2e-labels.sh check "$$E2E_LABELS"
 	@$(MAKE) --no-print-directory manifests
-	@echo "==> Running end-to-end tests, labels \"$$E2E_LABELS\", focus \"$$E2E_FOCUS\""
-	$(TEST) -tags e2e -timeout 4h ./test/suite/e2e/... -v -ginkgo.v -ginkgo.timeout 4h \
-		-ginkgo.label-filter="$$E2E_LABELS" -ginkgo.focus="$$E2E_FOCUS"
+	@for suite in $$(hack/e2e-labels.sh suites "$$E2E_LABELS"); do \
+		echo "==> Running end-to-end tests of $$suite, labels \"$$E2E_LABELS\", focus \"$$E2E_FOCUS\""; \
+		(cd "$$suite" && $(TEST) -tags e2e -timeout 4h . -v -ginkgo.v -ginkgo.timeout 4h \
+			-ginkgo.label-filter="$$E2E_LABELS" -ginkgo.focus="$$E2E_FOCUS"); \
+	done
 
 .PHONY: test-oracle
 test-oracle: ## Compare what the agent does with bootstrap data with cloud-init (needs root).

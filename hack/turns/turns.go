@@ -22,7 +22,7 @@ const longest = 25 * time.Minute
 // tooLong returns the labels of end-to-end tests for which CI has no time: they take more than 20 minutes, or
 // nobody has measured how long.
 func tooLong() []string {
-	return []string{"endpoint", "etcd-cuts", "etcd-members", "guide", "remediation", "upgrade", "upgrade-cuts", "upgrade-failures"}
+	return []string{"capi", "endpoint", "etcd-cuts", "etcd-members", "guide", "remediation", "upgrade", "upgrade-cuts", "upgrade-failures"}
 }
 
 // groups returns all turns. Of each group CI runs one.
@@ -47,6 +47,12 @@ func labels() []turn {
 	}
 	return []turn{
 		label("adopt", 12),
+		label("capi-class", 24),
+		label("capi-drain", 18),
+		label("capi-quick-start", 8),
+		label("capi-remediation", 18),
+		label("capi-rollout", 8),
+		label("capi-scale", 8),
 		label("certificates", 5),
 		label("etcd", 10),
 		label("etcd-machine", 12),

@@ -17,8 +17,11 @@ const (
 	versionTimeout = 5 * time.Second
 	// packageTimeout is for a package database on a slow disk.
 	packageTimeout = 10 * time.Second
-	// retryAfter is how long a blank version or origin is believed.
-	retryAfter = time.Hour
+	// retryFirst is how long the first blank version or origin of a file is believed. A program
+	// may only have been slow, because the host boots. Each further one is believed twice as
+	// long, up to retryMax: a program that hangs costs versionTimeout each time.
+	retryFirst = 10 * time.Second
+	retryMax   = time.Hour
 )
 
 // Probe runs a program and returns what it prints, as oscommand.Probe does.
@@ -62,6 +65,8 @@ type result struct {
 	// until is when the result is no longer believed; zero means as long as the file is the
 	// same.
 	until time.Time
+	// believed is how long a blank result is believed.
+	believed time.Duration
 }
 
 // New returns a Finder that knows nothing yet.
@@ -116,7 +121,10 @@ func (f *Finder) examine(ctx context.Context, path string, p program) result {
 		return result{}
 	}
 	now := f.clock.Now()
-	if known, ok := f.known[path]; ok && known.file == file && (known.until.IsZero() || now.Before(known.until)) {
+	known := f.known[path]
+	if known.file != file {
+		known = result{}
+	} else if known.until.IsZero() || now.Before(known.until) {
 		return known
 	}
 	found := result{file: file, version: f.version(ctx, path, p), origin: f.Origin(ctx, path)}
@@ -124,7 +132,8 @@ func (f *Finder) examine(ctx context.Context, path string, p program) result {
 		return found // a file that was not examined is examined the next time
 	}
 	if found.version == "" || found.origin == "" {
-		found.until = now.Add(retryAfter)
+		found.believed = min(max(retryFirst, 2*known.believed), retryMax)
+		found.until = now.Add(found.believed)
 	}
 	f.known[path] = found
 	return found

@@ -142,24 +142,38 @@ func TestRunsNothingAtRest(t *testing.T) {
 	})
 }
 
-// What could not be found out is tried again, but not at once.
+// What could not be found out is tried again: soon, because a host that boots may only have been slow, and then less and
+// less often.
 func TestTriesAgainLater(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, "/usr/bin/kubelet")
 	version := b.prints["/usr/bin/kubelet --version"]
 	b.prints["/usr/bin/kubelet --version"] = ""
-	for range 2 {
+	var ran []time.Duration
+	for start := b.now; b.now.Sub(start) <= 4*time.Hour; b.now = b.now.Add(5 * time.Second) {
 		if got := b.find().Kubelet; got.Version != "" || got.Path == "" {
-			t.Errorf("got %+v", got)
+			t.Fatalf("got %+v", got)
+		}
+		if b.take() != nil {
+			ran = append(ran, b.now.Sub(start))
 		}
 	}
-	if ran := b.take(); len(ran) != 1 {
-		t.Errorf("ran %q", ran)
+	want := []time.Duration{0, 10, 30, 70, 150, 310, 630, 1270, 2550, 5110, 8710, 12310}
+	for i := range want {
+		want[i] *= time.Second
 	}
+	if !slices.Equal(ran, want) {
+		t.Errorf("ran after %v, want %v", ran, want)
+	}
+
 	b.prints["/usr/bin/kubelet --version"] = version
 	b.now = b.now.Add(time.Hour)
 	if got := b.find().Kubelet.Version; got != "v1.36.3" {
 		t.Errorf("the version is %q", got)
+	}
+	b.now = b.now.Add(24 * time.Hour)
+	if b.take(); b.find().Kubelet.Version != "v1.36.3" || b.take() != nil {
+		t.Error("ran again although the version is known")
 	}
 }
 

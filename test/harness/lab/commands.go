@@ -74,7 +74,7 @@ func (c *commands) clusterctl(ctx context.Context, environment []string, args ..
 		return "", err
 	}
 	return shell.Command{
-		Args: append([]string{filepath.Join(tools, "clusterctl"), "--config", c.clusterctlConfig()}, args...),
+		Args: append([]string{filepath.Join(tools, "clusterctl"), "--config", c.ClusterctlConfig()}, args...),
 		Env: append([]string{
 			"KUBECONFIG=" + c.Kubeconfig(), "CLUSTERCTL_DISABLE_VERSIONCHECK=true", "GOPROXY=off",
 		}, environment...),
@@ -101,4 +101,5 @@ func (c *commands) hasManagement() bool {
 	return err == nil
 }
 
-func (c *commands) clusterctlConfig() string { return filepath.Join(c.state, "clusterctl.yaml") }
+// ClusterctlConfig returns the path of the configuration by which clusterctl finds the repositories of the lab.
+func (c *commands) ClusterctlConfig() string { return filepath.Join(c.state, "clusterctl.yaml") }

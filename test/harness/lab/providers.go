@@ -38,7 +38,7 @@ func (c *commands) writeRepository(ctx context.Context, module capiModule, own r
 			return err
 		}
 	}
-	return writeFile(c.clusterctlConfig(), []byte(clusterctlConfig(r, own, variables)))
+	return writeFile(c.ClusterctlConfig(), []byte(clusterctlConfig(r, own, variables)))
 }
 
 // addRelease copies a release of this provider into clusterctl's repository, in place of one with the same version.

@@ -85,6 +85,7 @@ func variables(address string) map[string]string {
 		"EXP_KUBEADM_BOOTSTRAP_FORMAT_IGNITION": "true",
 		"EXP_RUNTIME_SDK":                       "true",
 		"EXP_IN_PLACE_UPDATES":                  "true",
+		"EXP_MACHINE_TAINT_PROPAGATION":         "true",
 	}
 }
 
