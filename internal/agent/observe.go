@@ -9,6 +9,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/lookup"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/signal"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -23,6 +24,9 @@ type observer struct {
 	log          *slog.Logger
 
 	inventories, kubernetes, preflights, certificateReads, addresses, cleanliness lookup.Order
+
+	// runtimeStopped is raised when nothing listens on the socket of the container runtime.
+	runtimeStopped signal.Signal
 }
 
 func (o *observer) observeAll(ctx context.Context) {
@@ -74,7 +78,18 @@ func (o *observer) observeKubernetes(ctx context.Context) (changed bool) {
 
 // observePreflight reports whether the facts of the preflight changed.
 func (o *observer) observePreflight(ctx context.Context) (changed bool) {
-	return observe(ctx, o, &o.preflights, o.platform.Preflight, func(i *protocol.Inventory) **protocol.Preflight { return &i.Preflight })
+	changed = observe(ctx, o, &o.preflights, o.platform.Preflight, func(i *protocol.Inventory) **protocol.Preflight { return &i.Preflight })
+	if o.isRuntimeStopped() {
+		o.runtimeStopped.Raise()
+	}
+	return changed
+}
+
+func (o *observer) isRuntimeStopped() (is bool) {
+	o.facts.update(func(f *observation) {
+		is = f.inventory.Preflight != nil && f.inventory.Preflight.RuntimeSocket == protocol.FeatureDisabled
+	})
+	return is
 }
 
 // observe looks up a part of the inventory, and reports whether it changed.
