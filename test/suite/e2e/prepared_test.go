@@ -81,7 +81,7 @@ var _ = Describe("A host that is not prepared", func() {
 	It("is named, gets no Machine, and gets one once it is mended", Label("prepared"), func(ctx context.Context) {
 		all := hosts.Hosts()
 		Expect(len(all)).To(BeNumerically(">=", 2), "LAB_HOSTS")
-		u := unprepared{workload: workload{lab.Cluster{Name: "mended", ControlPlanes: 1, Workers: 1}}, box: all[1]}
+		u := &unprepared{workload: workload{lab.Cluster{Name: "mended", ControlPlanes: 1, Workers: 1}}, box: all[1]}
 		DeferCleanup(u.restore)
 		step("mended: two hosts without the machine's swap", func() {
 			for _, box := range all[:2] {
@@ -91,6 +91,7 @@ var _ = Describe("A host that is not prepared", func() {
 				patch(ctx, hostOf(ctx, box), `{"metadata":{"labels":{"`+preparedLabel+`":"yes"}}}`)
 			}
 		})
+		u.before = hostOf(ctx, u.box).Status
 		faults := defects()
 		step("mended: one of them not prepared", func() { u.put(ctx, faults[0]) })
 		step("mended: cluster without a worker", func() {
@@ -99,7 +100,7 @@ var _ = Describe("A host that is not prepared", func() {
 		})
 		for i, fault := range faults {
 			step(fmt.Sprintf("mended: %s alone keeps the worker waiting", fault.finding), func() {
-				// The host is never without an obstacle: the next one is there before the last is mended.
+				// The host is never without a defect: the next one is there before the last is mended.
 				if i > 0 {
 					u.put(ctx, fault)
 					u.mend(ctx, faults[i-1])
@@ -127,28 +128,30 @@ type unprepared struct {
 	workload
 
 	box *engine.Host
+	// before is the status of its ElementalHost before the cluster.
+	before infrav1.ElementalHostStatus
 }
 
-// put puts an obstacle in the way, and has the agent look.
-func (u unprepared) put(ctx context.Context, o defect) {
+// put makes a defect, and has the agent look.
+func (u *unprepared) put(ctx context.Context, d defect) {
 	GinkgoHelper()
-	shell(ctx, u.box, "set -e\n"+o.make)
+	shell(ctx, u.box, "set -e\n"+d.make)
 	restartAgent(ctx, u.box)
-	Eventually(func(g Gomega) { g.Expect(u.findings(ctx, u.box)).To(ContainElement(o.finding)) }).
+	Eventually(func(g Gomega) { g.Expect(u.findings(ctx, u.box)).To(ContainElement(d.finding)) }).
 		WithTimeout(lookTime).Should(Succeed())
 }
 
 // mend does what the message says, and has the agent look as the documentation says.
-func (u unprepared) mend(ctx context.Context, o defect) {
+func (u *unprepared) mend(ctx context.Context, d defect) {
 	GinkgoHelper()
-	shell(ctx, u.box, "set -e\n"+o.mend)
-	if !o.isSeen {
+	shell(ctx, u.box, "set -e\n"+d.mend)
+	if !d.isSeen {
 		restartAgent(ctx, u.box)
 	}
 }
 
 // findings returns what keeps Machines off a host, by name.
-func (u unprepared) findings(ctx context.Context, box *engine.Host) []infrav1.FindingName {
+func (u *unprepared) findings(ctx context.Context, box *engine.Host) []infrav1.FindingName {
 	GinkgoHelper()
 	var names []infrav1.FindingName
 	for _, f := range preflight.Blocking(preflight.Findings(hostOf(ctx, box), preflight.Need{})) {
@@ -157,26 +160,26 @@ func (u unprepared) findings(ctx context.Context, box *engine.Host) []infrav1.Fi
 	return names
 }
 
-// expectFinding waits until Prepared of the host names the obstacle and nothing else that keeps
+// expectFinding waits until Prepared of the host names the defect and nothing else that keeps
 // Machines off it, or is True if there is none.
-func (u unprepared) expectFinding(ctx context.Context, box *engine.Host, o *defect) {
+func (u *unprepared) expectFinding(ctx context.Context, box *engine.Host, d *defect) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		prepared := meta.FindStatusCondition(hostOf(ctx, box).Status.Conditions, infrav1.PreparedCondition)
 		g.Expect(prepared).NotTo(BeNil())
-		if o == nil {
+		if d == nil {
 			g.Expect(prepared.Reason).To(Equal(infrav1.PreparedReason), prepared.Message)
 			return
 		}
 		g.Expect(prepared.Reason).To(Equal(infrav1.NotPreparedReason))
-		g.Expect(prepared.Message).To(HavePrefix(o.shown))
-		g.Expect(prepared.Message).To(ContainSubstring(o.advice))
-		g.Expect(u.findings(ctx, box)).To(Equal([]infrav1.FindingName{o.finding}))
+		g.Expect(prepared.Message).To(HavePrefix(d.shown))
+		g.Expect(prepared.Message).To(ContainSubstring(d.advice))
+		g.Expect(u.findings(ctx, box)).To(Equal([]infrav1.FindingName{d.finding}))
 	}).WithTimeout(lookTime).Should(Succeed())
 }
 
 // createStrict applies the cluster for the two hosts, with no finding ignored.
-func (u unprepared) createStrict(ctx context.Context) {
+func (u *unprepared) createStrict(ctx context.Context) {
 	GinkgoHelper()
 	u.createModified(ctx, func(object *unstructured.Unstructured) {
 		if object.GetKind() != "ElementalMachineTemplate" {
@@ -191,7 +194,7 @@ func (u unprepared) createStrict(ctx context.Context) {
 
 // expectWaiting waits until the control plane runs and the worker waits for a host, with the reason
 // counted, and checks that nothing has happened to the host that is not prepared.
-func (u unprepared) expectWaiting(ctx context.Context) {
+func (u *unprepared) expectWaiting(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		machines := &infrav1.ElementalMachineList{}
@@ -211,15 +214,13 @@ func (u unprepared) expectWaiting(ctx context.Context) {
 	host := hostOf(ctx, u.box)
 	Expect(host.Spec.Claim).To(BeNil())
 	Expect(host.Spec.Quarantine).To(BeNil())
-	Expect(host.Status.Failures).To(BeNil())
-	for _, op := range host.Status.Operations {
-		Expect(op.Type).NotTo(Equal(infrav1.OperationBootstrap))
-	}
+	Expect(host.Status.Operations).To(Equal(u.before.Operations))
+	Expect(host.Status.Failures).To(Equal(u.before.Failures))
 	shell(ctx, u.box, "test ! -e /etc/kubernetes/kubelet.conf")
 }
 
-// restore removes the cluster and all obstacles, whatever the spec has reached.
-func (u unprepared) restore(ctx context.Context) {
+// restore removes the cluster and all defects, whatever the spec has reached.
+func (u *unprepared) restore(ctx context.Context) {
 	GinkgoHelper()
 	if keepsLab() && CurrentSpecReport().Failed() {
 		return
