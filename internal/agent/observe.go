@@ -9,7 +9,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/lookup"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/signal"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/preflight"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -22,11 +22,10 @@ type observer struct {
 	// certificates reads the control plane's certificates; nil: nothing is reported of them.
 	certificates func() []protocol.CertificateFacts
 	log          *slog.Logger
+	// runtime looks again soon while the container runtime does not run.
+	runtime *preflight.Watch
 
 	inventories, kubernetes, preflights, certificateReads, addresses, cleanliness lookup.Order
-
-	// runtimeStopped is raised when nothing listens on the socket of the container runtime.
-	runtimeStopped signal.Signal
 }
 
 func (o *observer) observeAll(ctx context.Context) {
@@ -79,17 +78,8 @@ func (o *observer) observeKubernetes(ctx context.Context) (changed bool) {
 // observePreflight reports whether the facts of the preflight changed.
 func (o *observer) observePreflight(ctx context.Context) (changed bool) {
 	changed = observe(ctx, o, &o.preflights, o.platform.Preflight, func(i *protocol.Inventory) **protocol.Preflight { return &i.Preflight })
-	if o.isRuntimeStopped() {
-		o.runtimeStopped.Raise()
-	}
+	o.runtime.Found(o.facts.current().inventory.Preflight)
 	return changed
-}
-
-func (o *observer) isRuntimeStopped() (is bool) {
-	o.facts.update(func(f *observation) {
-		is = f.inventory.Preflight != nil && f.inventory.Preflight.RuntimeSocket == protocol.FeatureDisabled
-	})
-	return is
 }
 
 // observe looks up a part of the inventory, and reports whether it changed.

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
@@ -120,33 +119,6 @@ func (a *Agent) observeSoftware(ctx context.Context) {
 	if programs || system || certificates {
 		a.reporter.wake.Raise()
 	}
-}
-
-const (
-	// runtimeLookTime is how long after the first look at a container runtime that does not run the
-	// agent looks again. It doubles with each look, up to maxRuntimeLookTime.
-	runtimeLookTime    = 15 * time.Second
-	maxRuntimeLookTime = 5 * time.Minute
-)
-
-// watchRuntime looks again soon while the container runtime does not run. At boot it often starts
-// after the agent, and until the agent has seen it no Machine gets the host.
-func (a *Agent) watchRuntime(ctx context.Context) error {
-	delay := runtimeLookTime
-	for ctx.Err() == nil {
-		if !a.observer.isRuntimeStopped() {
-			delay = runtimeLookTime
-		}
-		a.observer.runtimeStopped.Wait(ctx)
-		if err := a.o.Clock.Wait(ctx, delay); err != nil {
-			return nil //nolint:nilerr // the agent is being stopped
-		}
-		delay = min(2*delay, maxRuntimeLookTime)
-		if !a.operations.isDue() && a.observer.observePreflight(ctx) {
-			a.reporter.wake.Raise()
-		}
-	}
-	return nil
 }
 
 // afterOperation observes the host again, as the operation has changed it.

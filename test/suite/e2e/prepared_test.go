@@ -161,7 +161,7 @@ func (u *unprepared) findings(ctx context.Context, box *engine.Host) []infrav1.F
 }
 
 // expectFinding waits until Prepared of the host names the defect and nothing else that keeps
-// Machines off it, or is True if there is none.
+// Machines off it, or is True if d is nil.
 func (u *unprepared) expectFinding(ctx context.Context, box *engine.Host, d *defect) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
