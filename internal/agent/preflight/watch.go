@@ -44,7 +44,7 @@ func (w *Watch) Run(ctx context.Context) error {
 		w.stopped.Wait(ctx)
 		for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, longestPause) {
 			if w.clock.Wait(ctx, pause) != nil {
-				return nil // the agent is being stopped
+				return nil //nolint:nilerr // the agent is being stopped
 			}
 			w.stopped.Clear()
 			if w.look(ctx); len(w.stopped) == 0 {
