@@ -30,6 +30,8 @@ const (
 	packagesNamespace = "packages"
 	// registrationName is the registration's.
 	registrationName = "berlin"
+	// transferFolder is where files are put on the host, on its disk.
+	transferFolder = "/root/transfer"
 )
 
 var _ = Describe("The agent's package for dpkg", func() {
@@ -115,8 +117,8 @@ func buildPackage(ctx context.Context, version string) string {
 // install installs a package, as root on the host would.
 func (p *packaged) install(ctx context.Context, file string) {
 	GinkgoHelper()
-	Expect(p.box.Copy(ctx, file, "/tmp")).To(Succeed())
-	shell(ctx, p.box, "dpkg --install /tmp/"+filepath.Base(file)+" && rm /tmp/"+filepath.Base(file))
+	Expect(p.box.Copy(ctx, file, transferFolder)).To(Succeed())
+	shell(ctx, p.box, "dpkg --install "+transferFolder+"/"+filepath.Base(file)+" && rm --recursive "+transferFolder)
 }
 
 // show returns a field of the installed package.
@@ -140,8 +142,8 @@ func (p *packaged) configure(ctx context.Context) {
 	}).WithTimeout(time.Minute).Should(Succeed())
 	config := filepath.Join(GinkgoT().TempDir(), "config.yaml")
 	Expect(os.WriteFile(config, secret.Data["config.yaml"], 0o600)).To(Succeed())
-	Expect(p.box.Copy(ctx, config, "/tmp")).To(Succeed())
-	shell(ctx, p.box, "install -D -m 0600 /tmp/config.yaml /etc/elemental/agent/config.yaml && rm /tmp/config.yaml && systemctl restart elemental-agent")
+	Expect(p.box.Copy(ctx, config, transferFolder)).To(Succeed())
+	shell(ctx, p.box, "install -D -m 0600 "+transferFolder+"/config.yaml /etc/elemental/agent/config.yaml && rm --recursive "+transferFolder+" && systemctl restart elemental-agent")
 }
 
 // host returns the ElementalHost.
