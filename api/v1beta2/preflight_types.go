@@ -30,6 +30,11 @@ type HostPreflight struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2
 	CgroupVersion int32 `json:"cgroupVersion,omitempty"`
+	// kubeletCgroupV1 is Enabled if the kubelet's own configuration on the host, in the folder that
+	// its unit names with --config-dir, has failCgroupV1: false. It is absent on hosts with
+	// version 2 of control groups.
+	// +optional
+	KubeletCgroupV1 FeatureState `json:"kubeletCgroupV1,omitempty"`
 	// takenPorts are the TCP ports among those of a node of kubeadm on which a process
 	// listens.
 	// +optional
@@ -42,13 +47,14 @@ type HostPreflight struct {
 	// nameServers is Missing if /etc/resolv.conf names no name server.
 	// +optional
 	NameServers FeatureState `json:"nameServers,omitempty"`
-	// freeBytes is the free space below /var/lib in bytes, rounded down to a power of two.
+	// freeBytes is the free space below /var/lib in bytes, rounded down to a power of two. It is 1
+	// if the disk is full.
 	// +optional
 	FreeBytes int64 `json:"freeBytes,omitempty"`
 }
 
 // FindingName names what can keep a machine off a host.
-// +kubebuilder:validation:Enum=Programs;Versions;Swap;BridgeNetfilter;IPForwarding;Ports
+// +kubebuilder:validation:Enum=Programs;Versions;Swap;BridgeNetfilter;IPForwarding;Ports;Runtime;CgroupVersion;NameServers;DiskSpace;Clock
 type FindingName string
 
 // Names of findings.
@@ -66,4 +72,14 @@ const (
 	FindingIPForwarding FindingName = "IPForwarding"
 	// FindingPorts: a port that a node needs is taken.
 	FindingPorts FindingName = "Ports"
+	// FindingRuntime: no process listens on the socket of the container runtime.
+	FindingRuntime FindingName = "Runtime"
+	// FindingCgroupVersion: the kubelet refuses the host's version of control groups.
+	FindingCgroupVersion FindingName = "CgroupVersion"
+	// FindingNameServers: the host has no name server, so images can't be pulled.
+	FindingNameServers FindingName = "NameServers"
+	// FindingDiskSpace: the images of Kubernetes do not fit on the disk.
+	FindingDiskSpace FindingName = "DiskSpace"
+	// FindingClock: certificates and tokens are not valid by the host's clock.
+	FindingClock FindingName = "Clock"
 )

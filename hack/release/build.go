@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -117,6 +118,33 @@ func (b *builder) assemble(r release, work string, at time.Time) error {
 		return err
 	}
 	return finish(r, at)
+}
+
+// packages writes the agent's packages for the architecture of this machine.
+func (b *builder) packages(ctx context.Context, folder string) (err error) {
+	if !versions.MatchString(b.version) {
+		return fmt.Errorf("%q is no version of a release", b.version)
+	}
+	at, err := programs.CommitTime(ctx, b.root)
+	if err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp("", "packages-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	program := built(work, agent, runtime.GOARCH)
+	if err := (programs.Builder{Root: b.root, Version: b.version, Time: at}).Build(ctx, agent, runtime.GOARCH, program); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	return packages.Write(folder, packages.Options{
+		Version: b.version, Architecture: runtime.GOARCH, Time: at, Program: program,
+		Unit: filepath.Join(b.root, "cmd", agent, agent+".service"), License: filepath.Join(b.root, "LICENSE"),
+	})
 }
 
 // archives writes what people get of each program: an archive, packages, a list of modules.

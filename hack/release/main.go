@@ -19,6 +19,7 @@ const usage = `Usage: release COMMAND [FLAG...] FOLDER
 
   manifests  write the files for clusterctl into FOLDER
   build      write a release into FOLDER; a release there is replaced
+  packages   write only the agent's packages for this machine's architecture into FOLDER
   verify     check the release in FOLDER
   publish    push the image of the release in FOLDER to a registry
 
@@ -51,6 +52,10 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("release "+args[0], flag.ContinueOnError)
 	var do func(ctx context.Context, folder string) error
 	switch args[0] {
+	case "packages":
+		flags.StringVar(&b.root, "root", ".", "root `FOLDER` of the checkout")
+		flags.StringVar(&b.version, "version", "", "`VERSION` of the packages, such as v0.1.0")
+		do = b.packages
 	case "manifests", "build":
 		flags.StringVar(&b.root, "root", ".", "root `FOLDER` of the checkout")
 		flags.StringVar(&b.version, "version", "", "`VERSION` of the release, such as v0.1.0")

@@ -59,6 +59,8 @@ func labels() []turn {
 		label("failover", 12),
 		label("full", 18),
 		label("move", 8),
+		label("packages", 5),
+		label("prepared", 8),
 		label("provider-upgrade", 15),
 		label("reset", 12),
 		label("resilience", 18),

@@ -14,6 +14,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/oplog"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/preflight"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/progress"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/signal"
@@ -115,7 +116,7 @@ func New(o Options) *Agent {
 	}
 	a := &Agent{o: o}
 	facts, running := &facts{}, &progress.Progress{}
-	a.observer = &observer{platform: o.Platform, manager: o.Manager, facts: facts, certificates: o.Certificates, log: o.Log}
+	a.observer = &observer{platform: o.Platform, manager: o.Manager, facts: facts, certificates: o.Certificates, log: o.Log, runtime: preflight.NewWatch(o.Clock, a.observeSoftware)}
 	a.reporter = &reporter{
 		store: o.Store, manager: o.Manager, facts: facts, running: running, updater: o.Updater, hello: a.hello,
 		clock: o.Clock, random: o.Rand, log: o.Log, wake: signal.New(),
@@ -197,6 +198,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		"sending logs":               a.logs.Run,
 		"trying the successor":       a.successor.Run,
 		"keeping the local endpoint": a.keepLocal,
+		"watching the runtime":       a.observer.runtime.Run,
 	} {
 		activities.Go(func() {
 			if err := activity(ctx); err != nil && ctx.Err() == nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/connection"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/lookup"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/preflight"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -21,6 +22,8 @@ type observer struct {
 	// certificates reads the control plane's certificates; nil: nothing is reported of them.
 	certificates func() []protocol.CertificateFacts
 	log          *slog.Logger
+	// runtime looks again soon while the container runtime does not run.
+	runtime *preflight.Watch
 
 	inventories, kubernetes, preflights, certificateReads, addresses, cleanliness lookup.Order
 }
@@ -74,7 +77,9 @@ func (o *observer) observeKubernetes(ctx context.Context) (changed bool) {
 
 // observePreflight reports whether the facts of the preflight changed.
 func (o *observer) observePreflight(ctx context.Context) (changed bool) {
-	return observe(ctx, o, &o.preflights, o.platform.Preflight, func(i *protocol.Inventory) **protocol.Preflight { return &i.Preflight })
+	changed = observe(ctx, o, &o.preflights, o.platform.Preflight, func(i *protocol.Inventory) **protocol.Preflight { return &i.Preflight })
+	o.runtime.Found(o.facts.current().inventory.Preflight)
+	return changed
 }
 
 // observe looks up a part of the inventory, and reports whether it changed.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/preflight"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -78,7 +79,7 @@ func TestSlowLookUpReplacesNoLaterOne(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			host := &slowHost{asked: make(chan struct{}), answer: make(chan struct{})}
-			o := &observer{platform: host, facts: &facts{}, log: slog.New(slog.DiscardHandler)}
+			o := &observer{platform: host, facts: &facts{}, runtime: preflight.NewWatch(nil, nil), log: slog.New(slog.DiscardHandler)}
 			var slow sync.WaitGroup
 			slow.Go(func() { test.observe(o, t.Context()) })
 			<-host.asked

@@ -44,3 +44,26 @@ func TestReportsChangesOfTheOperatingSystem(t *testing.T) {
 		return inventories == 2
 	})
 }
+
+// The container runtime starts after the agent. The agent sees it before the next answer to a poll.
+func TestReportsARuntimeThatStartsLater(t *testing.T) {
+	r := newRig(t)
+	r.preflight = protocol.Preflight{RuntimeSocket: protocol.FeatureDisabled}
+	r.start()
+	has := func(state protocol.FeatureState) func(*manager) bool {
+		return func(m *manager) bool {
+			for _, report := range slices.Backward(m.reports) {
+				if report.Inventory != nil {
+					return report.Inventory.Preflight != nil && report.Inventory.Preflight.RuntimeSocket == state
+				}
+			}
+			return false
+		}
+	}
+	r.manager.await(t, "a long poll is open", taken)
+	r.manager.await(t, "the runtime does not run", has(protocol.FeatureDisabled))
+	r.mu.Lock()
+	r.preflight = protocol.Preflight{RuntimeSocket: protocol.FeatureEnabled}
+	r.mu.Unlock()
+	r.manager.await(t, "the runtime runs", has(protocol.FeatureEnabled))
+}

@@ -195,8 +195,8 @@ func TestPreparedOperatingSystem(t *testing.T) {
 		"as it should be": {with(func(*infrav1.HostPreflight) {}), "Prepared", "For Machines of Kubernetes v1.36"},
 		"two findings": {with(func(p *infrav1.HostPreflight) { swap(p); node(p) }), "NotPrepared", "Swap is on, and kubelets refuse to start with it: " +
 			"run swapoff -a, and remove swap from /etc/fstab\nPorts 6443, 10250 are taken: stop the programs that listen there, which ss -ltnp shows"},
-		"a warning": {with(func(p *infrav1.HostPreflight) { p.NameServers = infrav1.FeatureMissing }), "Prepared",
-			"For Machines of Kubernetes v1.36\n/etc/resolv.conf names no name server: configure one"},
+		"a warning": {with(func(p *infrav1.HostPreflight) { p.FreeBytes = 2 << 30 }), "Prepared",
+			"For Machines of Kubernetes v1.36\nLess than 4 GiB are free below /var/lib: make room for images"},
 		"a node":         {of(infrav1.ClaimBound, node), "Prepared", ""},
 		"a former node":  {of(infrav1.ClaimReleasing, node), "Prepared", ""},
 		"reserved":       {of(infrav1.ClaimReserved, swap), "NotPrepared", "Swap is on, and kubelets refuse to start with it: run swapoff -a, and remove swap from /etc/fstab"},

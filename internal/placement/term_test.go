@@ -72,6 +72,6 @@ func TestFailureDomainLabel(t *testing.T) {
 
 func swapping(h *infrav1.ElementalHost) {
 	h.Status.Inventory = &infrav1.HostInventory{Preflight: &infrav1.HostPreflight{
-		Swap: infrav1.FeatureEnabled, IPForwarding: infrav1.FeatureDisabled, NameServers: infrav1.FeatureMissing,
+		Swap: infrav1.FeatureEnabled, IPForwarding: infrav1.FeatureDisabled, FreeBytes: 2 << 30,
 	}}
 }

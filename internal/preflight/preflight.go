@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"cmp"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/version"
@@ -47,7 +48,13 @@ func Findings(host *infrav1.ElementalHost, need Need) []Finding {
 	}
 	if p := inventory.Preflight; p != nil && isUnused(host) {
 		all = append(all, system(p, need, isBundled)...)
-		all = append(all, warnings(p, isBundled || len(host.MissingPrograms()) > 0)...)
+		if keepsRuntime(inventory.Kubernetes, need, isBundled) {
+			all = append(all, runtimeSocket(p)...)
+		}
+		all = append(all, cgroups(p, refusesCgroupV1(inventory.Kubernetes, need, isBundled))...)
+		all = append(all, nameServers(p, isBundled)...)
+		all = append(all, space(p)...)
+		all = append(all, clock(host.Status.Agent)...)
 	}
 	all = slices.DeleteFunc(all, func(f Finding) bool { return f.Name != "" && slices.Contains(need.Ignore, f.Name) })
 	slices.SortStableFunc(all, func(a, b Finding) int { return rank(a) - rank(b) })
@@ -92,6 +99,22 @@ func installsBundle(host *infrav1.ElementalHost, need Need) bool {
 	k := host.Status.Inventory.Kubernetes
 	return k != nil && (need.Replace || len(host.MissingPrograms()) > 0 ||
 		slices.Contains([]infrav1.ProgramOrigin{k.Kubelet.Origin, k.Kubeadm.Origin, k.ContainerRuntime.Origin}, infrav1.OriginBundle))
+}
+
+// keepsRuntime reports whether the Machine's container runtime is the one that the host has.
+func keepsRuntime(k *infrav1.HostKubernetes, need Need, isBundled bool) bool {
+	return !isBundled || !need.Replace && k.ContainerRuntime.Path != "" && k.ContainerRuntime.Origin != infrav1.OriginBundle
+}
+
+// refusesCgroupV1 reports whether the Machine's kubelet is the one that the host has, and refuses
+// version 1 of control groups unless its configuration allows it. The kubelet of a bundle has the
+// configuration of the bundle.
+func refusesCgroupV1(k *infrav1.HostKubernetes, need Need, isBundled bool) bool {
+	if k == nil || isBundled && (need.Replace || k.Kubelet.Path == "" || k.Kubelet.Origin == infrav1.OriginBundle) {
+		return false
+	}
+	v := parsed(cmp.Or(need.Version, k.Kubelet.Version))
+	return v != nil && v.Minor() >= refusingCgroupV1
 }
 
 // parsed returns the version, or nil for a blank or strange one.

@@ -47,6 +47,7 @@ var (
 	newer   = preflight.Need{Version: "v1.37.0"}
 	same    = preflight.Need{Version: "v1.36.0"}
 	older   = preflight.Need{Version: "v1.35.4"}
+	ancient = preflight.Need{Version: "v1.34.1"}
 	worker  = preflight.Need{Version: "v1.36.3", Worker: true}
 	bundled = preflight.Need{Version: "v1.36.3", Bundles: []string{"amd64", "arm64"}}
 	replace = preflight.Need{Version: "v1.36.3", Bundles: []string{"arm64"}, Replace: true}
@@ -57,6 +58,8 @@ func swap(p *infrav1.HostPreflight)         { p.Swap = infrav1.FeatureEnabled }
 func noModule(p *infrav1.HostPreflight)     { p.BridgeNetfilter = infrav1.FeatureMissing }
 func noNetfilter(p *infrav1.HostPreflight)  { p.BridgeNetfilter = infrav1.FeatureDisabled }
 func noForwarding(p *infrav1.HostPreflight) { p.IPForwarding = infrav1.FeatureDisabled }
+func noResolver(p *infrav1.HostPreflight)   { p.NameServers = infrav1.FeatureMissing }
+func deadRuntime(p *infrav1.HostPreflight)  { p.RuntimeSocket = infrav1.FeatureDisabled }
 func noKubelet(k *infrav1.HostKubernetes)   { k.Kubelet = infrav1.HostProgram{} }
 func mute(k *infrav1.HostKubernetes)        { k.Kubeadm.Version = "" }
 func noRuntime(k *infrav1.HostKubernetes)   { k.ContainerRuntime = infrav1.HostContainerRuntime{} }
@@ -64,7 +67,19 @@ func oldRuntime(k *infrav1.HostKubernetes)  { k.ContainerRuntime.Version = "v1.7
 func oldPrograms(k *infrav1.HostKubernetes) {
 	k.Kubelet.Version, k.Kubeadm.Version = "v1.35.4", "v1.35.4"
 }
+func ancientPrograms(k *infrav1.HostKubernetes) {
+	k.Kubelet.Version, k.Kubeadm.Version = "v1.34.1", "v1.34.1"
+}
 func mixedPrograms(k *infrav1.HostKubernetes) { k.Kubelet.Version = "v1.35.4" }
+
+// cgroupV1 is a host whose kubelet allows version 1 of control groups, or not.
+func cgroupV1(allowed infrav1.FeatureState) func(*infrav1.HostInventory) {
+	return os(func(p *infrav1.HostPreflight) { p.CgroupVersion, p.KubeletCgroupV1 = 1, allowed })
+}
+
+func free(bytes int64) func(*infrav1.HostInventory) {
+	return os(func(p *infrav1.HostPreflight) { p.FreeBytes = bytes })
+}
 
 func taken(ports ...int32) func(*infrav1.HostInventory) {
 	return os(func(p *infrav1.HostPreflight) { p.TakenPorts = ports })
@@ -75,6 +90,7 @@ func TestFindings(t *testing.T) {
 	const (
 		isPrograms, isVersions, isSwap, isNetfilter = infrav1.FindingPrograms, infrav1.FindingVersions, infrav1.FindingSwap, infrav1.FindingBridgeNetfilter
 		isForwarding, isPorts                       = infrav1.FindingIPForwarding, infrav1.FindingPorts
+		isRuntime, isCgroups, isResolver, isSpace   = infrav1.FindingRuntime, infrav1.FindingCgroupVersion, infrav1.FindingNameServers, infrav1.FindingDiskSpace
 	)
 	whichever := preflight.Need{}
 	for name, tc := range map[string]struct {
@@ -102,11 +118,31 @@ func TestFindings(t *testing.T) {
 		"no netfilter":  {good(os(noNetfilter)), whichever, []infrav1.FindingName{isNetfilter}},
 		"no module":     {good(os(noModule)), whichever, []infrav1.FindingName{isNetfilter}},
 		"no forwarding": {good(os(noForwarding)), whichever, []infrav1.FindingName{isForwarding}},
-		"cgroup v1":     {good(os(func(p *infrav1.HostPreflight) { p.CgroupVersion = 1 })), whichever, []infrav1.FindingName{""}},
-		"no space":      {good(os(func(p *infrav1.HostPreflight) { p.FreeBytes = 2 << 30 })), whichever, []infrav1.FindingName{""}},
-		"no resolver":   {good(os(func(p *infrav1.HostPreflight) { p.NameServers = infrav1.FeatureMissing })), whichever, []infrav1.FindingName{""}},
-		"a runtime that does not run": {good(os(func(p *infrav1.HostPreflight) { p.RuntimeSocket = infrav1.FeatureDisabled })),
-			whichever, []infrav1.FindingName{""}},
+
+		"cgroup v1, an old agent":                      {good(cgroupV1("")), same, []infrav1.FindingName{""}},
+		"cgroup v1, allowed":                           {good(cgroupV1(infrav1.FeatureEnabled)), same, []infrav1.FindingName{""}},
+		"cgroup v1, refused":                           {good(cgroupV1(infrav1.FeatureDisabled)), same, []infrav1.FindingName{isCgroups}},
+		"cgroup v1, refused by any":                    {good(cgroupV1(infrav1.FeatureDisabled)), whichever, []infrav1.FindingName{isCgroups}},
+		"cgroup v1 is refused since v1.35":             {good(cgroupV1(infrav1.FeatureDisabled), programs(oldPrograms)), older, []infrav1.FindingName{isCgroups}},
+		"cgroup v1, before it was refused":             {good(cgroupV1(infrav1.FeatureDisabled), programs(ancientPrograms)), ancient, []infrav1.FindingName{""}},
+		"cgroup v1, any, before it was refused":        {good(cgroupV1(infrav1.FeatureDisabled), programs(ancientPrograms)), whichever, []infrav1.FindingName{""}},
+		"cgroup v1, a kubelet of a bundle":             {good(cgroupV1(""), programs(noKubelet)), bundled, []infrav1.FindingName{""}},
+		"cgroup v1, the kubelet is replaced":           {good(cgroupV1(infrav1.FeatureDisabled)), replace, []infrav1.FindingName{""}},
+		"cgroup v1, a bundle, and the host's kubelet":  {good(cgroupV1(infrav1.FeatureDisabled), programs(noRuntime)), bundled, []infrav1.FindingName{isCgroups}},
+		"little space":                                 {good(free(2 << 30)), whichever, []infrav1.FindingName{""}},
+		"enough space":                                 {good(free(4 << 30)), whichever, nil},
+		"no space":                                     {good(free(1 << 29)), whichever, []infrav1.FindingName{isSpace}},
+		"a full disk":                                  {good(free(1)), whichever, []infrav1.FindingName{isSpace}},
+		"a full disk, and a bundle":                    {good(free(1), programs(noKubelet)), bundled, []infrav1.FindingName{isSpace}},
+		"no resolver":                                  {good(os(noResolver)), whichever, []infrav1.FindingName{isResolver}},
+		"no resolver, and a bundle has the images":     {good(os(noResolver), programs(noKubelet)), bundled, []infrav1.FindingName{""}},
+		"no resolver, and the bundle is not installed": {good(os(noResolver)), bundled, []infrav1.FindingName{isResolver}},
+		"a runtime that does not run":                  {good(os(deadRuntime)), whichever, []infrav1.FindingName{isRuntime}},
+		"a dead runtime of the host, and a bundle":     {good(os(deadRuntime), programs(noKubelet)), bundled, []infrav1.FindingName{isRuntime}},
+		"a dead runtime is replaced":                   {good(os(deadRuntime)), replace, nil},
+		"a dead runtime of a bundle is replaced": {good(os(deadRuntime), programs(func(k *infrav1.HostKubernetes) {
+			k.ContainerRuntime.Origin = infrav1.OriginBundle
+		})), bundled, nil},
 		"warnings come last": {good(os(func(p *infrav1.HostPreflight) { p.CgroupVersion = 1 }), programs(oldRuntime), os(swap)),
 			whichever, []infrav1.FindingName{isSwap, "", ""}},
 
@@ -157,6 +193,25 @@ func TestBundleNeedsTheAgent(t *testing.T) {
 	g.Expect(preflight.Findings(host, bundled)).To(BeEmpty())
 	host.Status.Agent.Capabilities = nil
 	g.Expect(preflight.Findings(host, bundled)).To(HaveLen(1))
+}
+
+// Certificates are dated back by five minutes.
+func TestClock(t *testing.T) {
+	g := NewWithT(t)
+	for skew, want := range map[int64]string{
+		-360: "The clock is 6 minutes behind the manager's: ", -300: "", 0: "", 300: "", 360: "The clock is 6 minutes ahead of the manager's: ",
+	} {
+		host := good()
+		host.Status.Agent.ClockSkewSeconds = skew
+		found := preflight.Findings(host, same)
+		if want == "" {
+			g.Expect(found).To(BeEmpty(), "%d", skew)
+			continue
+		}
+		g.Expect(found).To(HaveLen(1), "%d", skew)
+		g.Expect(found[0].Name).To(Equal(infrav1.FindingClock))
+		g.Expect(found[0].Message).To(HavePrefix(want))
+	}
 }
 
 // Which ports are taken and whether swap is on says nothing about a host in use.

@@ -27,6 +27,10 @@ type Preflight struct {
 	IPForwarding FeatureState `json:"ipForwarding,omitempty"`
 	// CgroupVersion is 1 or 2; 0 if it is unknown.
 	CgroupVersion int32 `json:"cgroupVersion,omitempty"`
+	// KubeletCgroupV1 is enabled if the configuration that the host's kubelet has before kubeadm
+	// writes one allows version 1 of control groups. It is blank on hosts with version 2, and if
+	// the host has no kubelet.
+	KubeletCgroupV1 FeatureState `json:"kubeletCgroupV1,omitempty"`
 	// TakenPorts are the TCP ports of a node of kubeadm on which a process listens, sorted.
 	TakenPorts []int32 `json:"takenPorts,omitempty"`
 	// RuntimeSocket is enabled if a process listens on ContainerRuntime.Socket.
@@ -34,6 +38,6 @@ type Preflight struct {
 	// NameServers is missing if the host's resolver has no name server.
 	NameServers FeatureState `json:"nameServers,omitempty"`
 	// FreeBytes is the free space below /var/lib, rounded down to a power of two, so that it
-	// seldom changes; 0 if it is unknown.
+	// seldom changes; 1 if the disk is full, 0 if it is unknown.
 	FreeBytes int64 `json:"freeBytes,omitempty"`
 }

@@ -165,13 +165,13 @@ func (h host) nameServers() protocol.FeatureState {
 }
 
 // freeBytes returns the free space of the file system of a folder, rounded down to a power of
-// two; 0 if it is unknown.
+// two, at least 1; 0 if it is unknown.
 func (h host) freeBytes(folder string) int64 {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(h.path(folder), &stat); err != nil || stat.Bsize <= 0 {
 		return 0
 	}
-	return roundDown(stat.Bavail * uint64(stat.Bsize))
+	return max(roundDown(stat.Bavail*uint64(stat.Bsize)), 1)
 }
 
 // roundDown returns the largest power of two that is not larger than n; 0 for 0.

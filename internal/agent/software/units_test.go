@@ -98,3 +98,40 @@ func TestContainerRuntime(t *testing.T) {
 		})
 	}
 }
+
+// The kubelet merges the files of the folder that its unit names. Only these are the host's own.
+func TestAllowsCgroupV1(t *testing.T) {
+	t.Parallel()
+	const unit, folder = "/usr/lib/systemd/system/kubelet.service", "/etc/kubernetes/kubelet.conf.d/"
+	const starts = "ExecStart=/usr/bin/kubelet --config=/var/lib/kubelet/config.yaml --config-dir=" + folder + "\n"
+	for name, test := range map[string]struct {
+		files map[string]string
+		want  bool
+	}{
+		"no unit":            {nil, false},
+		"no folder":          {map[string]string{unit: "ExecStart=/usr/bin/kubelet\n", folder + "1.conf": "failCgroupV1: false\n"}, false},
+		"no file":            {map[string]string{unit: starts}, false},
+		"allowed":            {map[string]string{unit: starts, folder + "1.conf": "kind: KubeletConfiguration\nfailCgroupV1: false\n"}, true},
+		"allowed, JSON":      {map[string]string{unit: starts, folder + "1.conf": `{"failCgroupV1": false}`}, true},
+		"JSON, in lines":     {map[string]string{unit: starts, folder + "1.conf": "{\n  \"failCgroupV1\": false\n}\n"}, true},
+		"in a comment":       {map[string]string{unit: starts, folder + "1.conf": "# failCgroupV1: false\n"}, false},
+		"refused":            {map[string]string{unit: starts, folder + "1.conf": "failCgroupV1: true\n"}, false},
+		"refused later":      {map[string]string{unit: starts, folder + "1.conf": "failCgroupV1: false\n", folder + "2.conf": "failCgroupV1: true\n"}, false},
+		"not read":           {map[string]string{unit: starts, folder + "1.yaml": "failCgroupV1: false\n"}, false},
+		"in the environment": {map[string]string{unit: `Environment="ARGS=--config=x --config-dir=` + folder + `"` + "\n", folder + "1.conf": "failCgroupV1: false\n"}, true},
+		"in a drop-in": {map[string]string{
+			unit: "ExecStart=/usr/bin/kubelet\n", "/etc/systemd/system/kubelet.service.d/1.conf": starts, folder + "1.conf": "failCgroupV1: false\n",
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t, "/usr/bin/kubelet")
+			for file, content := range test.files {
+				b.config(file, content)
+			}
+			if got := b.finder.AllowsCgroupV1(); got != test.want {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}

@@ -46,6 +46,13 @@ func lacks() map[string]lack {
 		"taken port":     {func(s *host) { s.Inventory.Preflight.TakenPorts = []int32{6443} }, infrav1.FindingPorts, "Port 6443 is taken"},
 		"no br_netfilter": {func(s *host) { s.Inventory.Preflight.BridgeNetfilter = infrav1.FeatureDisabled },
 			infrav1.FindingBridgeNetfilter, "br_netfilter is not in use"},
+		"a dead runtime": {func(s *host) { s.Inventory.Preflight.RuntimeSocket = infrav1.FeatureDisabled }, infrav1.FindingRuntime, "The container runtime does not run"},
+		"a full disk":    {func(s *host) { s.Inventory.Preflight.FreeBytes = 1 }, infrav1.FindingDiskSpace, "Less than 1 GiB is free"},
+		"no name server": {func(s *host) { s.Inventory.Preflight.NameServers = infrav1.FeatureMissing }, infrav1.FindingNameServers, "names no name server"},
+		"cgroup v1": {func(s *host) {
+			s.Inventory.Preflight.CgroupVersion, s.Inventory.Preflight.KubeletCgroupV1 = 1, infrav1.FeatureDisabled
+		}, infrav1.FindingCgroupVersion, "The host has cgroup v1"},
+		"a wrong clock": {func(s *host) { s.Agent.ClockSkewSeconds = -3600 }, infrav1.FindingClock, "The clock is 60 minutes behind"},
 	}
 }
 

@@ -19,6 +19,7 @@ func preflightOf(in *protocol.Preflight) *infrav1.HostPreflight {
 		IPForwarding:    featureOf(in.IPForwarding),
 		RuntimeSocket:   featureOf(in.RuntimeSocket),
 		NameServers:     featureOf(in.NameServers),
+		KubeletCgroupV1: featureOf(in.KubeletCgroupV1),
 		FreeBytes:       max(in.FreeBytes, 0),
 	}
 	if in.CgroupVersion == 1 || in.CgroupVersion == 2 {

@@ -22,10 +22,10 @@ func TestReportedPreflight(t *testing.T) {
 	g.Expect(report(&protocol.Preflight{})).To(Equal(&infrav1.HostPreflight{}))
 	g.Expect(report(&protocol.Preflight{
 		Swap: protocol.FeatureEnabled, BridgeNetfilter: protocol.FeatureMissing, IPForwarding: protocol.FeatureDisabled, CgroupVersion: 2,
-		TakenPorts: []int32{6443, 2379}, RuntimeSocket: protocol.FeatureEnabled, NameServers: protocol.FeatureMissing, FreeBytes: 1 << 40,
+		TakenPorts: []int32{6443, 2379}, RuntimeSocket: protocol.FeatureEnabled, NameServers: protocol.FeatureMissing, KubeletCgroupV1: protocol.FeatureDisabled, FreeBytes: 1 << 40,
 	})).To(Equal(&infrav1.HostPreflight{
 		Swap: infrav1.FeatureEnabled, BridgeNetfilter: infrav1.FeatureMissing, IPForwarding: infrav1.FeatureDisabled, CgroupVersion: 2,
-		TakenPorts: []int32{2379, 6443}, RuntimeSocket: infrav1.FeatureEnabled, NameServers: infrav1.FeatureMissing, FreeBytes: 1 << 40,
+		TakenPorts: []int32{2379, 6443}, RuntimeSocket: infrav1.FeatureEnabled, NameServers: infrav1.FeatureMissing, KubeletCgroupV1: infrav1.FeatureDisabled, FreeBytes: 1 << 40,
 	}))
 	g.Expect(report(&protocol.Preflight{
 		Swap: "On", BridgeNetfilter: "\n", CgroupVersion: 3, TakenPorts: []int32{-1, 0, 65536, 80, 80}, FreeBytes: -1,

@@ -55,7 +55,14 @@ func (i inventory) Preflight(ctx context.Context) (protocol.Preflight, error) {
 	if err != nil {
 		return protocol.Preflight{}, err
 	}
-	return preflight.Read(string(i.root), found.ContainerRuntime.Socket), nil
+	facts := preflight.Read(string(i.root), found.ContainerRuntime.Socket)
+	if facts.CgroupVersion == 1 && found.Kubelet.Path != "" {
+		facts.KubeletCgroupV1 = protocol.FeatureDisabled
+		if i.software.AllowsCgroupV1() {
+			facts.KubeletCgroupV1 = protocol.FeatureEnabled
+		}
+	}
+	return facts, nil
 }
 
 // Inventory returns the hardware and the operating system. Unknown facts are
