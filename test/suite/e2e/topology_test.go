@@ -16,12 +16,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab"
 )
 
 const (
 	// releasedClass is the ClusterClass of the release, ownClass the one that is made from it.
 	releasedClass, ownClass = "elemental-kubeadm", "shop"
-	// classHosts is how many hosts the cluster of a class has: one for each of its Machines, and one to replace each.
+	// classHosts is how many hosts an upgrade of the cluster needs: one for each of its Machines, and one to replace each.
 	classHosts = 4
 	// roleLabel is the label of hosts by which the class chooses them.
 	roleLabel = "role"
@@ -32,26 +33,14 @@ const (
 )
 
 var _ = Describe("A cluster of a ClusterClass", Ordered, Label("topology"), func() {
-	var (
-		site *bareSite
-		c    classCluster
-	)
+	c := newClassCluster(lab.Cluster{Name: "shop-1", ControlPlanes: 1, Workers: 1})
 
-	BeforeAll(func(ctx context.Context) {
-		site = startBareSite(ctx, classHosts)
-		site.labelRoles(ctx)
-		c = classCluster{site.workload("shop-1", 1, 1)}
-		c.Flavor = "topology"
-		c.Variables = map[string]string{
-			"CONTROL_PLANE_HOST_LABELS": roleLabel + ": control-plane", "WORKER_HOST_LABELS": roleLabel + ": worker",
-		}
-	}, NodeTimeout(60*time.Minute))
+	BeforeAll(func(ctx context.Context) { labelRoles(ctx, elementalHosts(ctx), 1) })
 
 	It("runs on the hosts that the class chooses", func(ctx context.Context) {
 		step("topology: cluster applied", func() { c.create(ctx) })
 		step("topology: 1+1 running", func() { c.expectRunning(ctx, 2) })
-		c.expectVersion(ctx, site.previous.Version)
-		site.expectRoles(ctx, c)
+		c.expectRoles(ctx)
 		c.expectEndpoint(ctx)
 		kubectl(ctx, "--namespace", c.namespace(), "annotate", "elementalcluster", c.objects(ctx).infra.Name, note+"=kept")
 	}, SpecTimeout(30*time.Minute))
@@ -100,13 +89,13 @@ var _ = Describe("A cluster of a ClusterClass", Ordered, Label("topology"), func
 		after.expectKept(Default, before)
 		Expect(after.infra.Generation).To(Equal(before.infra.Generation))
 		Expect(after.controlPlanes()).To(Equal(before.controlPlanes()), "the value is that of the workers")
-		site.expectRoles(ctx, c)
+		c.expectRoles(ctx)
 		for _, host := range c.claimedHosts(ctx) {
 			if host.Spec.Claim.Role.IsControlPlane() {
-				Expect(shell(ctx, site.box(&host), "ls -d "+filledFile+" 2>&1 || true")).To(ContainSubstring("No such file"))
+				Expect(shell(ctx, boxOf(&host), "ls -d "+filledFile+" 2>&1 || true")).To(ContainSubstring("No such file"))
 				continue
 			}
-			Expect(shell(ctx, site.box(&host), "stat --format '%a %U' "+filledFile+"; cat "+filledFile)).To(Equal("640 root\nopen"))
+			Expect(shell(ctx, boxOf(&host), "stat --format '%a %U' "+filledFile+"; cat "+filledFile)).To(Equal("640 root\nopen"))
 		}
 	}, SpecTimeout(30*time.Minute))
 
@@ -136,49 +125,77 @@ var _ = Describe("A cluster of a ClusterClass", Ordered, Label("topology"), func
 		})
 	}, SpecTimeout(15*time.Minute))
 
-	It("is upgraded by the version of the topology", func(ctx context.Context) {
+	It("is deleted, and its hosts are available again", func(ctx context.Context) {
+		step("topology: cluster deleted, hosts available", func() {
+			c.delete(ctx)
+			expectAllAvailable(ctx)
+		})
+	}, SpecTimeout(20*time.Minute))
+})
+
+var _ = Describe("A cluster of a ClusterClass on bare hosts", func() {
+	It("is upgraded by the version of its topology", Label("topology-upgrade"), func(ctx context.Context) {
+		site := startBareSite(ctx, classHosts)
+		labelRoles(ctx, site.hosts(ctx), classHosts/2)
+		c := newClassCluster(site.workload("shop-2", 1, 1).Cluster)
+		step("topology-upgrade: 1+1 running", func() {
+			c.create(ctx)
+			c.expectRunning(ctx, 2)
+		})
+		c.expectVersion(ctx, site.previous.Version)
+		kubectl(ctx, "--namespace", c.namespace(), "annotate", "elementalcluster", c.objects(ctx).infra.Name, note+"=kept")
 		before := c.objects(ctx)
-		step("topology: upgraded to "+site.current.Version, func() {
+		before.expectOwners()
+		step("topology-upgrade: upgraded to "+site.current.Version, func() {
 			c.change(ctx, func(topology *clusterv1.Topology) { topology.Version = site.current.Version })
 			c.expectControlPlaneFirst(ctx, site.current.Version)
 			c.expectReplaced(ctx, before, true)
 			c.expectRunning(ctx, 2)
 		})
 		c.expectVersion(ctx, site.current.Version)
-		site.expectRoles(ctx, c)
+		c.expectRoles(ctx)
 		c.expectEndpoint(ctx)
 		after := c.objects(ctx)
-		after.expectOwners()
 		Expect(after.infra.UID).To(Equal(before.infra.UID))
+		Expect(after.infra.Finalizers).To(Equal(before.infra.Finalizers))
 		Expect(after.owners).To(Equal(before.owners))
 		fmt.Printf("  the endpoint was %s, and is %s\n", before.infra.Spec.ControlPlaneEndpoint.Host, after.infra.Spec.ControlPlaneEndpoint.Host)
-		step("topology: at rest after the upgrade", func() {
+		step("topology-upgrade: at rest", func() {
 			Consistently(func(g Gomega) { c.read(ctx, g).expectSame(g, after) }).WithTimeout(quietTime).Should(Succeed())
 		})
-	}, SpecTimeout(45*time.Minute))
-
-	It("is deleted, and its hosts are available again", func(ctx context.Context) {
-		step("topology: cluster deleted, hosts available", func() {
+		step("topology-upgrade: cluster deleted, hosts available", func() {
 			c.delete(ctx)
 			site.expectAvailable(ctx)
 		})
-	}, SpecTimeout(20*time.Minute))
+	}, SpecTimeout(90*time.Minute))
 })
 
-// labelRoles makes half of the hosts control planes and the others workers.
-func (s *bareSite) labelRoles(ctx context.Context) {
+// newClassCluster returns a cluster of the class of the release, whose Machines are on hosts of their roles.
+func newClassCluster(c lab.Cluster) classCluster {
+	c.Flavor = "topology"
+	c.Variables = map[string]string{
+		"CONTROL_PLANE_HOST_LABELS": roleLabel + ": control-plane", "WORKER_HOST_LABELS": roleLabel + ": worker",
+	}
+	return classCluster{workload{c}}
+}
+
+// labelRoles makes as many hosts as are said control planes, and the others workers, until the specs have ended.
+func labelRoles(ctx context.Context, list []infrav1.ElementalHost, controlPlanes int) {
 	GinkgoHelper()
-	for i, host := range s.hosts(ctx) {
-		role := "control-plane"
-		if i%2 == 1 {
-			role = "worker"
+	for i, host := range list {
+		role := "worker"
+		if i < controlPlanes {
+			role = "control-plane"
 		}
-		kubectl(ctx, "--namespace", bareNamespace, "label", "elementalhost", host.Name, roleLabel+"="+role)
+		kubectl(ctx, "--namespace", host.Namespace, "label", "elementalhost", host.Name, roleLabel+"="+role)
+		DeferCleanup(func(ctx context.Context) {
+			kubectl(ctx, "--namespace", host.Namespace, "label", "elementalhost", host.Name, roleLabel+"-")
+		})
 	}
 }
 
 // expectRoles checks that each Machine is on a host of its role.
-func (s *bareSite) expectRoles(ctx context.Context, c classCluster) {
+func (c classCluster) expectRoles(ctx context.Context) {
 	GinkgoHelper()
 	claimed := c.claimedHosts(ctx)
 	Expect(claimed).To(HaveLen(c.ControlPlanes + c.Workers))
