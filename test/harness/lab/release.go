@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 )
 
-// ReleaseFile returns a file of this provider's release as clusterctl generate yaml makes manifests of it, with values for
+// ReleaseFile returns a file of the release that a lab has, as clusterctl generate yaml makes manifests of it, with values for
 // its variables in addition to the environment. Machines ignore swap, as in GenerateCluster.
-func (l *Lab) ReleaseFile(ctx context.Context, name string, variables map[string]string) (string, error) {
+func ReleaseFile(ctx context.Context, l *Lab, name string, variables map[string]string) (string, error) {
 	release, err := l.sources.findRelease()
 	if err != nil {
 		return "", err

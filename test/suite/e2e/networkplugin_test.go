@@ -39,7 +39,7 @@ var _ = Describe("A network plugin", func() {
 			file := filepath.Join(GinkgoT().TempDir(), "kube-flannel.yml")
 			Expect(os.WriteFile(file, []byte(flannel.Manifest), 0o600)).To(Succeed())
 			kubectl(ctx, "--namespace", w.namespace(), "create", "configmap", networkPlugin, "--from-file="+file)
-			set, err := hosts.ReleaseFile(ctx, "cluster-resource-set.yaml", map[string]string{"NETWORK_PLUGIN": networkPlugin, "NAMESPACE": w.namespace()})
+			set, err := lab.ReleaseFile(ctx, hosts, "cluster-resource-set.yaml", map[string]string{"NETWORK_PLUGIN": networkPlugin, "NAMESPACE": w.namespace()})
 			Expect(err).NotTo(HaveOccurred())
 			apply(ctx, set)
 		})

@@ -102,7 +102,7 @@ var _ = Describe("A cluster of a ClusterClass", Ordered, Label("topology"), func
 	It("moves to another class without replacing Machines", func(ctx context.Context) {
 		before := c.objects(ctx)
 		step("topology: moved to a class of one's own", func() {
-			text, err := hosts.ReleaseFile(ctx, "clusterclass-"+releasedClass+".yaml", map[string]string{"NAMESPACE": c.namespace()})
+			text, err := lab.ReleaseFile(ctx, hosts, "clusterclass-"+releasedClass+".yaml", map[string]string{"NAMESPACE": c.namespace()})
 			Expect(err).NotTo(HaveOccurred())
 			apply(ctx, strings.ReplaceAll(text, "name: "+releasedClass, "name: "+ownClass))
 			Eventually(func() error {
