@@ -22,7 +22,10 @@ const longest = 25 * time.Minute
 // tooLong returns the labels of end-to-end tests for which CI has no time: they take more than 20 minutes, or
 // nobody has measured how long.
 func tooLong() []string {
-	return []string{"endpoint", "etcd-cuts", "etcd-members", "guide", "remediation", "topology-upgrade", "upgrade", "upgrade-cuts", "upgrade-failures"}
+	return []string{
+		"endpoint", "etcd-cuts", "etcd-members", "guide", "network-plugin", "remediation", "topology", "topology-upgrade", "upgrade", "upgrade-cuts",
+		"upgrade-failures",
+	}
 }
 
 // groups returns all turns. Of each group CI runs one.
@@ -53,11 +56,9 @@ func labels() []turn {
 		label("failover", 12),
 		label("full", 18),
 		label("move", 8),
-		label("network-plugin", 10),
 		label("provider-upgrade", 15),
 		label("reset", 12),
 		label("resilience", 18),
-		label("topology", 10),
 		label("trust", 10),
 		label("tunnel", 18),
 		label("tunnel-faults", 18),
