@@ -100,7 +100,7 @@ func fieldManagers(g Gomega, object client.Object, path []string) []string {
 	var names []string
 	for _, entry := range object.GetManagedFields() {
 		var fields map[string]any
-		g.Expect(json.Unmarshal(entry.FieldsV1.Raw, &fields)).To(Succeed())
+		g.Expect(json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields)).To(Succeed())
 		if _, found, err := unstructured.NestedFieldNoCopy(fields, path...); err == nil && found {
 			names = append(names, entry.Manager)
 		}

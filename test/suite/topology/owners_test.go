@@ -22,7 +22,7 @@ func (m made) owners(g Gomega) map[string][]string {
 	} {
 		for _, entry := range m.infra.ManagedFields {
 			var fields map[string]any
-			g.Expect(json.Unmarshal(entry.FieldsV1.Raw, &fields)).To(Succeed())
+			g.Expect(json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields)).To(Succeed())
 			if _, found, err := unstructured.NestedFieldNoCopy(fields, path...); err == nil && found {
 				all[name] = append(all[name], entry.Manager)
 			}
