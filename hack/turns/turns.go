@@ -22,7 +22,10 @@ const longest = 25 * time.Minute
 // tooLong returns the labels of end-to-end tests for which CI has no time: they take more than 20 minutes, or
 // nobody has measured how long.
 func tooLong() []string {
-	return []string{"capi", "endpoint", "etcd-cuts", "etcd-members", "guide", "remediation", "upgrade", "upgrade-cuts", "upgrade-failures"}
+	return []string{
+		"capi", "endpoint", "etcd-cuts", "etcd-members", "guide", "network-plugin", "remediation", "topology", "topology-upgrade", "upgrade", "upgrade-cuts",
+		"upgrade-failures",
+	}
 }
 
 // groups returns all turns. Of each group CI runs one.

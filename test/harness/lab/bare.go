@@ -50,7 +50,13 @@ func (b Bare) Programs(ctx context.Context, release image.Release, folder string
 	})
 }
 
-// Bundle builds the bundle of a release of Kubernetes, if it is missing.
-func (b Bare) Bundle(ctx context.Context, release image.Release, defect image.Defect) (image.Bundle, error) {
-	return b.lab.sources.images.Bundle(ctx, release, defect)
+// Bundle builds the bundle of a release of Kubernetes, if it is missing, with the images of workloads beside those of
+// Kubernetes.
+func (b Bare) Bundle(ctx context.Context, release image.Release, defect image.Defect, workloads ...image.Workload) (image.Bundle, error) {
+	return b.lab.sources.images.Bundle(ctx, release, defect, workloads...)
+}
+
+// Flannel builds the network plugin flannel, if it is missing.
+func (b Bare) Flannel(ctx context.Context) (image.Flannel, error) {
+	return b.lab.sources.images.Flannel(ctx)
 }

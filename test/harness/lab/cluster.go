@@ -47,11 +47,7 @@ func (l *Lab) GenerateCluster(ctx context.Context, c Cluster) (string, error) {
 	if c.Flavor != "" {
 		args = append(args, "--flavor", c.Flavor)
 	}
-	var environment []string
-	for name, value := range c.Variables {
-		environment = append(environment, name+"="+value)
-	}
-	out, err := l.clusterctl(ctx, environment, args...)
+	out, err := l.clusterctl(ctx, environment(c.Variables), args...)
 	if err != nil {
 		return "", fmt.Errorf("generating cluster %s: %w", c.Name, err)
 	}

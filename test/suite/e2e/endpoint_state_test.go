@@ -93,7 +93,7 @@ func (w workload) state(ctx context.Context) clusterState {
 func (w workload) kubeconfig(ctx context.Context) []byte {
 	GinkgoHelper()
 	secret := &corev1.Secret{}
-	Expect(management.Get(ctx, client.ObjectKey{Namespace: namespace, Name: w.Name + "-kubeconfig"}, secret)).To(Succeed())
+	Expect(management.Get(ctx, client.ObjectKey{Namespace: w.namespace(), Name: w.Name + "-kubeconfig"}, secret)).To(Succeed())
 	return secret.Data["value"]
 }
 

@@ -41,7 +41,7 @@ func allCuts() []cuts {
 var _ = Describe("An upgrade in place whose hosts lose power", Ordered, ContinueOnFailure, Label("upgrade-cuts"), func() {
 	var site *bareSite
 
-	BeforeAll(func(ctx context.Context) { site = startBareSite(ctx) }, NodeTimeout(60*time.Minute))
+	BeforeAll(func(ctx context.Context) { site = startBareSite(ctx, bareHosts) }, NodeTimeout(60*time.Minute))
 
 	It("goes on after the first steps", func(ctx context.Context) {
 		site.upgradeWithCuts(ctx, "first", allCuts()[0])

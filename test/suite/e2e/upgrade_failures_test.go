@@ -34,7 +34,7 @@ var _ = Describe("An upgrade in place that fails", Ordered, Label("upgrade-failu
 	)
 
 	BeforeAll(func(ctx context.Context) {
-		site = startBareSite(ctx)
+		site = startBareSite(ctx, bareHosts)
 		step("upgrade: bundles with defects built", func() {
 			var err error
 			kubeletExits, err = lab.NewBare(hosts).Bundle(ctx, image.Current, image.KubeletExits)

@@ -31,7 +31,7 @@ const (
 	bareNamespace = "bare"
 	// firstBareHost is the number of the first bare host, above those of all other hosts.
 	firstBareHost = 21
-	// bareHosts is how many there are: three control planes and two workers.
+	// bareHosts is how many upgrades need: three control planes and two workers.
 	bareHosts = 5
 	// bundleFolder is the folder with bundles on the management cluster's node, servedFolder in
 	// the manager's Pod.
@@ -45,35 +45,41 @@ type bareSite struct {
 	previous, current image.Bundle
 }
 
-// startBareSite starts and enrols the hosts, and serves bundles. All of it is removed after the specs.
-func startBareSite(ctx context.Context) *bareSite {
+// startBareSite starts and enrols hosts, and serves the bundles of both versions. All of it is removed after the specs.
+func startBareSite(ctx context.Context, count int) *bareSite {
 	GinkgoHelper()
 	s, bare := &bareSite{}, lab.NewBare(hosts)
-	DeferCleanup(s.remove)
-	step("upgrade: bundles built", func() {
+	step("bare hosts: bundles built", func() {
 		var err error
 		s.previous, err = bare.Bundle(ctx, image.Previous, image.None)
 		Expect(err).NotTo(HaveOccurred())
 		s.current, err = bare.Bundle(ctx, image.Current, image.None)
 		Expect(err).NotTo(HaveOccurred())
 	})
-	step("upgrade: bundles served", func() { serveBundles(ctx, s.previous, s.current) })
-	step("upgrade: bare hosts enrolled", func() {
+	s.start(ctx, count, bare.Host, s.previous, s.current)
+	return s
+}
+
+// start serves bundles and enrols hosts that it gets by their numbers. All of it is removed after the specs.
+func (s *bareSite) start(ctx context.Context, count int, host func(context.Context, int) (*engine.Host, error), bundles ...image.Bundle) {
+	GinkgoHelper()
+	DeferCleanup(s.remove)
+	step("bare hosts: bundles served", func() { serveBundles(ctx, bundles...) })
+	step("bare hosts: enrolled", func() {
 		Expect(management.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: bareNamespace, Labels: map[string]string{"infrastructure.cluster.x-k8s.io/elemental-in-place": "true"},
 		}})).To(Succeed())
-		for number := range bareHosts {
-			box, err := bare.Host(ctx, firstBareHost+number)
+		for number := range count {
+			box, err := host(ctx, firstBareHost+number)
 			Expect(err).NotTo(HaveOccurred())
 			s.boxes = append(s.boxes, box)
 		}
 		Expect(hosts.Enrol(ctx, lab.Enrolment{Name: "bare", Namespace: bareNamespace, Hosts: s.boxes})).To(Succeed())
 	})
-	for _, b := range []image.Bundle{s.previous, s.current} {
+	for _, b := range bundles {
 		release(ctx, b)
 		fmt.Printf("  %s: %.1f MiB\n", filepath.Base(b.File), float64(b.Size)/(1<<20))
 	}
-	return s
 }
 
 // release makes the bundle that of its version. Hosts get it from the sources, or from the manager.

@@ -38,7 +38,7 @@ var _ = Describe("Kubernetes from bundles", Ordered, Label("upgrade"), func() {
 		figures upgradeFigures
 	)
 
-	BeforeAll(func(ctx context.Context) { site = startBareSite(ctx) }, NodeTimeout(60*time.Minute))
+	BeforeAll(func(ctx context.Context) { site = startBareSite(ctx, bareHosts) }, NodeTimeout(60*time.Minute))
 
 	It("is installed on bare hosts, and removed by the reset", func(ctx context.Context) {
 		w := site.workload("prepared", 1, 1)

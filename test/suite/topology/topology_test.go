@@ -131,6 +131,7 @@ func (m made) expectKept(g Gomega, before made) {
 	g.Expect(m.infra.UID).To(Equal(before.infra.UID))
 	g.Expect(m.infra.Spec.ControlPlaneEndpoint).To(Equal(before.infra.Spec.ControlPlaneEndpoint))
 	g.Expect(m.cluster.Spec.ControlPlaneEndpoint).To(Equal(before.cluster.Spec.ControlPlaneEndpoint))
+	m.expectOwners(g)
 	g.Expect(m.control.UID).To(Equal(before.control.UID))
 	g.Expect(m.control.Spec.MachineTemplate.Spec.InfrastructureRef).To(Equal(before.control.Spec.MachineTemplate.Spec.InfrastructureRef))
 }

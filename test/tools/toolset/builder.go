@@ -173,7 +173,11 @@ func (b Builder) compile(ctx context.Context, t Tool, args []string, file string
 
 	defer b.report(t.Name)()
 	args = append([]string{args[0], "-o", filepath.Join(temp, t.Name)}, args[1:]...)
-	if _, err := command(filepath.Join(b.Modules, t.Set), nil, args...).Run(ctx); err != nil {
+	build := command(filepath.Join(b.Modules, t.Set), nil, args...)
+	if t.C {
+		build.Env = append(build.Env, "CGO_ENABLED=1")
+	}
+	if _, err := build.Run(ctx); err != nil {
 		return err
 	}
 	if err := os.Rename(temp, target); err != nil {

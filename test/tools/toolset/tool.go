@@ -21,6 +21,8 @@ type Tool struct {
 	Stamp string
 	// Tags are build tags.
 	Tags string
+	// C says that a part is in C. The program is still linked statically, but needs a C compiler.
+	C bool
 }
 
 // previous is the tool set of the Kubernetes that upgrades begin with. Its programs have the names of those of the
@@ -36,6 +38,10 @@ func Tools() []Tool {
 		cni  = "github.com/containernetworking/plugins/plugins"
 		// Snapshotters that need devices which test hosts lack.
 		ctrdTags = "no_btrfs no_devmapper no_zfs"
+
+		flannel = "github.com/flannel-io/flannel"
+		// The resolvers of glibc can't be linked statically.
+		flannelTags = "netgo osusergo"
 
 		prometheus = "github.com/prometheus/prometheus"
 		// Tests name what is scraped in a file.
@@ -75,6 +81,10 @@ func Tools() []Tool {
 	}
 	return append(tools,
 		Tool{Name: "coredns", Set: "coredns", Package: "github.com/coredns/coredns"},
+		Tool{Name: "flanneld", Set: "flannel", Package: flannel, Tags: flannelTags, C: true},
+		Tool{Name: "install-conf", Set: "flannel", Package: flannel + "/cmd/install_conf"},
+		// The last release of the CNI plugins that has the one of flannel.
+		Tool{Name: "flannel", Set: "flannel-cni", Package: cni + "/meta/flannel"},
 		Tool{Name: "kube-vip", Set: "kube-vip", Package: "github.com/kube-vip/kube-vip"},
 		Tool{Name: "promtool", Set: "prometheus", Package: prometheus + "/cmd/promtool", Tags: prometheusTags},
 		Tool{Name: "prometheus", Set: "prometheus", Package: prometheus + "/cmd/prometheus", Tags: prometheusTags},
@@ -121,6 +131,9 @@ func Names() []string {
 // ldflags returns the linker flags for a tool whose module is required in version ("v1.36.3").
 func (t Tool) ldflags(version string) (string, error) {
 	flags := "-s -w"
+	if t.C {
+		flags += " -linkmode external -extldflags -static"
+	}
 	if t.Stamp == "" {
 		return flags, nil
 	}

@@ -74,6 +74,9 @@ func TestLDFlags(t *testing.T) {
 	if err != nil || stamped != want {
 		t.Errorf("got %q, %v", stamped, err)
 	}
+	if got, err := (Tool{C: true}).ldflags(""); err != nil || got != "-s -w -linkmode external -extldflags -static" {
+		t.Errorf("got %q, %v", got, err)
+	}
 	if _, err := (Tool{Stamp: "x"}).ldflags("v1"); err == nil {
 		t.Error("a version that can't be split was accepted")
 	}

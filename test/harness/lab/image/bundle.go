@@ -42,8 +42,9 @@ const (
 )
 
 // Bundle builds the bundle of a release, if it is missing. It holds everything that hosts of
-// the image BareHost lack: Kubernetes, containerd, network plugins, units and images.
-func (b Builder) Bundle(ctx context.Context, release Release, defect Defect) (Bundle, error) {
+// the image BareHost lack: Kubernetes, containerd, network plugins, units and images, and the images of
+// workloads beside those of Kubernetes.
+func (b Builder) Bundle(ctx context.Context, release Release, defect Defect, workloads ...Workload) (Bundle, error) {
 	k, err := b.kubernetes(ctx, release)
 	if err != nil {
 		return Bundle{}, err
@@ -54,29 +55,32 @@ func (b Builder) Bundle(ctx context.Context, release Release, defect Defect) (Bu
 	}
 	if defect == ServerExits {
 		// coredns does not know the flags of kube-apiserver.
-		if k.extraImages, err = b.Archive("server", Workload{
+		workloads = append(workloads, Workload{
 			Name: k.names["kube-apiserver"], Files: map[string]string{"/usr/local/bin/kube-apiserver": filepath.Join(k.tools, "coredns")},
-		}); err != nil {
-			return Bundle{}, fmt.Errorf("packing an API server that exits: %w", err)
+		})
+	}
+	if len(workloads) > 0 {
+		if k.extraImages, err = b.Archive("further", workloads...); err != nil {
+			return Bundle{}, fmt.Errorf("packing further images: %w", err)
 		}
 	}
 	format, err := b.bundleCode()
 	if err != nil {
 		return Bundle{}, fmt.Errorf("reading the code that writes bundles: %w", err)
 	}
-	folder := filepath.Join(b.Cache, "bundle-"+key(k.version, k.tools, k.images, sources.files, defect, format))
-	name := bundleName(k.version, defect)
+	folder := filepath.Join(b.Cache, "bundle-"+key(k.version, k.tools, k.images, k.extraImages, sources.files, defect, format))
+	sources.name = bundleName(k.version, defect, workloads...)
 	if _, err := os.Stat(folder); err != nil {
-		err = b.Progress.Step("Building "+name, func() error {
+		err = b.Progress.Step("Building "+sources.name, func() error {
 			return b.place(folder, func(temp string) error {
 				return k.bundle(ctx, temp, sources)
 			})
 		})
 		if err != nil {
-			return Bundle{}, fmt.Errorf("building %s: %w", name, err)
+			return Bundle{}, fmt.Errorf("building %s: %w", sources.name, err)
 		}
 	}
-	return openBundle(k.version, filepath.Join(folder, name))
+	return openBundle(k.version, filepath.Join(folder, sources.name))
 }
 
 // BundleFolder collects everything that the bundle of a release holds in a folder, for `bundle
@@ -135,9 +139,11 @@ func (b Builder) bundleCode() (sums []string, err error) {
 	return sums, nil
 }
 
-func bundleName(version string, defect Defect) string {
+func bundleName(version string, defect Defect, workloads ...Workload) string {
 	if defect != None {
 		version += "-" + string(defect)
+	} else if len(workloads) > 0 {
+		version += "-images"
 	}
 	return fmt.Sprintf("kubernetes-%s-%s.bundle", version, architecture)
 }
@@ -149,6 +155,8 @@ type bundleSources struct {
 	// files are the texts of files, by their paths on hosts without the leading slash.
 	files  map[string]string
 	defect Defect
+	// name is that of the bundle's file.
+	name string
 }
 
 // openBundle returns a bundle that was built.
@@ -183,7 +191,7 @@ func (k kubernetes) bundle(ctx context.Context, folder string, sources bundleSou
 	if err := contents.CheckVersions(ctx); err != nil {
 		return err
 	}
-	file, err := os.Create(filepath.Join(folder, bundleName(k.version, sources.defect)))
+	file, err := os.Create(filepath.Join(folder, sources.name))
 	if err != nil {
 		return err
 	}
