@@ -23,7 +23,7 @@ func AddFlavors(ctx context.Context, kubectl, release string) error {
 	if err != nil {
 		return fmt.Errorf("making a folder for flavors: %w", err)
 	}
-	defer os.RemoveAll(folder)
+	defer func() { _ = os.RemoveAll(folder) }()
 	if err := os.CopyFS(folder, os.DirFS("flavors")); err != nil {
 		return fmt.Errorf("copying the flavors: %w", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 
 	. "github.com/onsi/ginkgo/v2"
-	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/test/e2e"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,7 +27,7 @@ var _ = Describe("Cluster API's spec", Label("capi"), func() {
 		e2e.QuickStartSpec(ctx, func() e2e.QuickStartSpecInput {
 			return e2e.QuickStartSpecInput{
 				E2EConfig: shared.config, ClusterctlConfigPath: shared.hosts.ClusterctlConfig(), BootstrapClusterProxy: shared.proxy,
-				ArtifactFolder: shared.artifacts, PostNamespaceCreated: giveHosts, Flavor: ptr.To("topology"),
+				ArtifactFolder: shared.artifacts, PostNamespaceCreated: giveHosts, Flavor: new("topology"),
 			}
 		})
 	})
@@ -73,7 +72,7 @@ var _ = Describe("Cluster API's spec", Label("capi"), func() {
 		e2e.NodeDrainTimeoutSpec(ctx, func() e2e.NodeDrainTimeoutSpecInput {
 			return e2e.NodeDrainTimeoutSpecInput{
 				E2EConfig: shared.config, ClusterctlConfigPath: shared.hosts.ClusterctlConfig(), BootstrapClusterProxy: shared.proxy,
-				ArtifactFolder: shared.artifacts, PostNamespaceCreated: giveHosts, Flavor: ptr.To("topology"),
+				ArtifactFolder: shared.artifacts, PostNamespaceCreated: giveHosts, Flavor: new("topology"),
 			}
 		})
 	})

@@ -15,7 +15,6 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/test/framework"
 	"sigs.k8s.io/cluster-api/test/framework/clusterctl"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -143,7 +142,7 @@ func giveHosts(proxy framework.ClusterProxy, namespace string) {
 	c := proxy.GetClient()
 	grant := &infrav1.ElementalHostGrant{}
 	grant.Namespace, grant.Name = "default", namespace
-	grant.Spec.Namespace, grant.Spec.Count = namespace, ptr.To(int32(len(shared.hosts.Hosts())))
+	grant.Spec.Namespace, grant.Spec.Count = namespace, new(int32(len(shared.hosts.Hosts())))
 	DeferCleanup(func(ctx context.Context) {
 		if CurrentSpecReport().Failed() {
 			fmt.Println("Collecting logs:", shared.hosts.Logs(ctx, filepath.Join(shared.artifacts, namespace)))
