@@ -116,9 +116,9 @@ RUN ?=
 TEST := $(IN_MEMORY) go test -vet=off -ldflags=-w -count 1
 
 .PHONY: test-embedded
-test-embedded: ## Test the embedded management cluster, documented commands, the dashboard, moves, releases, ClusterClasses and a hostile host. Needs no root.
-	@echo "==> Testing the embedded management cluster, documented commands, the dashboard, moves, releases, ClusterClasses and a hostile host"
-	$(TEST) -timeout 1h -tags embedded -skip '^TestScenarios$$' ./test/harness/embedded ./test/suite/bench ./test/suite/docs ./test/suite/monitoring ./test/suite/move ./test/suite/release ./test/suite/topology ./test/suite/threats/rogue
+test-embedded: ## Test the embedded management cluster, documented commands, the dashboard, releases, ClusterClasses and a hostile host. Needs no root.
+	@echo "==> Testing the embedded management cluster, documented commands, the dashboard, releases, ClusterClasses and a hostile host"
+	$(TEST) -timeout 1h -tags embedded -skip '^TestScenarios$$' ./test/harness/embedded ./test/suite/bench ./test/suite/docs ./test/suite/monitoring ./test/suite/release ./test/suite/topology ./test/suite/threats/rogue
 
 .PHONY: test-bench
 test-bench: ## Run all benchmarks with few hosts and check what does not depend on the machine; RUN selects. Needs no root.
@@ -135,6 +135,11 @@ SEED ?=
 test-moves: ## Move virtual hosts back and forth between two management clusters for 20 minutes, with clusterctl killed at random. Needs no root.
 	@echo "==> Moving virtual hosts for $(FOR), at least $(MOVES) times"
 	$(TEST) -timeout 2h -tags embedded -v -run TestHostsFollowMoves ./test/suite/move -for $(FOR) -moves $(MOVES) $(if $(SEED),-seed $(SEED))
+
+.PHONY: test-move
+test-move: ## Test moves of virtual hosts between two management clusters, and restores of these from backups. Needs no root.
+	@echo "==> Testing moves and restores"
+	$(TEST) -timeout 1h -tags embedded ./test/suite/move
 
 .PHONY: test-skew
 test-skew: ## Replace managers and agents of v0.1.0 and of this version by each other, under load. Needs the history of git, and no root.

@@ -34,7 +34,11 @@ func groups() [][]turn {
 		labels(),
 		removals(),
 		benchmarks(),
-		append(virtualHosts(), turn{name: "managers and agents of two versions", takes: 7 * time.Minute, command: []string{"make", "test-skew"}}),
+		virtualHosts(),
+		{
+			{name: "moves between management clusters", takes: 10 * time.Minute, command: []string{"make", "test-move"}},
+			{name: "managers and agents of two versions", takes: 7 * time.Minute, command: []string{"make", "test-skew"}},
+		},
 		{{name: "make quickstart as an ordinary user", takes: 10 * time.Minute, command: asUser("make quickstart && make quickstart-down")}},
 		{{name: "make test as an ordinary user", takes: 12 * time.Minute, command: asUser("make test")}},
 	}
