@@ -8,6 +8,7 @@ import (
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/platform"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
 // Time limits of the parts of Clean.
@@ -27,6 +28,8 @@ type nodeCleaner struct {
 	kernel       Kernel
 	clock        retry.Clock
 	interfaces   func() ([]platform.NetworkInterface, error)
+	// origin says who has installed a program; it is blank if that is unknown.
+	origin func(ctx context.Context, path string) protocol.Origin
 }
 
 // Clean removes the leftovers of a node. preexisting are the paths that
@@ -40,7 +43,7 @@ func (c nodeCleaner) Clean(ctx context.Context, preexisting []string) error {
 	}
 	failures = append(failures, c.uninstallDistributions(ctx), c.kubeadmReset(ctx))
 	c.stopper.processes.killContainers(ctx)
-	failures = append(failures, c.unmountPods(), c.wipe(), c.removeCNIConfigs(preexisting), c.stopper.endpoint.Remove(ctx))
+	failures = append(failures, c.unmountPods(), c.wipe(), c.removeNetworkPlugin(ctx, preexisting), c.stopper.endpoint.Remove(ctx))
 	c.removeDirectories(preexisting)
 	c.removeInterfaces(ctx)
 	c.packetFilter.clean(ctx)

@@ -96,8 +96,9 @@ func New(o Options) *Platform {
 	name := hostname{root: root, kernel: o.Kernel}
 	nics := network{root: root, interfaces: o.Interfaces, hostname: name}
 	stopper := nodeStopper{root: root, systemd: systemd{run}, processes: processes, endpoint: o.Endpoint}
+	inventory := newInventory(o, nics)
 	return &Platform{
-		inventory: newInventory(o, nics),
+		inventory: inventory,
 		network:   nics,
 		inspector: inspector{
 			root: root, processes: processes, packetFilter: filter, interfaces: o.Interfaces, endpoint: o.Endpoint, installation: o.Installation,
@@ -107,6 +108,7 @@ func New(o Options) *Platform {
 		nodeStopper:    stopper,
 		nodeCleaner: nodeCleaner{
 			root: root, stopper: stopper, runner: run, packetFilter: filter, kernel: o.Kernel, clock: o.Clock, interfaces: o.Interfaces,
+			origin: inventory.software.Origin,
 		},
 		rebooter: rebooter{root: root, runner: run, clock: o.Clock},
 	}

@@ -1,14 +1,22 @@
 package linux
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
-const cniConfigDir = "/etc/cni/net.d"
+// The directories into which network plugins that run as Pods write.
+const (
+	cniConfigDir   = "/etc/cni/net.d"
+	cniProgramsDir = "/opt/cni/bin"
+)
 
 // nodeDirectories are created by kubeadm, the kubelet, network plugins and the
 // container runtime if they do not exist; the runtime creates those that
@@ -16,52 +24,78 @@ const cniConfigDir = "/etc/cni/net.d"
 func nodeDirectories() []string {
 	return []string{
 		"/etc/kubernetes/manifests", "/etc/kubernetes", "/var/lib/kubelet", "/var/lib/etcd", "/var/lib/cni",
-		"/var/log/pods", "/var/log/containers", cniConfigDir, "/etc/cni", "/opt/cni/bin", "/opt/cni",
+		"/var/log/pods", "/var/log/containers", cniConfigDir, "/etc/cni", cniProgramsDir, "/opt/cni",
 		"/usr/libexec/kubernetes/kubelet-plugins/volume/exec", "/usr/libexec/kubernetes/kubelet-plugins/volume",
 		"/usr/libexec/kubernetes/kubelet-plugins", "/usr/libexec/kubernetes", "/lib/modules",
 	}
 }
 
-// PreexistingPaths returns the CNI configurations on the host, and those of the
-// nodeDirectories that exist.
+// PreexistingPaths returns the CNI configurations and programs on the host, and
+// those of the nodeDirectories that exist.
 func (c nodeCleaner) PreexistingPaths() ([]string, error) {
-	configs, err := c.cniConfigs()
+	configs, err := c.entries(cniConfigDir)
 	if err != nil {
 		return nil, err
 	}
-	return append(configs, slices.DeleteFunc(nodeDirectories(), func(dir string) bool { return !c.root.exists(dir) })...), nil
+	programs, err := c.entries(cniProgramsDir)
+	if err != nil {
+		return nil, err
+	}
+	dirs := slices.DeleteFunc(nodeDirectories(), func(dir string) bool { return !c.root.exists(dir) })
+	return slices.Concat(configs, programs, dirs), nil
 }
 
-func (c nodeCleaner) cniConfigs() ([]string, error) {
-	entries, err := os.ReadDir(c.root.path(cniConfigDir))
+// entries returns the paths of what a directory contains; nothing if it does not exist.
+func (c nodeCleaner) entries(dir string) ([]string, error) {
+	entries, err := os.ReadDir(c.root.path(dir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("listing the CNI configurations: %w", err)
+		return nil, fmt.Errorf("listing what network plugins have written: %w", err)
 	}
 	var paths []string
 	for _, entry := range entries {
-		paths = append(paths, cniConfigDir+"/"+entry.Name())
+		paths = append(paths, dir+"/"+entry.Name())
 	}
 	return paths, nil
 }
 
-// removeCNIConfigs removes the configurations that were added after the
-// bootstrap began, as network plugins that run as Pods do.
-func (c nodeCleaner) removeCNIConfigs(preexisting []string) error {
+// removeNetworkPlugin removes the configurations and programs that were added
+// after the bootstrap began, as network plugins that run as Pods do.
+func (c nodeCleaner) removeNetworkPlugin(ctx context.Context, preexisting []string) error {
 	if preexisting == nil {
 		return nil
 	}
-	configs, err := c.cniConfigs()
+	configs, err := c.entries(cniConfigDir)
 	if err != nil {
 		return err
 	}
-	for _, path := range configs {
+	programs, err := c.addedPrograms(ctx, preexisting)
+	if err != nil {
+		return err
+	}
+	for _, path := range append(configs, programs...) {
 		if !slices.Contains(preexisting, path) {
 			if err := os.RemoveAll(c.root.path(path)); err != nil {
-				return fmt.Errorf("removing a CNI configuration: %w", err)
+				return fmt.Errorf("removing what a network plugin has written: %w", err)
 			}
 		}
 	}
 	return nil
+}
+
+// addedPrograms returns CNI programs that neither a package nor a bundle has
+// brought: the bootstrap data may have installed packages, and would not again.
+func (c nodeCleaner) addedPrograms(ctx context.Context, preexisting []string) ([]string, error) {
+	isProgram := func(path string) bool { return strings.HasPrefix(path, cniProgramsDir+"/") }
+	if slices.Contains(preexisting, cniProgramsDir) && !slices.ContainsFunc(preexisting, isProgram) {
+		return nil, nil // an agent that recorded no programs began the bootstrap
+	}
+	programs, err := c.entries(cniProgramsDir)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(programs, func(path string) bool {
+		return slices.Contains(preexisting, path) || c.origin(ctx, path) != protocol.OriginOther
+	}), nil
 }
 
 // removeDirectories removes the nodeDirectories that did not exist before the

@@ -148,12 +148,14 @@ func TestStopFailsIfUnitStaysEnabled(t *testing.T) {
 }
 
 func TestPreexistingPaths(t *testing.T) {
-	_, l := newBox(t, map[string]string{"/etc/cni/net.d/10-lab.conflist": "x", "/var/lib/kubelet/x": "", "/srv/x": ""})
+	_, l := newBox(t, map[string]string{"/etc/cni/net.d/10-lab.conflist": "x", "/opt/cni/bin/bridge": "x", "/var/lib/kubelet/x": "", "/srv/x": ""})
 	got, err := l.PreexistingPaths()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"/etc/cni/net.d/10-lab.conflist", "/var/lib/kubelet", "/etc/cni/net.d", "/etc/cni"}
+	want := []string{
+		"/etc/cni/net.d/10-lab.conflist", "/opt/cni/bin/bridge", "/var/lib/kubelet", "/etc/cni/net.d", "/etc/cni", "/opt/cni/bin", "/opt/cni",
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
