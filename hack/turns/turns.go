@@ -23,8 +23,7 @@ const longest = 25 * time.Minute
 // nobody has measured how long.
 func tooLong() []string {
 	return []string{
-		"capi", "endpoint", "etcd-cuts", "etcd-members", "guide", "network-plugin", "remediation", "topology", "topology-upgrade", "upgrade", "upgrade-cuts",
-		"upgrade-failures",
+		"capi", "endpoint", "etcd-cuts", "etcd-members", "guide", "remediation", "topology-upgrade", "upgrade", "upgrade-cuts", "upgrade-failures",
 	}
 }
 
@@ -66,11 +65,13 @@ func labels() []turn {
 		label("failover", 12),
 		label("full", 18),
 		label("move", 8),
+		label("network-plugin", 12),
 		label("packages", 5),
 		label("prepared", 8),
 		label("provider-upgrade", 15),
 		label("reset", 12),
 		label("resilience", 18),
+		label("topology", 10),
 		label("trust", 10),
 		label("tunnel", 18),
 		label("tunnel-faults", 18),
