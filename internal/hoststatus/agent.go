@@ -6,9 +6,18 @@ import (
 
 const secondsPerMinute = 60
 
+// ClockSkew returns how many seconds the host's clock is ahead of the manager's; 0 if it is
+// right, or if the agent has not reported.
+func ClockSkew(host *infrav1.ElementalHost) int64 {
+	if host.Status.Agent == nil {
+		return 0
+	}
+	return host.Status.Agent.ClockSkewSeconds
+}
+
 // clockSynchronized returns the verdict on the host's clock; none before the agent has
-// reported. A host with a wrong clock can still be used, because authentication does not
-// depend on its clock.
+// reported. A host with a wrong clock stays connected, because authentication does not
+// depend on its clock. Whether a Machine gets it is the preflight's to say.
 func clockSynchronized(host *infrav1.ElementalHost) Verdict {
 	if host.Status.Agent == nil {
 		return Verdict{}

@@ -46,8 +46,11 @@ func TestChangesThatEnqueueASearchingCluster(t *testing.T) {
 		"its address":    {after: []func(*infrav1.ElementalHost){having("10.0.0.9")}, soon: true},
 		"its interfaces": {after: []func(*infrav1.ElementalHost){nic("eth0", "10.0.0.9/24")}, soon: true},
 		"other reason":   {before: []func(*infrav1.ElementalHost){away}, after: []func(*infrav1.ElementalHost){dirty}, soon: true},
-		"claimed":        {after: []func(*infrav1.ElementalHost){other}},
-		"its agent":      {after: []func(*infrav1.ElementalHost){func(h *infrav1.ElementalHost) { h.Status.Agent = &infrav1.HostAgent{BootID: "2"} }}},
+		"its clock": {
+			before: []func(*infrav1.ElementalHost){func(h *infrav1.ElementalHost) { h.Status.Agent = &infrav1.HostAgent{ClockSkewSeconds: 600} }}, soon: true,
+		},
+		"claimed":   {after: []func(*infrav1.ElementalHost){other}},
+		"its agent": {after: []func(*infrav1.ElementalHost){func(h *infrav1.ElementalHost) { h.Status.Agent = &infrav1.HostAgent{BootID: "2"} }}},
 		"its operations": {after: []func(*infrav1.ElementalHost){func(h *infrav1.ElementalHost) {
 			controllertest.SetOperation(&h.Status, infrav1.HostOperation{Type: infrav1.OperationReset, ID: "x", State: infrav1.OperationRunning})
 		}}},

@@ -145,16 +145,8 @@ func suitsMore(before, after *infrav1.ElementalHost) bool {
 		!equality.Semantic.DeepEqual(before.Spec.Claim, after.Spec.Claim) ||
 		!equality.Semantic.DeepEqual(before.Spec.Adoption, after.Spec.Adoption) ||
 		!equality.Semantic.DeepEqual(before.Status.Inventory, after.Status.Inventory) ||
-		clockSkew(before) != clockSkew(after) ||
+		hoststatus.ClockSkew(before) != hoststatus.ClockSkew(after) ||
 		tunnelhost.IsCapable(before) != tunnelhost.IsCapable(after)
-}
-
-// clockSkew returns how many seconds the host's clock is ahead of the manager's.
-func clockSkew(host *infrav1.ElementalHost) int64 {
-	if host.Status.Agent == nil {
-		return 0
-	}
-	return host.Status.Agent.ClockSkewSeconds
 }
 
 // wakeDeleting wakes the machines of the host's cluster that are being deleted. If the

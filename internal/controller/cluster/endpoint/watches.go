@@ -172,10 +172,11 @@ func (w Watches) mayMatch(ctx context.Context, cluster types.NamespacedName, hos
 }
 
 // concernsSearch reports whether the change of a free host may make it suitable for an
-// endpoint, or change the reason why it is not. Agent, operations and clock do not.
+// endpoint, or change the reason why it is not. Agent and operations do not.
 func concernsSearch(before, after *infrav1.ElementalHost) bool {
 	return hoststatus.Available(before).Reason() != hoststatus.Available(after).Reason() ||
 		!maps.Equal(before.Labels, after.Labels) ||
 		!equality.Semantic.DeepEqual(before.Status.Inventory, after.Status.Inventory) ||
+		hoststatus.ClockSkew(before) != hoststatus.ClockSkew(after) ||
 		!slices.Equal(before.Status.Addresses, after.Status.Addresses)
 }
