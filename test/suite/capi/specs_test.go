@@ -72,7 +72,7 @@ var _ = Describe("Cluster API's spec", Label("capi"), func() {
 		e2e.NodeDrainTimeoutSpec(ctx, func() e2e.NodeDrainTimeoutSpecInput {
 			return e2e.NodeDrainTimeoutSpecInput{
 				E2EConfig: shared.config, ClusterctlConfigPath: shared.hosts.ClusterctlConfig(), BootstrapClusterProxy: shared.proxy,
-				ArtifactFolder: shared.artifacts, PostNamespaceCreated: giveHosts, Flavor: new("topology"),
+				ArtifactFolder: shared.artifacts, PostNamespaceCreated: giveHosts, Flavor: new("topology-vip"),
 			}
 		})
 	})

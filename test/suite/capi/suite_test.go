@@ -79,6 +79,8 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	Expect(infrav1.AddToScheme(scheme)).To(Succeed())
 	shared.proxy = framework.NewClusterProxy("lab", shared.hosts.Kubeconfig(), scheme)
 	shared.config = configuration(ctx, shared.hosts)
+	// The flavor topology-vip has it.
+	Expect(os.Setenv("VIRTUAL_ADDRESS", shared.hosts.FreeAddress(0))).To(Succeed())
 }, NodeTimeout(60*time.Minute))
 
 var _ = AfterSuite(func(ctx context.Context) {
