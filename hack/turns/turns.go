@@ -23,7 +23,8 @@ const longest = 25 * time.Minute
 // nobody has measured how long.
 func tooLong() []string {
 	return []string{
-		"capi", "endpoint", "etcd-cuts", "etcd-members", "guide", "remediation", "topology-upgrade", "upgrade", "upgrade-cuts", "upgrade-failures",
+		"capi", "capi-rollout-class", "endpoint", "etcd-cuts", "etcd-members", "guide", "remediation", "topology-upgrade", "upgrade",
+		"upgrade-cuts", "upgrade-failures",
 	}
 }
 
@@ -53,8 +54,8 @@ func labels() []turn {
 	}
 	return []turn{
 		label("adopt", 12),
-		label("capi-class", 24),
-		label("capi-drain", 18),
+		label("capi-class", 15),
+		label("capi-drain", 15),
 		label("capi-quick-start", 8),
 		label("capi-remediation", 18),
 		label("capi-rollout", 8),

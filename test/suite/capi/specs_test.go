@@ -9,6 +9,8 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/test/e2e"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 )
 
 var _ = Describe("Cluster API's spec", Label("capi"), func() {
@@ -89,13 +91,16 @@ var _ = Describe("Cluster API's spec", Label("capi"), func() {
 		})
 	})
 
-	Context("ClusterClassRollout", Label("capi-class"), func() {
+	Context("ClusterClassRollout", Label("capi-rollout-class"), func() {
 		e2e.ClusterClassRolloutSpec(ctx, func() e2e.ClusterClassRolloutSpecInput {
 			return e2e.ClusterClassRolloutSpecInput{
 				E2EConfig: shared.config, ClusterctlConfigPath: shared.hosts.ClusterctlConfig(), BootstrapClusterProxy: shared.proxy,
 				ArtifactFolder: shared.artifacts, PostNamespaceCreated: giveHosts, Flavor: "topology-taints",
 				FilterMetadataBeforeValidation: func(object client.Object) clusterv1.ObjectMeta {
-					return clusterv1.ObjectMeta{Labels: object.GetLabels(), Annotations: object.GetAnnotations()}
+					// It is on the Machines of control planes.
+					annotations := object.GetAnnotations()
+					delete(annotations, infrav1.EndpointHookAnnotation)
+					return clusterv1.ObjectMeta{Labels: object.GetLabels(), Annotations: annotations}
 				},
 			}
 		})
