@@ -31,7 +31,7 @@ const (
 	// registrationName is the registration's.
 	registrationName = "berlin"
 	// transferFolder is where files are put on the host, on its disk.
-	transferFolder = "/root/transfer"
+	transferFolder = "/var/tmp/transfer"
 )
 
 var _ = Describe("The agent's package for dpkg", func() {
