@@ -116,7 +116,10 @@ func New(o Options) *Agent {
 	}
 	a := &Agent{o: o}
 	facts, running := &facts{}, &progress.Progress{}
-	a.observer = &observer{platform: o.Platform, manager: o.Manager, facts: facts, certificates: o.Certificates, log: o.Log, runtime: preflight.NewWatch(o.Clock, a.observeSoftware)}
+	a.observer = &observer{
+		platform: o.Platform, manager: o.Manager, facts: facts, certificates: o.Certificates, log: o.Log,
+		starting: preflight.NewWatch(o.Clock, a.observeSoftware),
+	}
 	a.reporter = &reporter{
 		store: o.Store, manager: o.Manager, facts: facts, running: running, updater: o.Updater, hello: a.hello,
 		clock: o.Clock, random: o.Rand, log: o.Log, wake: signal.New(),
@@ -198,7 +201,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		"sending logs":               a.logs.Run,
 		"trying the successor":       a.successor.Run,
 		"keeping the local endpoint": a.keepLocal,
-		"watching the runtime":       a.observer.runtime.Run,
+		"watching the start":         a.observer.starting.Run,
 	} {
 		activities.Go(func() {
 			if err := activity(ctx); err != nil && ctx.Err() == nil {

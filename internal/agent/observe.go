@@ -22,8 +22,8 @@ type observer struct {
 	// certificates reads the control plane's certificates; nil: nothing is reported of them.
 	certificates func() []protocol.CertificateFacts
 	log          *slog.Logger
-	// runtime looks again soon while the container runtime does not run.
-	runtime *preflight.Watch
+	// starting looks again soon while the host may only be starting.
+	starting *preflight.Watch
 
 	inventories, kubernetes, preflights, certificateReads, addresses, cleanliness lookup.Order
 }
@@ -78,7 +78,7 @@ func (o *observer) observeKubernetes(ctx context.Context) (changed bool) {
 // observePreflight reports whether the facts of the preflight changed.
 func (o *observer) observePreflight(ctx context.Context) (changed bool) {
 	changed = observe(ctx, o, &o.preflights, o.platform.Preflight, func(i *protocol.Inventory) **protocol.Preflight { return &i.Preflight })
-	o.runtime.Found(o.facts.current().inventory.Preflight)
+	o.starting.Found(o.facts.current().inventory)
 	return changed
 }
 

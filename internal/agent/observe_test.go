@@ -79,7 +79,7 @@ func TestSlowLookUpReplacesNoLaterOne(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			host := &slowHost{asked: make(chan struct{}), answer: make(chan struct{})}
-			o := &observer{platform: host, facts: &facts{}, runtime: preflight.NewWatch(nil, nil), log: slog.New(slog.DiscardHandler)}
+			o := &observer{platform: host, facts: &facts{}, starting: preflight.NewWatch(nil, nil), log: slog.New(slog.DiscardHandler)}
 			var slow sync.WaitGroup
 			slow.Go(func() { test.observe(o, t.Context()) })
 			<-host.asked

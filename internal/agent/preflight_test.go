@@ -67,3 +67,26 @@ func TestReportsARuntimeThatStartsLater(t *testing.T) {
 	r.mu.Unlock()
 	r.manager.await(t, "the runtime runs", has(protocol.FeatureEnabled))
 }
+
+// A program is too slow to print its version while the host boots. The agent sees it before the next answer to a poll.
+func TestReportsAVersionThatIsPrintedLater(t *testing.T) {
+	r := newRig(t)
+	r.kubelet = protocol.Program{Path: "/usr/bin/kubelet"}
+	r.start()
+	has := func(version string) func(*manager) bool {
+		return func(m *manager) bool {
+			for _, report := range slices.Backward(m.reports) {
+				if report.Inventory != nil {
+					return report.Inventory.Kubernetes != nil && report.Inventory.Kubernetes.Kubelet.Version == version
+				}
+			}
+			return false
+		}
+	}
+	r.manager.await(t, "a long poll is open", taken)
+	r.manager.await(t, "the kubelet prints nothing", has(""))
+	r.mu.Lock()
+	r.kubelet.Version = "v1.36.3"
+	r.mu.Unlock()
+	r.manager.await(t, "the kubelet prints its version", has("v1.36.3"))
+}
