@@ -17,6 +17,7 @@ const (
 	runtimePollInterval = 500 * time.Millisecond
 	kubeadmTimeout      = 3 * time.Minute
 	uninstallTimeout    = 5 * time.Minute
+	originsTimeout      = 2 * time.Minute
 )
 
 // nodeCleaner removes the leftovers of a node.

@@ -68,34 +68,33 @@ func (c nodeCleaner) removeNetworkPlugin(ctx context.Context, preexisting []stri
 	if err != nil {
 		return err
 	}
-	programs, err := c.addedPrograms(ctx, preexisting)
+	programs, err := c.entries(cniProgramsDir)
 	if err != nil {
 		return err
 	}
-	for _, path := range append(configs, programs...) {
-		if !slices.Contains(preexisting, path) {
-			if err := os.RemoveAll(c.root.path(path)); err != nil {
-				return fmt.Errorf("removing what a network plugin has written: %w", err)
-			}
+	isOld := func(path string) bool { return slices.Contains(preexisting, path) }
+	added := slices.Concat(slices.DeleteFunc(configs, isOld), c.ownedByNobody(ctx, slices.DeleteFunc(programs, isOld), preexisting))
+	for _, path := range added {
+		if err := os.RemoveAll(c.root.path(path)); err != nil {
+			return fmt.Errorf("removing what a network plugin has written: %w", err)
 		}
 	}
 	return nil
 }
 
-// addedPrograms returns CNI programs that neither a package nor a bundle has
-// brought: the bootstrap data may have installed packages, and would not again.
-func (c nodeCleaner) addedPrograms(ctx context.Context, preexisting []string) ([]string, error) {
+// ownedByNobody returns those of the added CNI programs that neither a package nor
+// a bundle has brought: the bootstrap data may have installed packages, and would
+// not again. Those that are not known in time stay.
+func (c nodeCleaner) ownedByNobody(ctx context.Context, programs, preexisting []string) []string {
 	isProgram := func(path string) bool { return strings.HasPrefix(path, cniProgramsDir+"/") }
 	if slices.Contains(preexisting, cniProgramsDir) && !slices.ContainsFunc(preexisting, isProgram) {
-		return nil, nil // an agent that recorded no programs began the bootstrap
+		return nil // an agent that recorded no programs began the bootstrap
 	}
-	programs, err := c.entries(cniProgramsDir)
-	if err != nil {
-		return nil, err
-	}
+	ctx, cancel := context.WithTimeout(ctx, originsTimeout)
+	defer cancel()
 	return slices.DeleteFunc(programs, func(path string) bool {
-		return slices.Contains(preexisting, path) || c.origin(ctx, path) != protocol.OriginOther
-	}), nil
+		return ctx.Err() != nil || c.origin(ctx, path) != protocol.OriginOther
+	})
 }
 
 // removeDirectories removes the nodeDirectories that did not exist before the
