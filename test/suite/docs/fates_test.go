@@ -182,19 +182,16 @@ const (
 	outside
 	// takesHours is for what takes too long for each change.
 	takesHours
-	// changesReader is for commands that install something on the reader's own machine.
-	changesReader
 	// needsCluster is for commands that need a workload cluster on real hosts.
 	needsCluster
 )
 
 func reasons() map[reason]string {
 	return map[reason]string{
-		onHost:        "changes a real host as root",
-		outside:       "needs what belongs to somebody else",
-		takesHours:    "takes too long",
-		changesReader: "changes the reader's own machine",
-		needsCluster:  "needs a workload cluster on real hosts",
+		onHost:       "changes a real host as root",
+		outside:      "needs what belongs to somebody else",
+		takesHours:   "takes too long",
+		needsCluster: "needs a workload cluster on real hosts",
 	}
 }
 

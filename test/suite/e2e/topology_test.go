@@ -239,7 +239,7 @@ func (c classCluster) expectControlPlaneFirst(ctx context.Context, version strin
 	}
 }
 
-// expectReplaced waits until none of the Machines of former times is there, of the control plane only if it is told.
+// expectReplaced waits until other Machines have replaced the workers, and those of the control plane if controlPlane is true.
 func (c classCluster) expectReplaced(ctx context.Context, before classObjects, controlPlane bool) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
