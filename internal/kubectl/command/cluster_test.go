@@ -36,7 +36,20 @@ func onHost(c *infrav1.ElementalCluster) {
 	c.Spec.ControlPlaneEndpointPolicy.HostRef = &infrav1.EndpointHostReference{Name: "h2", ChosenAt: metav1.NewTime(now)}
 }
 
+// restoreOf returns a restore of a cluster's etcd on host h2.
+func restoreOf(meta metav1.ObjectMeta, cluster string, restored metav1.Condition) *infrav1.ElementalEtcdRestore {
+	r := &infrav1.ElementalEtcdRestore{ObjectMeta: meta}
+	r.Spec.ClusterName = cluster
+	r.Spec.Source.Snapshot = &infrav1.EtcdRestoreSnapshot{HostName: "h2", ID: "noon"}
+	r.Status.Plan = &infrav1.EtcdRestorePlan{HostName: "h2"}
+	r.Status.Conditions = []metav1.Condition{restored}
+	return r
+}
+
 func TestExplainCluster(t *testing.T) {
+	ready := metav1.Condition{
+		Type: infrav1.ReadyCondition, Status: metav1.ConditionTrue, Reason: infrav1.ProvisionedReason, LastTransitionTime: metav1.NewTime(now),
+	}
 	for name, situation := range map[string]func(*fixture){
 		"no-endpoint": clusterIs(func(*infrav1.ElementalCluster) {},
 			condition(infrav1.ReadyCondition, infrav1.NoHostReason, "None of 3 hosts can be used: 3 Claimed"),
@@ -51,13 +64,11 @@ func TestExplainCluster(t *testing.T) {
 			"The other control-plane hosts can't reach 10.1.1.2:6443")),
 		"not-reconciled": clusterIs(onHost),
 		"machines": func(f *fixture) {
-			clusterIs(onHost, metav1.Condition{
-				Type: infrav1.ReadyCondition, Status: metav1.ConditionTrue, Reason: infrav1.ProvisionedReason, LastTransitionTime: metav1.NewTime(now),
-			})(f)
-			_, ready := f.Machine("c1", "cp1", controllertest.ControlPlane)
-			controllertest.ChangeStatus(f.Fixture, ready, func(m *infrav1.ElementalMachine) {
+			clusterIs(onHost, ready)(f)
+			_, provisioned := f.Machine("c1", "cp1", controllertest.ControlPlane)
+			controllertest.ChangeStatus(f.Fixture, provisioned, func(m *infrav1.ElementalMachine) {
 				m.Status.Conditions = []metav1.Condition{
-					{Type: infrav1.ReadyCondition, Status: metav1.ConditionTrue, Reason: infrav1.ProvisionedReason, LastTransitionTime: metav1.NewTime(now)},
+					ready,
 					condition(infrav1.KubernetesUpToDateCondition, infrav1.UpgradeHeldReason, "The Cluster has the label"),
 				}
 			})
@@ -67,6 +78,17 @@ func TestExplainCluster(t *testing.T) {
 			r.Labels = map[string]string{clusterv1.ClusterNameLabel: "c1"}
 			r.Status.Conditions = []metav1.Condition{condition(infrav1.ReadyCondition, infrav1.SiteDarkReason, "No host of the site is connected")}
 			f.Create(r)
+		},
+		"restores": func(f *fixture) {
+			clusterIs(onHost, ready)(f)
+			for name, restored := range map[string]metav1.Condition{
+				"back-to-noon": condition(infrav1.RestoredCondition, infrav1.RestoreNotConfirmedReason, "The plan is in status.plan"),
+				"left-broken":  condition(infrav1.RestoredCondition, infrav1.RestoreLeftBrokenReason, "The API server did not start within 10m0s"),
+				"done":         {Type: infrav1.RestoredCondition, Status: metav1.ConditionTrue, Reason: infrav1.RestoredReason, LastTransitionTime: metav1.NewTime(now)},
+			} {
+				f.Create(restoreOf(f.Meta(name), "c1", restored))
+			}
+			f.Create(restoreOf(f.Meta("of-another"), "c2", condition(infrav1.RestoredCondition, infrav1.RestoreRefusedReason, "No such host")))
 		},
 	} {
 		t.Run(name, func(t *testing.T) { expectExplanation(t, "cluster-"+name, situation, "cluster", "c1") })

@@ -13,8 +13,8 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/remedy"
 )
 
-// Cluster explains a Cluster: its endpoint, and what its machines and their remediations and
-// upgrades wait for.
+// Cluster explains a Cluster: its endpoint, and what its machines, their remediations and upgrades,
+// and the restores of its etcd wait for.
 func (e *Explainer) Cluster(ctx context.Context, namespace, name string) (*Report, error) {
 	cluster, infra, err := e.cluster(ctx, namespace, name)
 	switch {
@@ -32,6 +32,9 @@ func (e *Explainer) Cluster(ctx context.Context, namespace, name string) (*Repor
 		return nil, err
 	}
 	if err := e.remediations(ctx, r); err != nil {
+		return nil, err
+	}
+	if err := e.restores(ctx, r); err != nil {
 		return nil, err
 	}
 	r.Summary = "it waits for nothing"
