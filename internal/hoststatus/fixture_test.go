@@ -34,6 +34,9 @@ func claim(phase infrav1.ClaimPhase) func(*infrav1.ElementalHost) {
 	}
 }
 
+// adopting has the Machine take over the Node that runs on the host.
+func adopting(h *infrav1.ElementalHost) { h.Spec.Claim.Adoption = &infrav1.ClaimAdoption{} }
+
 func operation(kind infrav1.OperationType, state infrav1.OperationState, of string) func(*infrav1.ElementalHost) {
 	return func(h *infrav1.ElementalHost) {
 		h.Status.Operations = append(h.Status.Operations, infrav1.HostOperation{Type: kind, ID: of, State: state, Step: "runcmd", Message: "exit 7"})

@@ -250,16 +250,26 @@ func bootstrapped(host *infrav1.ElementalHost) Verdict {
 	case op == nil && plan.Paused(host):
 		return no(clusterv1.PausedReason, "The bootstrap waits until the annotation %s is removed from the host", plan.PausedBy(host))
 	case op == nil:
-		return no(infrav1.BootstrappingReason, "Waiting for the agent to run the bootstrap data of Machine %s", claim.MachineName)
+		return no(infrav1.BootstrappingReason, "Waiting for the agent to %s", pick(claim, "take over the Node for Machine "+claim.MachineName,
+			"run the bootstrap data of Machine "+claim.MachineName))
 	case op.State == infrav1.OperationSucceeded:
 		return yes(infrav1.BootstrapSucceededReason)
 	case op.State == infrav1.OperationRunning:
-		return no(infrav1.BootstrappingReason, "The agent is running the bootstrap data of Machine %s%s", claim.MachineName, after(" at step ", op.Step))
+		return no(infrav1.BootstrappingReason, "The agent is %s%s", pick(claim, "taking over the Node for Machine "+claim.MachineName,
+			"running the bootstrap data of Machine "+claim.MachineName), after(" at step ", op.Step))
 	case op.State == infrav1.OperationUnsupported:
 		return no(infrav1.UnsupportedReason, "The agent can't bootstrap; upgrade it")
 	default:
-		return no(infrav1.BootstrapFailedReason, "The bootstrap failed%s: %s", after(" at step ", op.Step), op.Message)
+		return no(infrav1.BootstrapFailedReason, "The %s failed%s: %s", pick(claim, "adoption", "bootstrap"), after(" at step ", op.Step), op.Message)
 	}
+}
+
+// pick returns the first text if the Machine of the claim takes over a running Node, and else the second one.
+func pick(claim *infrav1.HostClaim, adopted, bootstrapped string) string {
+	if claim.Adoption != nil {
+		return adopted
+	}
+	return bootstrapped
 }
 
 // wasReset reports whether the reset that ends the claim is done, although the claim is not released.

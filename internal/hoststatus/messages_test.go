@@ -18,7 +18,12 @@ func TestMessages(t *testing.T) {
 		condition string
 		want      []string
 	}{
-		"bootstrap failed":  {host(claim(bound), operation(bootstrap, failed, id)), infrav1.ReadyCondition, []string{"The bootstrap failed at step runcmd: exit 7"}},
+		"bootstrap failed": {host(claim(bound), operation(bootstrap, failed, id)), infrav1.ReadyCondition, []string{"The bootstrap failed at step runcmd: exit 7"}},
+		"adoption waits":   {host(claim(bound), adopting), bootstrapped, []string{"Waiting for the agent to take over the Node for Machine m"}},
+		"adoption runs": {host(claim(bound), adopting, operation(bootstrap, infrav1.OperationRunning, id)), bootstrapped, []string{
+			"The agent is taking over the Node for Machine m at step runcmd",
+		}},
+		"adoption failed":   {host(claim(bound), adopting, operation(bootstrap, failed, id)), bootstrapped, []string{"The adoption failed at step runcmd: exit 7"}},
 		"leftovers":         {host(dirty), clean, []string{"/etc/kubernetes, kubelet.service"}},
 		"disconnected":      {host(disconnected), infrav1.ConnectedCondition, []string{"2026-03-04T05:06:07Z"}},
 		"cloned":            {host(locked), infrav1.ApprovedCondition, []string{"a former key was used", "Destroy the copy, then remove spec.lock", "spec.identity.match"}},

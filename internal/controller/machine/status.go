@@ -142,11 +142,14 @@ func bootstrapped(s *scope) metav1.Condition {
 		// The ElementalHost shows the progress; repeating it here would double the writes.
 		return no(infrav1.BootstrappingReason, "Host "+s.host.Name+" is to run the bootstrap data; its progress is in the ElementalHost"+preparation(s))
 	case op.State == infrav1.OperationFailed, op.State == infrav1.OperationUnsupported:
-		at := ""
+		what, at := "bootstrap", ""
+		if s.host.Spec.Claim.Adoption != nil {
+			what = "adoption"
+		}
 		if op.Step != "" {
 			at = " at step " + op.Step
 		}
-		return no(infrav1.BootstrapFailedReason, fmt.Sprintf("The bootstrap failed on host %s%s: %s%s", s.host.Name, at, op.Message, preparation(s)))
+		return no(infrav1.BootstrapFailedReason, fmt.Sprintf("The %s failed on host %s%s: %s%s", what, s.host.Name, at, op.Message, preparation(s)))
 	default:
 		return no(infrav1.BootstrappingReason, "Host "+s.host.Name+" is bootstrapped; recording it")
 	}
