@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the Elemental agent on this host and starts it.
+# Installs the Elemental agent on this host and starts it. If the agent's package is installed, it is used.
 #
 #   sh install.sh --server URL --ca FILE --config FILE [--https-proxy URL] [--no-proxy LIST]
 #
@@ -79,6 +79,30 @@ setting() {
 	mv -f "$file.new" "$file"
 }
 
+# install_agent installs the agent and its unit.
+install_agent() {
+	program=$(folder)/elemental-agent
+	architecture=$(architecture)
+	download "$architecture" "$root$program.new"
+	mv -f "$root$program.new" "$root$program"
+	unit=$root/etc/systemd/system/elemental-agent.service
+	mkdir -p "${unit%/*}"
+	"$root$program" unit --program "$program" >"$unit.new" || fail "the agent does not run on this host"
+	chmod 0644 "$unit.new"
+	mv -f "$unit.new" "$unit"
+}
+
+# configure installs the configuration, which has a token.
+configure() {
+	mkdir -p "${installed%/*}"
+	rm -f "$installed.new"
+	(
+		umask 077
+		cat "$configuration" >"$installed.new"
+	)
+	mv -f "$installed.new" "$installed"
+}
+
 main() {
 	umask 022
 	# root is blank, except in tests.
@@ -101,8 +125,12 @@ main() {
 	for program in curl sha256sum systemctl; do
 		command -v "$program" >/dev/null || fail "$program is missing"
 	done
-	[ ! -e "$root/usr/bin/elemental-agent" ] ||
-		fail "its package is installed: put the configuration into /etc/elemental/agent/config.yaml and restart elemental-agent"
+	packaged=$root/usr/bin/elemental-agent
+	if [ -e "$packaged" ]; then
+		[ ! -e "$root/etc/systemd/system/elemental-agent.service" ] ||
+			fail "the package is installed, and an agent by hand: remove /etc/systemd/system/elemental-agent.service and its program"
+		"$packaged" version >/dev/null || fail "the agent of the package does not run on this host"
+	fi
 	installed=$root/etc/elemental/agent/config.yaml
 	[ ! -e "$installed" ] || cmp -s "$configuration" "$installed" ||
 		fail "this host has a configuration, /etc/elemental/agent/config.yaml: remove it to enrol the host anew"
@@ -116,23 +144,8 @@ main() {
 		export NO_PROXY="$no_proxy_list"
 	fi
 
-	program=$(folder)/elemental-agent
-	architecture=$(architecture)
-	download "$architecture" "$root$program.new"
-	mv -f "$root$program.new" "$root$program"
-	unit=$root/etc/systemd/system/elemental-agent.service
-	mkdir -p "${unit%/*}"
-	"$root$program" unit --program "$program" >"$unit.new" || fail "the agent does not run on this host"
-	chmod 0644 "$unit.new"
-	mv -f "$unit.new" "$unit"
-
-	mkdir -p "${installed%/*}"
-	rm -f "$installed.new"
-	(
-		umask 077
-		cat "$configuration" >"$installed.new"
-	)
-	mv -f "$installed.new" "$installed"
+	[ -e "$packaged" ] || install_agent
+	configure
 	systemctl daemon-reload
 	systemctl enable elemental-agent.service
 	systemctl restart elemental-agent.service

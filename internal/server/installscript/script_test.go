@@ -16,7 +16,11 @@ import (
 
 // fakeAgent is an agent that prints a unit.
 const fakeAgent = `#!/bin/sh
-[ "$1 $2" = "unit --program" ] && echo "ExecStart=$3 run"
+case "$*" in
+version) echo v0.1.0 ;;
+"unit --program "*) echo "ExecStart=$3 run" ;;
+*) exit 2 ;;
+esac
 `
 
 const configuration = "token: secret\n"
@@ -121,6 +125,49 @@ func TestInstalls(t *testing.T) {
 	h.Expect(h.text("etc/elemental/agent/config.yaml")).To(Equal("servers: []\n"), "the configuration of an enrolled host stays")
 }
 
+// packaged installs the agent's package.
+func (h *host) packaged(text string) {
+	h.t.Helper()
+	program := filepath.Join(h.root, "usr/bin/elemental-agent")
+	h.write(program, text)
+	h.Expect(os.Chmod(program, 0o700)).To(Succeed())
+}
+
+// An agent that its package has installed gets the configuration, and nothing is downloaded.
+func TestUsesThePackage(t *testing.T) {
+	h := newHost(t, map[string]string{"amd64": digest("another")})
+	h.packaged(fakeAgent)
+	out, err := h.run(h.options("--https-proxy", "http://proxy:3128")...)
+	h.Expect(err).NotTo(HaveOccurred(), out)
+	h.Expect(h.text("etc/elemental/agent/config.yaml")).To(Equal(configuration))
+	h.Expect(h.text("etc/default/elemental-agent")).To(Equal("HTTPS_PROXY=http://proxy:3128\n"))
+	h.Expect(h.text("usr/bin/elemental-agent")).To(Equal(fakeAgent))
+	h.Expect(filepath.Join(h.root, "usr/local")).NotTo(BeADirectory())
+	h.Expect(filepath.Join(h.root, "etc/systemd")).NotTo(BeADirectory(), "the unit is that of the package")
+	h.Expect(h.calls()).To(Equal("systemctl daemon-reload\nsystemctl enable elemental-agent.service\nsystemctl restart elemental-agent.service\n"))
+}
+
+// A package that can't be used is refused before anything is changed.
+func TestRefusesThePackage(t *testing.T) {
+	t.Run("for another machine", func(t *testing.T) {
+		h := newHost(t, nil)
+		h.packaged("#!/bin/sh\nexit 126\n")
+		out, err := h.run(h.options()...)
+		h.Expect(err).To(HaveOccurred())
+		h.Expect(out).To(ContainSubstring("the agent of the package does not run on this host"))
+		h.Expect(filepath.Join(h.root, "etc")).NotTo(BeADirectory())
+	})
+	t.Run("beside an agent that was installed by hand", func(t *testing.T) {
+		h := newHost(t, nil)
+		h.packaged(fakeAgent)
+		h.write(filepath.Join(h.root, "etc/systemd/system/elemental-agent.service"), "by hand")
+		out, err := h.run(h.options()...)
+		h.Expect(err).To(HaveOccurred())
+		h.Expect(out).To(ContainSubstring("remove /etc/systemd/system/elemental-agent.service and its program"))
+		h.Expect(filepath.Join(h.root, "etc/elemental")).NotTo(BeADirectory())
+	})
+}
+
 // Proxies are used for the download, and are kept for the agent.
 func TestInstallsThroughAProxy(t *testing.T) {
 	h := newHost(t, map[string]string{"amd64": digest(fakeAgent)})
@@ -178,7 +225,6 @@ func TestRefusals(t *testing.T) {
 		"another architecture": {change: func(h *host) { h.program("uname", "echo s390x") }, want: "there is no agent for s390x"},
 		"not served":           {change: func(h *host) { h.program("uname", "echo aarch64") }, want: "the manager serves no agent for arm64"},
 		"not reachable":        {change: func(h *host) { h.program("curl", "exit 7") }, want: "could not be downloaded from https://agents.example.com"},
-		"package":              {change: func(h *host) { h.write(filepath.Join(h.root, "usr/bin/elemental-agent"), "") }, want: "its package is installed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t, map[string]string{"amd64": digest(fakeAgent)})

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -32,8 +33,9 @@ const (
 	guideVersion = "v0.1.0"
 	// firstGuideHost is the number of the first host of the guide, above those of all other hosts.
 	firstGuideHost = 41
-	// guideHosts is how many hosts the guide's cluster has.
-	guideHosts = 5
+	// guideHosts is how many hosts the guide's cluster has. The first packagedHosts of them have the agent's package
+	// before they enrol; the others download the agent.
+	guideHosts, packagedHosts = 5, 3
 )
 
 var _ = Describe("The guide", func() {
@@ -50,6 +52,16 @@ var _ = Describe("The guide", func() {
 		}
 		Expect(g.replaced).To(HaveLen(len(g.replacements())), "each replacement replaces something")
 		fmt.Printf("  %d commands, one of them on each of %d hosts\n", commands, len(g.boxes))
+		step("guide: the agents of packages are the packages'", func() {
+			for number, box := range g.boxes {
+				program := strings.TrimSpace(shell(ctx, box, "readlink /proc/$(systemctl show --property MainPID --value elemental-agent)/exe"))
+				wanted := "/usr/local/bin/elemental-agent"
+				if number < packagedHosts {
+					wanted = "/usr/bin/elemental-agent"
+				}
+				Expect(program).To(Equal(wanted), box.Name)
+			}
+		})
 
 		step("guide: cluster deleted, hosts available and as bare as before", func() {
 			g.run(ctx, "kubectl delete cluster demo --timeout 10m")
@@ -99,6 +111,9 @@ func startWalk(ctx context.Context) *walk {
 			box, err := bare.HostWithoutPodNetwork(ctx, firstGuideHost+number)
 			Expect(err).NotTo(HaveOccurred())
 			g.boxes = append(g.boxes, box)
+		}
+		for _, box := range g.boxes[:packagedHosts] {
+			installPackage(ctx, box, filepath.Join(folder, "elemental-agent_"+strings.TrimPrefix(guideVersion, "v")+"_"+runtime.GOARCH+".deb"))
 		}
 	})
 	step("guide: workstation", func() {

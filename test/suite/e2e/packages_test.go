@@ -114,11 +114,17 @@ func buildPackage(ctx context.Context, version string) string {
 	return found[0]
 }
 
-// install installs a package, as root on the host would.
+// install installs a package on the host.
 func (p *packaged) install(ctx context.Context, file string) {
 	GinkgoHelper()
-	Expect(p.box.Copy(ctx, file, transferFolder)).To(Succeed())
-	shell(ctx, p.box, "dpkg --install "+transferFolder+"/"+filepath.Base(file)+" && rm --recursive "+transferFolder)
+	installPackage(ctx, p.box, file)
+}
+
+// installPackage installs a package, as root on the host would.
+func installPackage(ctx context.Context, box *engine.Host, file string) {
+	GinkgoHelper()
+	Expect(box.Copy(ctx, file, transferFolder)).To(Succeed())
+	shell(ctx, box, "dpkg --install "+transferFolder+"/"+filepath.Base(file)+" && rm --recursive "+transferFolder)
 }
 
 // show returns a field of the installed package.
