@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -67,6 +68,9 @@ type Options struct {
 	// ReadoptAfter is how long the manager must not have known the host before the host
 	// asks to be re-adopted.
 	ReadoptAfter time.Duration
+	// TrialSpread is the longest delay before the host tries a new successor of its management
+	// cluster; 0 means successor.Spread.
+	TrialSpread time.Duration
 	// Status is called with each change of the connection's state; it may be nil.
 	Status  func(connection.Status)
 	Clock   retry.Clock
@@ -151,7 +155,7 @@ func New(o Options) *Agent {
 		State: o.Store, Logs: logs, Manager: o.Manager, Runners: o.Runners, Backoff: retry.NewBackoff(o.Rand), Clock: o.Clock, Log: o.Log, Wake: signal.New(),
 	}
 	a.successor = &successor.Trial{
-		Successor: o.Manager.Successor, Try: o.Manager.TrySuccessor, Report: a.successorTried,
+		Successor: o.Manager.Successor, Try: o.Manager.TrySuccessor, Report: a.successorTried, Spread: cmp.Or(o.TrialSpread, successor.Spread),
 		Backoff: &retry.Backoff{Base: time.Second, Max: successor.MaxDelay, Rand: o.Rand}, Clock: o.Clock, Log: o.Log, Wake: signal.New(),
 	}
 	a.operations = &operationLoop{

@@ -109,11 +109,12 @@ type Options struct {
 	Dial  func(ctx context.Context, network, address string) (net.Conn, error)
 	Clock retry.Clock
 
-	// Token, RemoveToken, ReadoptAfter, Status, Version and BootID are those of
+	// Token, RemoveToken, ReadoptAfter, TrialSpread, Status, Version and BootID are those of
 	// agent.Options.
 	Token        string
 	RemoveToken  func() error
 	ReadoptAfter time.Duration
+	TrialSpread  time.Duration
 	Status       func(connection.Status)
 	Version      string
 	BootID       string
@@ -152,7 +153,7 @@ func New(o Options) (*agent.Agent, error) {
 		}),
 		Certificates: func() []protocol.CertificateFacts { return certificates.Read(o.Root) },
 		Snapshotter:  o.Snapshotter, Upload: uploadSnapshot,
-		Local: o.Local, Tunnel: o.Tunnel, ReadoptAfter: o.ReadoptAfter, Status: o.Status, Clock: o.Clock, Log: o.Log, Version: o.Version, BootID: o.BootID,
+		Local: o.Local, Tunnel: o.Tunnel, ReadoptAfter: o.ReadoptAfter, TrialSpread: o.TrialSpread, Status: o.Status, Clock: o.Clock, Log: o.Log, Version: o.Version, BootID: o.BootID,
 	}), nil
 }
 

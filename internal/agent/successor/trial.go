@@ -17,8 +17,9 @@ import (
 // MaxDelay is the longest delay between two trials, for Trial.Backoff.
 const MaxDelay = 10 * time.Minute
 
-// firstTrials is the time over which a fleet spreads its first trials.
-const firstTrials = 10 * time.Second
+// Spread is the time over which a fleet spreads its first trials, for Trial.Spread: each of them is
+// a new connection for the successor.
+const Spread = 10 * time.Second
 
 // Trial finds out whether the host reaches its successor.
 type Trial struct {
@@ -27,7 +28,9 @@ type Trial struct {
 	// Try makes one attempt, such as connection.Manager.TrySuccessor.
 	Try func(ctx context.Context, successor protocol.Successor) error
 	// Report is called after each attempt, and when there is no successor any more.
-	Report  func(protocol.SuccessorReport)
+	Report func(protocol.SuccessorReport)
+	// Spread is the longest delay before the first trial.
+	Spread  time.Duration
 	Backoff *retry.Backoff
 	Clock   retry.Clock
 	Log     *slog.Logger
@@ -54,7 +57,7 @@ func (t *Trial) Run(ctx context.Context) error {
 			continue
 		case known.Digest != desired.Digest():
 			t.Backoff.Reset()
-			t.Wake.WaitFor(ctx, t.Clock, t.Backoff.Within(firstTrials))
+			t.Wake.WaitFor(ctx, t.Clock, t.Backoff.Within(t.Spread))
 		}
 		known = t.attempt(ctx, *desired)
 	}

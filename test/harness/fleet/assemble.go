@@ -46,7 +46,7 @@ func (b *boot) assemble(l *agentProcess) (*agent.Agent, error) {
 		Platform:    system, Executor: &executor{boot: b, mount: l.mount}, Endpoint: system.endpoint,
 		Local: served, Tunnel: served.DialTarget,
 		Root: h.root(), ProbePeriod: s.ProbePeriod, Dial: h.network.dial, Clock: clock{skew: h.skew},
-		Token: s.Token, ReadoptAfter: cmp.Or(s.ReadoptAfter, config.DefaultReadoptAfter),
+		Token: s.Token, ReadoptAfter: cmp.Or(s.ReadoptAfter, config.DefaultReadoptAfter), TrialSpread: s.TrialSpread,
 		Status: func(status connection.Status) {
 			if l.ctx.Err() == nil {
 				h.setConnection(b, status)

@@ -57,6 +57,9 @@ type Settings struct {
 	// ReadoptAfter is how long no manager must know a host before it asks to be re-adopted; 0
 	// means the agent's own time.
 	ReadoptAfter time.Duration `json:"readoptAfter,omitempty"`
+	// TrialSpread is the longest delay before a host tries a new successor of its management cluster; 0
+	// means the agent's own, which is made for ten thousand hosts.
+	TrialSpread time.Duration `json:"trialSpread,omitempty"`
 	// ClockSkew is the maximum deviation of host clocks, in either direction.
 	ClockSkew time.Duration `json:"clockSkew,omitempty"`
 	// DuringUpgrade, if not nil, is called in each upgrade of Kubernetes on a host before

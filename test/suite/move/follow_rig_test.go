@@ -183,8 +183,7 @@ func (m *management) settle() {
 	}
 }
 
-// awaitReached waits until the hosts that are connected have reached the successor that was announced. Agents spread
-// their first trials over ten seconds.
+// awaitReached waits until the hosts that are connected have reached the successor that was announced.
 func (m *management) awaitReached(digest string) {
 	m.t.Helper()
 	m.Eventually(func(g Gomega) {
