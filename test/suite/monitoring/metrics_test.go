@@ -28,22 +28,53 @@ var matcher = regexp.MustCompile(`([a-z_]+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"`)
 // grouping is a list of labels in parentheses.
 var grouping = regexp.MustCompile(`\bby \(([^)]*)\)`)
 
-// queries returns the expressions of the dashboard by the title of their panel.
-func queries(t *testing.T) map[string][]string {
+// panel is a panel of the dashboard.
+type panel struct {
+	Type, Title string
+	// GridPos is its place in a grid of 24 columns.
+	GridPos     struct{ X, Y, W, H int }
+	Targets     []struct{ Expr, LegendFormat string }
+	FieldConfig struct{ Defaults struct{ Unit string } }
+}
+
+func (p *panel) unit() string { return p.FieldConfig.Defaults.Unit }
+
+// row is a row of the dashboard. Its panels begin at line top of the grid.
+type row struct {
+	top    int
+	panels []panel
+}
+
+// rows returns the rows of the dashboard.
+func rows(t *testing.T) []row {
 	t.Helper()
-	var dashboard struct {
-		Panels []struct {
-			Title   string
-			Targets []struct{ Expr string }
-		}
-	}
+	var dashboard struct{ Panels []panel }
 	if err := json.Unmarshal([]byte(read(t, "config/grafana/dashboard.json")), &dashboard); err != nil {
 		t.Fatal(err)
 	}
+	var all []row
+	for _, p := range dashboard.Panels {
+		if p.Type == "row" {
+			all = append(all, row{top: p.GridPos.Y + p.GridPos.H})
+			continue
+		}
+		all[len(all)-1].panels = append(all[len(all)-1].panels, p)
+	}
+	return all
+}
+
+// interval replaces the variable of Grafana in an expression.
+func interval(expr string) string { return strings.ReplaceAll(expr, "$__rate_interval", "1m") }
+
+// queries returns the expressions of the dashboard by the title of their panel.
+func queries(t *testing.T) map[string][]string {
+	t.Helper()
 	all := map[string][]string{}
-	for _, panel := range dashboard.Panels {
-		for _, target := range panel.Targets {
-			all[panel.Title] = append(all[panel.Title], target.Expr)
+	for _, row := range rows(t) {
+		for _, panel := range row.panels {
+			for _, target := range panel.Targets {
+				all[panel.Title] = append(all[panel.Title], target.Expr)
+			}
 		}
 	}
 	if len(all) < 25 {
