@@ -2,7 +2,6 @@ package certificaterenewal
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/operation"
@@ -88,8 +87,6 @@ func (s *renewal) Fail(_ context.Context, cause error) (*operation.Result, error
 		return failed(step, protocol.RenewalChangedNothing, sequence.Short(cause)), nil
 	case step == stepCheckpoint && isLast:
 		return failed(step, protocol.RenewalChangedNothing, sequence.Short(cause)), s.checkpoints().Remove(s.name())
-	case step == stepCheckpoint:
-		return nil, sequence.Again(s, fmt.Errorf("%w: %w", operation.ErrNothingDone, cause))
 	case step == stepBack && isLast:
 		return s.broken("the way back failed: " + sequence.Short(cause)), nil
 	case step != stepGate && !isLast:

@@ -134,6 +134,28 @@ func TestWithdrawn(t *testing.T) {
 	m.expect(former)
 }
 
+// The manager may withdraw it during a step that fails.
+func TestWithdrawnDuringAFailure(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, 1, newCredentials(t, soon()))
+	m.disk.Full = func(path string) bool {
+		isKept := strings.Contains(path, "/checkpoints/")
+		if isKept {
+			m.plan = state.Plan{}
+		}
+		return isKept
+	}
+	if _, _, err := m.live(0); !errors.Is(err, operation.ErrNothingDone) {
+		t.Errorf("got %v", err)
+	}
+	m.expect(former)
+	for _, folder := range []string{"operations", "checkpoints"} {
+		if found, _ := os.ReadDir(filepath.Join(m.state, folder)); len(found) > 0 {
+			t.Errorf("%q are left in %s", found, folder)
+		}
+	}
+}
+
 // stride is how many operations lie between two cuts.
 func stride() int {
 	if testing.Short() {

@@ -74,8 +74,10 @@ func (s *renewal) CheckWanted() error {
 	if sequence.IsWanted(s.Plan(), s.op) || !slices.Contains(untouched(), s.at.Step) {
 		return nil
 	}
-	err := fmt.Errorf("%w: the manager has withdrawn the renewal", operation.ErrNothingDone)
-	return errors.Join(err, s.checkpoints().Remove(s.name()), s.Documents.Remove(s.op.Folder()))
+	if err := errors.Join(s.checkpoints().Remove(s.name()), s.Documents.Remove(s.op.Folder())); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: the manager has withdrawn the renewal", operation.ErrNothingDone)
 }
 
 func (s *renewal) document() state.Document[record] {

@@ -73,6 +73,10 @@ type machine struct {
 	store *snapshot.Store
 	// fetchErr is the error of downloads.
 	fetchErr error
+	// onFetch is called by downloads; nil does nothing.
+	onFetch func()
+	// startErr is the error of the next start of the kubelet.
+	startErr error
 	// credentials are the files of the certificate for health checks.
 	credentials map[string]string
 	// setupErr is the error of setting up the control plane, and kubeletErr that of the kubelet.
@@ -245,6 +249,9 @@ func (m *machine) newStore() *snapshot.Store {
 
 // Fetch is Fetcher.
 func (m *machine) Fetch(ctx context.Context, _ string, want protocol.EtcdRestore) error {
+	if m.onFetch != nil {
+		m.onFetch()
+	}
 	if m.fetchErr != nil {
 		return m.fetchErr
 	}
@@ -271,6 +278,10 @@ func (m *machine) Halt(context.Context) error {
 // Start is ControlPlane.
 func (m *machine) Start(context.Context) error {
 	return m.life.Do(func() error {
+		if err := m.startErr; err != nil {
+			m.startErr = nil
+			return err
+		}
 		m.kubelet()
 		return nil
 	})
@@ -312,19 +323,6 @@ func (m *machine) Run(_ context.Context, _ string, args ...string) (string, erro
 	}
 	_, err = file.Write([]byte(content))
 	return "", errors.Join(err, file.Close())
-}
-
-// own returns what etcdutl makes from the database that the member has. Nothing else may use that
-// meanwhile.
-func (m *machine) own(args []string) string {
-	if m.isRunning || !slices.Contains(args, "--skip-hash-check") {
-		m.t.Errorf("etcdutl runs with %q, and the control plane runs: %t", args, m.isRunning)
-	}
-	is, err := os.ReadFile(args[3])
-	if err != nil {
-		m.t.Error(err)
-	}
-	return string(is) + alone
 }
 
 // expect checks which data etcd uses, and that the control plane runs.

@@ -161,7 +161,8 @@ func TestRebuildFails(t *testing.T) {
 	}
 }
 
-// A rebuild that the manager withdraws while the host downloads leaves the host as it was.
+// A rebuild that the manager withdraws while the host downloads leaves the host as it was. The agent
+// must not drop it before, although no download has succeeded.
 func TestRebuildIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	for _, keep := range []bool{true, false} {
@@ -169,10 +170,27 @@ func TestRebuildIsWithdrawn(t *testing.T) {
 		m.lose(keep)
 		m.upload()
 		m.fetchErr = errors.New("no route to host")
-		if _, _, err := m.live(0); !errors.Is(err, operation.ErrNothingDone) || !m.hasManifest("etcd") {
+		if _, _, err := m.live(0); err == nil || errors.Is(err, operation.ErrNothingDone) || !m.hasManifest("etcd") {
 			t.Fatalf("got %v", err)
 		}
 		m.plan.Operation = nil
+		if _, _, err := m.live(0); !errors.Is(err, operation.ErrNothingDone) {
+			t.Errorf("got %v", err)
+		}
+		m.expectLost(keep)
+	}
+}
+
+// The manager may withdraw the rebuild during the download that fails.
+func TestRebuildIsWithdrawnDuringADownload(t *testing.T) {
+	t.Parallel()
+	for _, keep := range []bool{true, false} {
+		m := newMachine(t, 1)
+		m.lose(keep)
+		m.upload()
+		m.fetchErr = errors.New("no route to host")
+		m.onFetch = func() { m.plan.Operation = nil }
+		m.startErr = errors.New("systemd is busy") // the way back is repeated, too
 		if _, _, err := m.live(0); !errors.Is(err, operation.ErrNothingDone) {
 			t.Errorf("got %v", err)
 		}

@@ -143,11 +143,9 @@ func (s *restore) Fail(ctx context.Context, cause error) (*operation.Result, err
 			return nil, err
 		}
 		return rebuild{s}.fail(ctx, step, cause)
-	case isFetch, step == stepPrepare:
-		return nil, sequence.Again(s, fmt.Errorf("%w: %w", operation.ErrNothingDone, cause))
 	case step == stepBack && isLast:
 		return s.broken("the way back failed: " + sequence.Short(cause)), nil
-	case step == stepBack, (step == stepHalt || step == stepKubelet) && !isLast:
+	case isFetch, step == stepPrepare, step == stepBack, (step == stepHalt || step == stepKubelet) && !isLast:
 		return nil, sequence.Again(s, cause)
 	}
 	s.Log.Error("A restore of etcd failed; going back", "id", s.op.ID, "step", step, "error", cause)

@@ -97,9 +97,15 @@ func (s *restore) CheckWanted() error {
 	if sequence.IsWanted(s.Plan(), s.op) || !slices.Contains(untouched(), s.at.Step) {
 		return nil
 	}
-	// The agent may be stopping: a withdrawal must not leave the kubelet stopped.
-	err := fmt.Errorf("%w: the manager has withdrawn the restore", operation.ErrNothingDone)
-	return errors.Join(err, s.discard(), rebuild{s}.undo(context.Background()), s.Documents.Remove(s.op.Folder()))
+	// The agent may be stopping: a withdrawal must not leave the kubelet stopped. A way back that
+	// fails is repeated, so the record stays.
+	if err := errors.Join(s.discard(), rebuild{s}.undo(context.Background())); err != nil {
+		return fmt.Errorf("undoing a restore that the manager has withdrawn: %w", err)
+	}
+	if err := s.Documents.Remove(s.op.Folder()); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: the manager has withdrawn the restore", operation.ErrNothingDone)
 }
 
 func (s *restore) document() state.Document[record] {

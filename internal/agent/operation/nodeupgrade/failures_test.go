@@ -158,15 +158,30 @@ func TestWaitsForTheBundle(t *testing.T) {
 	}
 }
 
+// An upgrade that the manager withdraws during a step that fails leaves nothing behind: neither its
+// record nor a checkpoint, which has keys.
 func TestWithdrawal(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t, protocol.UpgradeWorker, 1)
-	m.stageErr = errors.New("no route to host")
-	m.onStage = func() { m.plan.Operation = nil }
-	if _, _, err := m.live(0); !errors.Is(err, operation.ErrNothingDone) {
-		t.Errorf("got %v", err)
+	for name, spoil := range map[string]func(m *machine){
+		"stage":              func(m *machine) { m.stageErr = errors.New("no route to host") },
+		"the manager's turn": func(m *machine) { m.stageErr = fmt.Errorf("%w: it serves others", bundle.ErrNotServed) },
+		"checkpoint": func(m *machine) {
+			m.disk.Full = func(path string) bool { return strings.Contains(path, "/checkpoints/") }
+		},
+	} {
+		m := newMachine(t, protocol.UpgradeWorker, 1)
+		spoil(m)
+		m.onStage = func() { m.plan.Operation = nil }
+		if _, _, err := m.live(0); !errors.Is(err, operation.ErrNothingDone) {
+			t.Errorf("%s: got %v", name, err)
+		}
+		m.expectServing(oldVersion, "")
+		for _, folder := range []string{"operations", "checkpoints"} {
+			if found, _ := os.ReadDir(m.path("/state/" + folder)); len(found) > 0 {
+				t.Errorf("%s: %q are left in %s", name, found, folder)
+			}
+		}
 	}
-	m.expectServing(oldVersion, "")
 }
 
 // A plan without the upgrade does not stop it once kubeadm has begun.

@@ -242,7 +242,7 @@ func (m *machine) live(dieAt int) (result *operation.Result, operations int, err
 		case err == nil && !m.life.Dead:
 			m.life.DieAt = 0
 			return &got, m.life.Done, runner.Cleanup(m.operation())
-		case m.life.Dead, errors.Is(err, operation.ErrSuperseded), m.plan.Operation == nil:
+		case m.life.Dead, errors.Is(err, operation.ErrSuperseded), errors.Is(err, operation.ErrNothingDone):
 			return nil, m.life.Done, err
 		}
 		m.must(m.clock.Wait(ctx, time.Minute))

@@ -113,8 +113,10 @@ func (u *upgrade) CheckWanted() error {
 	if sequence.IsWanted(plan, u.op) || !slices.Contains(untouched(), u.at.Step) {
 		return nil
 	}
-	err := fmt.Errorf("%w: the manager has withdrawn the upgrade", operation.ErrNothingDone)
-	return errors.Join(err, u.store().Remove(u.name()), u.Documents.Remove(u.op.Folder()))
+	if err := errors.Join(u.store().Remove(u.name()), u.Documents.Remove(u.op.Folder())); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: the manager has withdrawn the upgrade", operation.ErrNothingDone)
 }
 
 func (r *Runner) document(op state.Operation) state.Document[record] {

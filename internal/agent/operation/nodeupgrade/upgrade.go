@@ -170,7 +170,7 @@ func (u *upgrade) Fail(ctx context.Context, cause error) (*operation.Result, err
 		return nil, u.Save()
 	case stepStage:
 		if errors.Is(cause, bundle.ErrNotServed) {
-			return nil, fmt.Errorf("%w: %s: %w", operation.ErrNothingDone, step, cause)
+			return nil, fmt.Errorf("%s: %w", step, cause)
 		}
 	}
 	u.at.Tries++
@@ -183,10 +183,8 @@ func (u *upgrade) Fail(ctx context.Context, cause error) (*operation.Result, err
 		return wayBack{u}.result(protocol.UpgradeLeftBroken, "the way back failed: "+sequence.Short(cause)), u.redirection.end(ctx)
 	case isFinal:
 		return failed(step, protocol.UpgradeChangedNothing, sequence.Short(cause)), u.store().Remove(u.name())
-	case step == stepBack:
-		return nil, fmt.Errorf("%s: %w", step, cause)
 	}
-	return nil, fmt.Errorf("%w: %s: %w", operation.ErrNothingDone, step, cause)
+	return nil, fmt.Errorf("%s: %w", step, cause)
 }
 
 // kept returns the checkpoint.

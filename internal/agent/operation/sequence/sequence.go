@@ -49,12 +49,15 @@ type Operation interface {
 	Position() *Position
 	// Save writes the record, with the position, to the disk.
 	Save() error
-	// CheckWanted returns an error if the operation must not go on with the next step.
+	// CheckWanted returns an error if the operation must not go on with the next step. If the manager
+	// has withdrawn it, that error wraps operation.ErrNothingDone, after all that was done is undone.
 	CheckWanted() error
 	// Step returns a step. It has no Run if this agent does not know the step.
 	Step(name string) Step
 	// Fail decides what follows the failure of the present step: a result, another step that it
-	// has saved, or an error. After an error the agent runs the step again later.
+	// has saved, or an error. After an error the agent runs the step again later. The error must not
+	// wrap operation.ErrNothingDone: a step that failed has done something, and the agent would drop a
+	// withdrawn operation without another call of CheckWanted.
 	Fail(ctx context.Context, cause error) (*operation.Result, error)
 }
 
