@@ -21,7 +21,8 @@ type Body struct {
 }
 
 // NewBody returns a Body of at most limit bytes. It calls stalled if step bytes take longer
-// than a minute. The caller must call Stop.
+// than a minute, until the end of the body: what follows it may take longer, such as the answer
+// to an upload. The caller must call Stop.
 func NewBody(reader io.Reader, limit, step int64, stalled func()) *Body {
 	return &Body{reader: reader, left: max(limit, 0), step: step, watchdog: time.AfterFunc(stallTimeout, stalled)}
 }
@@ -36,6 +37,9 @@ func (b *Body) Read(p []byte) (int, error) {
 	if b.since += int64(n); b.since >= b.step {
 		b.since = 0
 		b.watchdog.Reset(stallTimeout)
+	}
+	if err != nil {
+		b.Stop()
 	}
 	return n, err
 }

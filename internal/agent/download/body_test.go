@@ -3,6 +3,7 @@ package download
 import (
 	"errors"
 	"io"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,5 +56,18 @@ func TestDripCountsAsStalled(t *testing.T) {
 			t.Errorf("read %d bytes in %s, %v", len(content), time.Since(began), err)
 		}
 		<-over
+	})
+}
+
+// The end of a body ends the supervision: an upload then waits for the answer of the storage, which
+// may take longer.
+func TestEndDoesNotStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBody(strings.NewReader("all"), 3, 1, func() { t.Error("given up after the end") })
+		defer b.Stop()
+		if content, err := io.ReadAll(b); string(content) != "all" || err != nil {
+			t.Errorf("read %q, %v", content, err)
+		}
+		time.Sleep(2 * stallTimeout)
 	})
 }
