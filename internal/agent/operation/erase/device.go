@@ -84,12 +84,12 @@ func (d *blockDevice) Flush() error {
 	if err := d.file.Sync(); err != nil {
 		return err
 	}
-	return d.control(unix.BLKFLSBUF, 0)
+	return d.control(unix.BLKFLSBUF)
 }
 
 func (d *blockDevice) Rescan() error {
 	// A device that cannot have partitions does not support this.
-	if err := d.control(unix.BLKRRPART, 0); err != nil && !isUnsupported(err) {
+	if err := d.control(unix.BLKRRPART); err != nil && !isUnsupported(err) {
 		return err
 	}
 	return nil
@@ -97,14 +97,20 @@ func (d *blockDevice) Rescan() error {
 
 func (d *blockDevice) Close() error { return d.file.Close() }
 
-// onRange calls an ioctl of linux/fs.h that takes a range in bytes.
+// onRange calls an ioctl of linux/fs.h that takes a range in bytes. The conversion to uintptr is in the
+// call of Syscall itself: the range is on the stack, which any other call may move (package unsafe).
 func (d *blockDevice) onRange(request uintptr, offset, length int64) error {
+	fd := d.file.Fd()
 	span := [2]uint64{uint64(offset), uint64(length)} //nolint:gosec // both come from sizes of devices, which are positive
-	return d.control(request, uintptr(unsafe.Pointer(&span)))
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, request, uintptr(unsafe.Pointer(&span))); errno != 0 {
+		return errno
+	}
+	return nil
 }
 
-func (d *blockDevice) control(request, argument uintptr) error {
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, d.file.Fd(), request, argument); errno != 0 {
+// control calls an ioctl without an argument.
+func (d *blockDevice) control(request uintptr) error {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, d.file.Fd(), request, 0); errno != 0 {
 		return errno
 	}
 	return nil
