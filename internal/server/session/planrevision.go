@@ -23,8 +23,8 @@ type PlanInputs struct {
 	infraKnown, others  bool
 	paused, fallback    bool
 	isRegistrationKnown bool
-	// backends are separated by spaces.
-	backends                string
+	// backends and providerIDs are separated by spaces.
+	backends, providerIDs   string
 	version, bundle, server string
 	// agent and successor point into the cached registration: a change of the registration
 	// changes the pointers.
@@ -42,7 +42,7 @@ type objectVersion struct {
 func PlanInputsOf(host *infrav1.ElementalHost, site plan.Site, cluster plan.Cluster) PlanInputs {
 	inputs := PlanInputs{
 		host: objectVersion{host.UID, host.ResourceVersion}, infraKnown: cluster.Infra != nil, others: cluster.OtherControlPlane,
-		paused: cluster.Paused, fallback: cluster.Fallback, backends: strings.Join(cluster.Backends, " "),
+		paused: cluster.Paused, fallback: cluster.Fallback, backends: strings.Join(cluster.Backends, " "), providerIDs: strings.Join(cluster.ProviderIDs, " "),
 		version: cluster.KubernetesVersion, bundle: site.TrustBundle, server: strings.Join(site.Servers, " "), agent: site.Agent, successor: site.Successor, isRegistrationKnown: !site.UnknownRegistration,
 	}
 	if cluster.Infra != nil {
