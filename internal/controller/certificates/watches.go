@@ -65,6 +65,7 @@ func (r *Reconciler) ofHost(ctx context.Context, before, after *infrav1.Elementa
 // concernsHost reports whether a change of a host may matter. The hosts of a fleet report much else.
 func concernsHost(before, after *infrav1.ElementalHost) bool {
 	return before.Generation != after.Generation || before.IsConnected() != after.IsConnected() ||
+		before.Supports(infrav1.OperationCertificateRenewal) != after.Supports(infrav1.OperationCertificateRenewal) ||
 		!equality.Semantic.DeepEqual(before.Annotations, after.Annotations) ||
 		!equality.Semantic.DeepEqual(before.Status.Certificates, after.Status.Certificates) ||
 		!equality.Semantic.DeepEqual(before.Status.Operations, after.Status.Operations) ||
