@@ -132,7 +132,7 @@ main() {
 		"$packaged" version >/dev/null || fail "the agent of the package does not run on this host"
 	fi
 	installed=$root/etc/elemental/agent/config.yaml
-	[ ! -e "$installed" ] || cmp -s "$configuration" "$installed" ||
+	[ ! -e "$installed" ] || [ "$(sha256sum <"$configuration")" = "$(sha256sum <"$installed")" ] ||
 		fail "this host has a configuration, /etc/elemental/agent/config.yaml: remove it to enrol the host anew"
 
 	if [ -n "$https_proxy_url" ]; then

@@ -125,6 +125,16 @@ func TestInstalls(t *testing.T) {
 	h.Expect(h.text("etc/elemental/agent/config.yaml")).To(Equal("servers: []\n"), "the configuration of an enrolled host stays")
 }
 
+// The script can be repeated on systems without diffutils, too.
+func TestRepeatsWithoutDiffutils(t *testing.T) {
+	h := newHost(t, map[string]string{"amd64": digest(fakeAgent)})
+	h.program("cmp", "exit 127")
+	for range 2 {
+		out, err := h.run(h.options()...)
+		h.Expect(err).NotTo(HaveOccurred(), out)
+	}
+}
+
 // packaged installs the agent's package.
 func (h *host) packaged(text string) {
 	h.t.Helper()
