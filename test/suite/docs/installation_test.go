@@ -70,12 +70,12 @@ func TestCommandsOfInstallation(t *testing.T) {
 	s := newStation(t, emptyCluster(t), "kubectl", "clusterctl")
 	publish(t, filepath.Join(s.work, "out", "published", published))
 	const page = "docs/install.md"
-	s.run(page, "The address of hosts", "repository=")
+	s.run(page, "By clusterctl", "repository=")
 	s.addClusterAPI()
 
 	s.waysToTheAgentAPI()
 	s.do("repository=~/.config/cluster-api/infrastructure-elemental")
-	s.Expect(s.run(page, "The address of hosts", "export ELEMENTAL_AGENT_API_URL")).To(ContainSubstring("Your management cluster has been initialized successfully!"))
+	s.Expect(s.run(page, "By clusterctl", "export ELEMENTAL_AGENT_API_URL")).To(ContainSubstring("Your management cluster has been initialized successfully!"))
 	s.Expect(s.do("kubectl -n elemental-system get service elemental-agent-api -o yaml")).To(And(ContainSubstring("type: LoadBalancer"), ContainSubstring("externalTrafficPolicy: Local")))
 	s.Expect(s.run("docs/bundles.md", "Serve bundles", "kubectl -n elemental-system patch deployment")).To(ContainSubstring("patched"))
 	s.restrict()

@@ -75,8 +75,8 @@ func entriesOfHosts() map[string][]entry {
 func entriesOfInstallation() map[string][]entry {
 	return map[string][]entry{
 		"docs/install.md": {
-			{"The address of hosts", "repository=", installation},
-			{"The address of hosts", "export ELEMENTAL_AGENT_API_URL", installation},
+			{"By clusterctl", "repository=", installation},
+			{"By clusterctl", "export ELEMENTAL_AGENT_API_URL", installation},
 			{"By the Cluster API Operator", "cd $repository", installation},
 			{"One namespace only", "export ELEMENTAL_WATCH_NAMESPACE", installation},
 			{"Network policy", "kubectl get endpointslices", installation},
