@@ -26,13 +26,13 @@ type buildFlags struct{ version, arch, from, output string }
 func buildCommand() subcommand.Command {
 	return subcommand.Command{
 		Name: "build", Summary: "Build a bundle from a folder",
-		Details: "Takes the files of these folders in FOLDER, and refuses any other:\n\n" +
+		Details: "Takes the files of these folders in the folder of --from, and refuses any other file:\n\n" +
 			"  bin/     programs for /usr/local/bin: kubeadm, kubectl, kubelet, and what else hosts need\n" +
 			"  cni/     programs for /opt/cni/bin\n" +
 			"  units/   systemd units and their drop-ins for /etc/systemd/system\n" +
 			"  files/   a tree as on the host, such as files/etc/containerd/config.toml\n" +
 			"  images/  tar archives of images\n\n" +
-			"The same files make the same bundle. What a release pins is printed at the end.",
+			"The same files always make the same bundle. At the end it prints what an\nElementalKubernetesRelease needs.",
 		SetUp: func(flags *pflag.FlagSet) func(context.Context, subcommand.Streams, []string) error {
 			f := &buildFlags{}
 			flags.StringVar(&f.version, "version", "", "the version of Kubernetes, such as v1.36.3 (required)")

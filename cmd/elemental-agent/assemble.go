@@ -137,13 +137,13 @@ func newExecutor(files state.Files, dir string) (*bootstrap.LocalExecutor, error
 
 func runCommand() subcommand.Command {
 	return subcommand.Command{
-		Name: "run", Summary: "Enrol if need be, then do what the manager wants; the service runs this",
-		Details: "Runs until it is told to stop. Scripts of a bootstrap that are running then go on, and the\nnext start picks them up again.",
+		Name: "run", Summary: "Enrol if necessary, then carry out what the manager requests; the service runs this",
+		Details: "Runs until it is stopped. Scripts of a bootstrap that run at this time continue, and the next\nstart finds them again.",
 		SetUp: func(flags *pflag.FlagSet) func(context.Context, subcommand.Streams, []string) error {
 			path := configFlag(flags)
 			verbose := flags.Bool("verbose", false, "log more")
-			selfUpdate := flags.Bool("self-update", false, "become the release that the manager pins; for a service that starts the agent\n"+
-				"again when it ends, and runs the guard first as the unit that comes with it does")
+			selfUpdate := flags.Bool("self-update", false, "update to the version that the manager requests; only for a service that starts\n"+
+				"the agent again when it ends, and runs the guard before, as the unit of the agent does")
 			return func(ctx context.Context, s subcommand.Streams, args []string) (err error) {
 				if err := noArguments(args); err != nil {
 					return err
@@ -174,9 +174,9 @@ func runCommand() subcommand.Command {
 func enrolCommand() subcommand.Command {
 	return subcommand.Command{
 		Name: "enrol", Summary: "Enrol this host once and print its name",
-		Details: "Makes the host's key if it has none and asks the manager for a place in the fleet. Enrolling\nagain changes nothing. \"run\" does this by itself.\n\n" +
-			"With --new-key the host gets another key first, for one whose key was lost with its TPM or\n" +
-			"locked. An administrator then has to approve it again.",
+		Details: "Makes the host's key if it has none, and enrols the host at the manager. Enrolling again\nchanges nothing. \"run\" does this by itself. Stop the agent's service before.\n\n" +
+			"With --new-key the host gets another key first. Use it if the key was lost with the TPM, or\n" +
+			"if the host is locked. An administrator then has to approve the host again.",
 		SetUp: func(flags *pflag.FlagSet) func(context.Context, subcommand.Streams, []string) error {
 			path := configFlag(flags)
 			newKey := flags.Bool("new-key", false, "replace the host's key; the old one is lost")

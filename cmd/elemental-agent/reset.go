@@ -16,11 +16,11 @@ import (
 
 func resetCommand() subcommand.Command {
 	return subcommand.Command{
-		Name: "reset", Summary: "Make this host what it was before it became a node",
+		Name: "reset", Summary: "Remove the node from this host",
 		Details: "Stops Kubernetes, reboots the host and removes what the node left behind. The host stays\n" +
-			"enrolled. The agent's service has to be stopped meanwhile and enabled, because it goes on\n" +
-			"after the reboot. Deleting the Machine in the management cluster does the same and is the\n" +
-			"usual way.",
+			"enrolled. Before, stop the agent's service (systemctl stop elemental-agent) and leave it\n" +
+			"enabled: it continues the reset after the reboot. Deleting the Machine in the management\n" +
+			"cluster does the same and is the usual way.",
 		SetUp: func(flags *pflag.FlagSet) func(context.Context, subcommand.Streams, []string) error {
 			path := configFlag(flags)
 			yes := flags.Bool("yes", false, "really do it: all data of the node is lost")

@@ -55,7 +55,7 @@ type protocolOperation struct {
 func statusCommand() subcommand.Command {
 	return subcommand.Command{
 		Name: "status", Summary: "Show who this host is and what it did",
-		Details: "Shows what the agent remembers and how the connection to the manager is. It can be used\nwhile the agent runs.",
+		Details: "Shows the state that the agent has stored, and the state of the connection to the manager.\nIt can be used while the agent runs.",
 		SetUp: func(flags *pflag.FlagSet) func(context.Context, subcommand.Streams, []string) error {
 			path := configFlag(flags)
 			output := flags.StringP("output", "o", "text", "text or json")

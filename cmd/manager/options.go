@@ -141,8 +141,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.agentAPI.downloads, "agent-downloads", server.DefaultAgentDownloads, "Hosts that may fetch an agent at once.")
 	fs.StringSliceVar(&o.agentAPI.bundles, "bundles", []string{"/bundles"}, "Folders with the bundles of Kubernetes that hosts can fetch; read again when they change.")
 	fs.IntVar(&o.agentAPI.bundleDownloads, "bundle-downloads", server.DefaultBundleDownloads, "Hosts that may fetch a bundle at once.")
-	fs.DurationVar(&o.agentAPI.pingInterval, "agent-ping-interval", server.DefaultPingAfter, "How long a connection may be silent before its host is asked for a sign of life. The kernel asks its end of the connection after 45 s; this is for proxies in between.")
-	fs.DurationVar(&o.agentAPI.pingTimeout, "agent-ping-timeout", server.DefaultPingTimeout, "How long a probe may take before the connection counts as dead.")
+	fs.DurationVar(&o.agentAPI.pingInterval, "agent-ping-interval", server.DefaultPingAfter, "How long a connection may be silent before the manager checks that its host still answers. The kernel checks connections after 45 s, but only up to the next proxy; this check reaches the host behind it.")
+	fs.DurationVar(&o.agentAPI.pingTimeout, "agent-ping-timeout", server.DefaultPingTimeout, "How long a host may take to answer this check before the connection counts as dead.")
 	o.gateway.addFlags(fs)
 	o.inPlace.addFlags(fs)
 }

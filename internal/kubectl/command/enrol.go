@@ -22,9 +22,10 @@ func (e *environment) enrol() *cobra.Command {
 	f := &enrolFlags{}
 	formats := strings.Join(enrol.Formats(), ", ")
 	cmd := &cobra.Command{
-		Use: "enrol REGISTRATION", Short: "Print what makes a machine a host of an ElementalRegistration",
-		Long: "Prints a script that installs the agent on a machine and enrols it, or the first configuration of a\n" +
-			"system that contains the script. It contains a token: whoever has it can enrol machines.",
+		Use: "enrol REGISTRATION", Short: "Print a script or a configuration that enrols a machine by an ElementalRegistration",
+		Long: "Prints a script that installs the agent on a machine and enrols it, or a configuration for the first boot\n" +
+			"of a machine that contains the script. Keep it secret: it contains a token, and whoever has that can enrol\n" +
+			"machines.",
 		Args: cobra.ExactArgs(1), ValidArgsFunction: e.completeNames("elementalregistrations"),
 		Example: "  # A machine that runs\n" +
 			"  kubectl elemental enrol berlin --for shell | ssh root@10.1.1.1 sh\n\n" +
@@ -33,7 +34,7 @@ func (e *environment) enrol() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return e.runEnrol(cmd.Context(), args[0], f) },
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&f.format, "for", "", "what to print: "+formats)
+	fs.StringVar(&f.format, "for", "", "what to print (required): "+formats)
 	fs.StringVar(&f.proxy.HTTPS, "https-proxy", "", "the proxy through which the machine reaches the manager, http://host:port")
 	fs.StringVar(&f.proxy.No, "no-proxy", "", "names and networks that the agent connects to without the proxy, such as 10.0.0.0/8,.site")
 	fs.BoolVar(&f.offline, "offline", false, "don't ask the manager whether it serves agents")

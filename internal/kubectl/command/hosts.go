@@ -35,7 +35,7 @@ func (e *environment) hosts() *cobra.Command {
 	fs.StringVarP(&f.output, "output", "o", "", "json or yaml; a table by default")
 	fs.BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "hosts of all namespaces")
 	fs.BoolVarP(&f.watch, "watch", "w", false, "after the list, print each host again when it changes")
-	fs.BoolVar(&f.noHeaders, "no-headers", false, "no line with the names of columns")
+	fs.BoolVar(&f.noHeaders, "no-headers", false, "print no line with the names of columns")
 	e.completeFlags(cmd)
 	return cmd
 }

@@ -53,7 +53,7 @@ func (e *environment) hostLogs() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&q.operation, "operation", "", "one of "+strings.Join(types, ", "))
 	cmd.Flags().DurationVar(&q.timeout, "timeout", 2*time.Minute, "how long to wait for the host, at most 1h")
-	cmd.Flags().BoolVar(&q.refresh, "refresh", false, "ask also if the log is there already")
+	cmd.Flags().BoolVar(&q.refresh, "refresh", false, "ask the host even if its log is there already")
 	e.completeFlag(cmd, "operation", cobra.FixedCompletions(types, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

@@ -11,9 +11,9 @@ import (
 func replace(e *environment) *cobra.Command {
 	var by string
 	cmd := &cobra.Command{
-		Use: "replace HOST --by FREE-HOST", Short: "Have the machine of a free host become a host whose machine is gone",
-		Long: "The Machine, the Node and the host name of the host stay, and its data does not. So this is for a control plane\n" +
-			"whose etcd is to be restored from S3 on another machine. In all other cases delete the Machine, which is replaced.",
+		Use: "replace HOST --by FREE-HOST", Short: "Let the machine of a free host take over a host whose machine is gone",
+		Long: "HOST keeps its Machine, its Node and its host name, but its data is lost. Use this for a control plane whose etcd\n" +
+			"you restore from S3 on another machine. In all other cases delete the Machine: its owner replaces it.",
 		Example: "  kubectl elemental replace box-1 --by box-7",
 		Args:    cobra.ExactArgs(1),
 	}

@@ -20,8 +20,8 @@ func (e *environment) token() *cobra.Command {
 	}
 	a := e.actor(cmd)
 	cmd.ValidArgsFunction = e.completeNames("elementalregistrations")
-	cmd.Flags().BoolVar(&show, "show", false, "print the agent configuration, which has the token: who has it can enrol hosts")
-	cmd.Flags().BoolVar(&rotate, "rotate", false, "revoke the token that the manager made; it makes another")
+	cmd.Flags().BoolVar(&show, "show", false, "print the agent configuration with the token; keep it secret: whoever has it can enrol machines")
+	cmd.Flags().BoolVar(&rotate, "rotate", false, "delete the token that the manager made; the manager makes another one")
 	cmd.MarkFlagsMutuallyExclusive("show", "rotate")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := a.connect(); err != nil {
