@@ -50,7 +50,7 @@ func Refusal(store *state.Store, reset state.Operation) (refusal, err error) {
 		return nil, err
 	}
 	return fmt.Errorf("nothing was touched: the host runs the Node of Machine %s of Cluster %s, and never one of Machine %s of Cluster %s; "+
-		"if that Node is to go, run elemental-agent reset on the host", node.MachineName, node.ClusterName, reset.MachineName, reset.ClusterName), nil
+		"if that Node is to go, run systemctl stop elemental-agent, then elemental-agent reset --yes on the host", node.MachineName, node.ClusterName, reset.MachineName, reset.ClusterName), nil
 }
 
 // lastBootstrap returns the last bootstrap that found the host clean, or took over its Node, and was

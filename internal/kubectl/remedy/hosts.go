@@ -40,7 +40,7 @@ func ofHosts() map[string]string {
 		infrav1.HostGrantedReason: "The host is in the namespace that the message names. To have it back, lower spec.count of its grant or delete that: " +
 			"kubectl -n {namespace} get elementalhostgrants",
 		infrav1.HostReturningReason: "{wait}: the pool that had granted the host takes it back; ask its operators for another one",
-		infrav1.LeftoversReason: "Run `elemental-agent reset` on the host, unless its Node is in use, as after a restore of the management cluster; " +
+		infrav1.LeftoversReason: "Run `systemctl stop elemental-agent && elemental-agent reset --yes` on the host, unless its Node is in use, as after a restore of the management cluster; " +
 			"or remove what the message lists and restart the agent: it looks again when it starts",
 		infrav1.NotReportedReason: "Wait for the first report of the agent; if the host is connected and approved, update its agent",
 		infrav1.NotPreparedReason: "Mend on the host what the message names; for programs, an ElementalKubernetesRelease of the Machine's version does. " +
