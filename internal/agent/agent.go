@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -43,11 +42,9 @@ type Options struct {
 	CanErase bool
 	// CanAdopt is true if a Bootstrap can take over a Node that runs already.
 	CanAdopt bool
-	// Updater keeps the agent's program at the release that the plan pins; nil turns
-	// that off.
+	// Updater keeps the agent's program at the release that the plan pins; nil turns that off.
 	Updater Updater
-	// Stager keeps the bundle of Kubernetes that the plan desires on the disk; nil turns
-	// that off.
+	// Stager keeps the bundle of Kubernetes that the plan desires on the disk; nil turns that off.
 	Stager Stager
 	// Snapshotter takes the snapshots of etcd that the plan desires; nil turns that off.
 	Snapshotter Snapshotter
@@ -68,8 +65,7 @@ type Options struct {
 	// ReadoptAfter is how long the manager must not have known the host before the host
 	// asks to be re-adopted.
 	ReadoptAfter time.Duration
-	// TrialSpread is the longest delay before the host tries a new successor of its management
-	// cluster; 0 means successor.Spread.
+	// TrialSpread is Spread of successor.Trial.
 	TrialSpread time.Duration
 	// Status is called with each change of the connection's state; it may be nil.
 	Status  func(connection.Status)
@@ -155,7 +151,7 @@ func New(o Options) *Agent {
 		State: o.Store, Logs: logs, Manager: o.Manager, Runners: o.Runners, Backoff: retry.NewBackoff(o.Rand), Clock: o.Clock, Log: o.Log, Wake: signal.New(),
 	}
 	a.successor = &successor.Trial{
-		Successor: o.Manager.Successor, Try: o.Manager.TrySuccessor, Report: a.successorTried, Spread: cmp.Or(o.TrialSpread, successor.Spread),
+		Successor: o.Manager.Successor, Try: o.Manager.TrySuccessor, Report: a.successorTried, Spread: o.TrialSpread,
 		Backoff: &retry.Backoff{Base: time.Second, Max: successor.MaxDelay, Rand: o.Rand}, Clock: o.Clock, Log: o.Log, Wake: signal.New(),
 	}
 	a.operations = &operationLoop{

@@ -1,6 +1,7 @@
 package assembly
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
@@ -24,6 +25,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/snapshot"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/snapshot/upload"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/state"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/successor"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/tunnel"
 )
@@ -109,12 +111,14 @@ type Options struct {
 	Dial  func(ctx context.Context, network, address string) (net.Conn, error)
 	Clock retry.Clock
 
-	// Token, RemoveToken, ReadoptAfter, TrialSpread, Status, Version and BootID are those of
+	// TrialSpread is the longest delay before the host tries a new successor of its management
+	// cluster; 0 means successor.Spread.
+	TrialSpread time.Duration
+	// Token, RemoveToken, ReadoptAfter, Status, Version and BootID are those of
 	// agent.Options.
 	Token        string
 	RemoveToken  func() error
 	ReadoptAfter time.Duration
-	TrialSpread  time.Duration
 	Status       func(connection.Status)
 	Version      string
 	BootID       string
@@ -153,7 +157,7 @@ func New(o Options) (*agent.Agent, error) {
 		}),
 		Certificates: func() []protocol.CertificateFacts { return certificates.Read(o.Root) },
 		Snapshotter:  o.Snapshotter, Upload: uploadSnapshot,
-		Local: o.Local, Tunnel: o.Tunnel, ReadoptAfter: o.ReadoptAfter, TrialSpread: o.TrialSpread, Status: o.Status, Clock: o.Clock, Log: o.Log, Version: o.Version, BootID: o.BootID,
+		Local: o.Local, Tunnel: o.Tunnel, ReadoptAfter: o.ReadoptAfter, TrialSpread: cmp.Or(o.TrialSpread, successor.Spread), Status: o.Status, Clock: o.Clock, Log: o.Log, Version: o.Version, BootID: o.BootID,
 	}), nil
 }
 
