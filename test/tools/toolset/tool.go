@@ -85,6 +85,7 @@ func Tools() []Tool {
 		Tool{Name: "install-conf", Set: "flannel", Package: flannel + "/cmd/install_conf"},
 		// The last release of the CNI plugins that has the one of flannel.
 		Tool{Name: "flannel", Set: "flannel-cni", Package: cni + "/meta/flannel"},
+		Tool{Name: "kind", Set: "kind", Package: "sigs.k8s.io/kind"},
 		Tool{Name: "kube-vip", Set: "kube-vip", Package: "github.com/kube-vip/kube-vip"},
 		Tool{Name: "promtool", Set: "prometheus", Package: prometheus + "/cmd/promtool", Tags: prometheusTags},
 		Tool{Name: "prometheus", Set: "prometheus", Package: prometheus + "/cmd/prometheus", Tags: prometheusTags},
