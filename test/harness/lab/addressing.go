@@ -46,11 +46,14 @@ func networkFiles(subnet string, number int) []engine.File {
 	return podNetworkFiles(number, address(subnet, 1), address(subnet, 1), peers)
 }
 
+// podNetworkFile configures the network plugin of a host.
+const podNetworkFile = podnetwork.ConfigFolder + "/10-lab.conflist"
+
 // podNetworkFiles is networkFiles for a host with another default gateway and name server. peers
 // has the addresses of the other hosts by their numbers.
 func podNetworkFiles(number int, gateway, nameserver string, peers map[int]string) []engine.File {
 	return append(uplinkFiles(gateway, nameserver, peers), engine.File{
-		Path: podnetwork.ConfigFolder + "/10-lab.conflist", Mode: 0o644, Content: podnetwork.Config(podSubnet(number)),
+		Path: podNetworkFile, Mode: 0o644, Content: podnetwork.Config(podSubnet(number)),
 	})
 }
 

@@ -2,7 +2,6 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 )
@@ -18,9 +17,6 @@ func NewEmpty(l *Lab) Empty { return Empty{other(l, "empty", "management-empty",
 // the stand-in for cert-manager and of further archives, and nothing is installed. clusterctl's
 // repository of Cluster API is written too.
 func (e Empty) Up(ctx context.Context, archives ...string) error {
-	if e.options.Management != ManagementHost {
-		return errors.New("only a host of the lab can be an empty management cluster")
-	}
 	tools, err := e.Tools(ctx)
 	if err != nil {
 		return err

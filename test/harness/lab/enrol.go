@@ -163,13 +163,7 @@ func (l *Lab) registrationConfig(ctx context.Context, e Enrolment) ([]byte, erro
 }
 
 // AgentAPI returns the server URL at which hosts reach the manager of this management cluster.
-func (l *Lab) AgentAPI(ctx context.Context) (string, error) {
-	address, err := l.management("").address(ctx)
-	if err != nil {
-		return "", err
-	}
-	return agentAPI(address), nil
-}
+func (l *Lab) AgentAPI() string { return agentAPI(l.Management().Address) }
 
 // startAgent installs the agent on a host and restarts it.
 func startAgent(ctx context.Context, host *engine.Host, files []engine.File) error {

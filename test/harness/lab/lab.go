@@ -68,14 +68,14 @@ func New(options Options) (*Lab, error) {
 }
 
 // Second returns a lab with the same hosts and another management cluster, for moves from one to the
-// other. The first lab's Down removes it too.
+// other. It is a host of the lab, also if the first is made by kind. The first lab's Down removes it too.
 func (l *Lab) Second() *Lab { return other(l, "second", "management-2", maxHosts+1) }
 
 // other returns a lab with the same hosts and another management cluster. Its files are in a folder
 // of the lab's state.
 func other(l *Lab, folder, name string, number int) *Lab {
 	options := l.options
-	options.State = filepath.Join(options.State, folder)
+	options.State, options.Management = filepath.Join(options.State, folder), ManagementHost
 	return &Lab{
 		options:          options,
 		engine:           l.engine,
@@ -104,13 +104,16 @@ func (l *Lab) Prepare(ctx context.Context) (hostImage string, err error) {
 	if err := os.MkdirAll(l.options.State, 0o755); err != nil {
 		return "", fmt.Errorf("making the state folder: %w", err)
 	}
+	if err := l.prepareRuntime(ctx); err != nil {
+		return "", err
+	}
 	if err := l.engine.Prepare(ctx); err != nil {
 		return "", fmt.Errorf("preparing Docker: %w", err)
 	}
 	if hostImage, err = l.sources.images.Host(ctx); err != nil {
 		return "", fmt.Errorf("making the host image: %w", err)
 	}
-	return hostImage, l.engine.CreateNetwork(ctx, l.options.Name, l.options.Subnet)
+	return hostImage, l.engine.CreateNetwork(ctx, l.options.Name, l.options.Subnet, l.networkFlags()...)
 }
 
 // Host returns the host with a number, starting at 1.
@@ -196,8 +199,9 @@ func (l *Lab) Down(ctx context.Context, images bool) error {
 
 // clean removes the lab's objects in Docker.
 func (l *Lab) clean(ctx context.Context, images bool) error {
-	if err := l.management("").remove(ctx); err != nil {
-		return fmt.Errorf("removing the management cluster: %w", err)
+	// Docker does not know that kind's node belongs to the lab.
+	if err := l.kindNode().Remove(ctx); err != nil {
+		return err
 	}
 	if err := l.engine.Clean(ctx); err != nil {
 		return err

@@ -23,14 +23,11 @@ func (l *Lab) Logs(ctx context.Context, folder string) error {
 		return fmt.Errorf("making the folder for logs: %w", err)
 	}
 	return l.progress.Step("Collecting logs in "+folder, func() error {
-		hosts, err := l.engine.Hosts(ctx)
+		hosts, err := l.existingHosts(ctx)
 		if err != nil {
 			return err
 		}
 		collector := logCollector{commands: l.commands, docker: l.engine}
-		if l.options.Management == ManagementKind {
-			collector.kind = &kindCluster{lab: l}
-		}
 		errs := make([]error, len(hosts)+1)
 		var group sync.WaitGroup
 		for i, host := range hosts {
@@ -48,8 +45,6 @@ func (l *Lab) Logs(ctx context.Context, folder string) error {
 type logCollector struct {
 	commands *commands
 	docker   *engine.Engine
-	// kind is nil unless the management cluster was made by kind.
-	kind *kindCluster
 }
 
 // hostScript writes a host's logs as a tar stream. Some of its commands fail on any host, such as the listing of a folder
@@ -107,7 +102,7 @@ func (l logCollector) runHostScript(ctx context.Context, host *engine.Host, file
 	return err
 }
 
-// cluster collects objects and events of the management cluster, and the logs of its pods if no host has them.
+// cluster collects objects and events of the management cluster.
 func (l logCollector) cluster(ctx context.Context, folder string) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
@@ -125,9 +120,6 @@ func (l logCollector) cluster(ctx context.Context, folder string) error {
 	}
 	out, err := l.commands.Kubectl(ctx, "get", "events", "--all-namespaces", "--sort-by", ".metadata.creationTimestamp")
 	errs = append(errs, err, writeFile(filepath.Join(folder, "events.txt"), []byte(out)))
-	if l.kind != nil {
-		errs = append(errs, l.kind.logs(ctx, folder))
-	}
 	return errors.Join(errs...)
 }
 

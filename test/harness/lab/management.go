@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab/engine"
-	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/shell"
 )
 
 // management is the cluster in which Cluster API runs.
@@ -18,14 +16,13 @@ type management interface {
 	start(ctx context.Context) (kubeconfig string, err error)
 	// load imports an archive of images, so that the cluster's pods can use them.
 	load(ctx context.Context, archive string) error
-	// address returns the address of the cluster's node ports for the hosts.
-	address(ctx context.Context) (string, error)
-	// remove removes the cluster if it exists.
-	remove(ctx context.Context) error
 }
 
-// Management returns the host that is the management cluster. It does not exist with kind.
+// Management returns the host that is the management cluster. With kind this is kind's node.
 func (l *Lab) Management() *engine.Host {
+	if l.options.Management == ManagementKind {
+		return l.kindNode()
+	}
 	return l.engine.Host(l.managementName, hostAddress(l.options.Subnet, l.managementNumber))
 }
 
@@ -99,74 +96,6 @@ func (c hostCluster) load(ctx context.Context, archive string) error {
 		return fmt.Errorf("loading images: %w", err)
 	}
 	return c.lab.Management().Put(ctx, engine.File{Path: loaded, Mode: 0o644})
-}
-
-func (c hostCluster) address(context.Context) (string, error) { return c.lab.Management().Address, nil }
-
-// remove does nothing, because the host is removed with the other hosts.
-func (c hostCluster) remove(context.Context) error { return nil }
-
-// kindCluster is a management cluster that kind creates. The program kind must be in PATH.
-type kindCluster struct {
-	lab *Lab
-}
-
-func (c kindCluster) kind(ctx context.Context, args ...string) (string, error) {
-	return shell.Command{
-		Args: append([]string{"kind"}, args...),
-		Env:  []string{"KIND_EXPERIMENTAL_DOCKER_NETWORK=" + c.lab.options.Name},
-	}.Run(ctx)
-}
-
-func (c kindCluster) name() string { return c.lab.options.Name }
-
-func (c kindCluster) start(ctx context.Context) (string, error) {
-	clusters, err := c.kind(ctx, "get", "clusters")
-	if err != nil {
-		return "", err
-	}
-	if !containsLine(clusters, c.name()) {
-		// kind would change the user's own kubeconfig otherwise.
-		unused := filepath.Join(c.lab.options.State, "kind.kubeconfig")
-		if _, err := c.kind(ctx, "create", "cluster", "--name", c.name(), "--kubeconfig", unused, "--wait", "5m"); err != nil {
-			return "", err
-		}
-	}
-	return c.kind(ctx, "get", "kubeconfig", "--name", c.name())
-}
-
-func (c kindCluster) load(ctx context.Context, archive string) error {
-	_, err := c.kind(ctx, "load", "image-archive", archive, "--name", c.name())
-	return err
-}
-
-func (c kindCluster) address(ctx context.Context) (string, error) {
-	format := `{{(index .NetworkSettings.Networks "` + c.lab.options.Name + `").IPAddress}}`
-	address, err := c.lab.engine.Docker(ctx, "inspect", "--format", format, c.name()+"-control-plane")
-	if err != nil {
-		return "", fmt.Errorf("finding kind's address: %w", err)
-	}
-	return address, nil
-}
-
-func (c kindCluster) remove(ctx context.Context) error {
-	_, err := c.kind(ctx, "delete", "cluster", "--name", c.name())
-	return err
-}
-
-// logs collects the logs of the cluster's pods and node.
-func (c kindCluster) logs(ctx context.Context, folder string) error {
-	_, err := c.kind(ctx, "export", "logs", filepath.Join(folder, "kind"), "--name", c.name())
-	return err
-}
-
-func containsLine(text, line string) bool {
-	for l := range strings.Lines(text) {
-		if strings.TrimSpace(l) == line {
-			return true
-		}
-	}
-	return false
 }
 
 // management returns the management cluster that the options select.

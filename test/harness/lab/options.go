@@ -18,7 +18,7 @@ import (
 const (
 	// ManagementHost is a single-node cluster that kubeadm creates on a host of the lab.
 	ManagementHost = "host"
-	// ManagementKind is a cluster that kind creates. Its node image must be available.
+	// ManagementKind is a cluster that kind creates from a node image of the lab.
 	ManagementKind = "kind"
 )
 

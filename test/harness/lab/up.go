@@ -52,11 +52,7 @@ func (l *Lab) Up(ctx context.Context, manifests ...string) error {
 	if err := loadImages(ctx, l.progress, cluster, archives); err != nil {
 		return err
 	}
-	address, err := cluster.address(ctx)
-	if err != nil {
-		return err
-	}
-	if err := l.writeRepository(ctx, module, release, variables(address)); err != nil {
+	if err := l.writeRepository(ctx, module, release, variables(l.Management().Address)); err != nil {
 		return fmt.Errorf("making clusterctl's repository: %w", err)
 	}
 	installer := providerInstaller{commands: l.commands, progress: l.progress, release: release}

@@ -209,10 +209,8 @@ func announceSuccessor(ctx context.Context, next *lab.Lab) {
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: managerDeployment(ctx).Namespace, Name: agentAPICA}
 	Expect(clientFor(next.Kubeconfig()).Get(ctx, key, secret)).To(Succeed())
-	url, err := next.AgentAPI(ctx)
-	Expect(err).NotTo(HaveOccurred())
 	change, err := json.Marshal(map[string]any{"spec": map[string]any{"successor": infrav1.RegistrationSuccessor{
-		URLs: []string{url}, TrustBundle: string(secret.Data["ca.crt"]),
+		URLs: []string{next.AgentAPI()}, TrustBundle: string(secret.Data["ca.crt"]),
 	}}})
 	Expect(err).NotTo(HaveOccurred())
 	kubectl(ctx, "--namespace", namespace, "patch", "elementalregistration", "lab", "--type", "merge", "--patch", string(change))

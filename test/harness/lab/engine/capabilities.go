@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// missingCapabilities returns the capabilities that this machine does not grant to any process, by
-// Docker's names. A container that requests one of them does not start, so --privileged cannot be
-// used if there are any.
+// missingCapabilities returns the capabilities that are not in the bounding set of a process, by the content of its
+// /proc/PID/status.
 func missingCapabilities(procStatus string) ([]string, error) {
 	names := strings.Fields(`CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP
 		LINUX_IMMUTABLE NET_BIND_SERVICE NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO
@@ -35,14 +34,20 @@ func missingCapabilities(procStatus string) ([]string, error) {
 	return nil, fmt.Errorf("reading the capability bounding set: no CapBnd line")
 }
 
-// Privileges returns the flags of docker run that grant a host all available capabilities. Unlike
-// --privileged, they do not expose the machine's devices.
-func Privileges() ([]string, error) {
+// MissingCapabilities returns the capabilities that this machine does not grant to any process, by Docker's names. A
+// container that requests one of them does not start, so --privileged cannot be used if there are any.
+func MissingCapabilities() ([]string, error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return nil, fmt.Errorf("reading the capability bounding set: %w", err)
 	}
-	missing, err := missingCapabilities(string(status))
+	return missingCapabilities(string(status))
+}
+
+// Privileges returns the flags of docker run that grant a host all available capabilities. Unlike
+// --privileged, they do not expose the machine's devices.
+func Privileges() ([]string, error) {
+	missing, err := MissingCapabilities()
 	if err != nil {
 		return nil, err
 	}

@@ -25,6 +25,8 @@ type Engine struct {
 	// Daemon is the folder for the process ID and log of a dockerd that Prepare has started. All
 	// labs share it.
 	Daemon string
+	// Runtime is the program that containers are started with; empty for runc.
+	Runtime string
 	// Progress reports steps that take long.
 	Progress *shell.Progress
 }
@@ -47,7 +49,7 @@ func (e *Engine) Prepare(ctx context.Context) error {
 		return err
 	}
 	if e.Answers(ctx) {
-		return nil
+		return e.checkRuntime(ctx)
 	}
 	if os.Getuid() != 0 {
 		return errors.New("no Docker Engine answers, and only root can start one")
@@ -89,7 +91,7 @@ func (e *Engine) start(ctx context.Context) error {
 		return fmt.Errorf("making the log of dockerd: %w", err)
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), "dockerd")
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), "dockerd", e.runtimeFlags()...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -114,6 +116,33 @@ func (e *Engine) start(ctx context.Context) error {
 		case <-time.After(300 * time.Millisecond):
 		}
 	}
+}
+
+// runtimeName is the name of Runtime in Docker.
+const runtimeName = Label
+
+// runtimeFlags returns the flags of dockerd that select Runtime.
+func (e *Engine) runtimeFlags() []string {
+	if e.Runtime == "" {
+		return nil
+	}
+	return []string{"--add-runtime", runtimeName + "=" + e.Runtime, "--default-runtime", runtimeName}
+}
+
+// checkRuntime returns an error if containers need Runtime and the dockerd that runs was started without it.
+func (e *Engine) checkRuntime(ctx context.Context) error {
+	if e.Runtime == "" {
+		return nil
+	}
+	name, err := e.Docker(ctx, "info", "--format", "{{.DefaultRuntime}}")
+	if err != nil {
+		return fmt.Errorf("asking Docker for its runtime: %w", err)
+	}
+	if name != runtimeName {
+		return fmt.Errorf("this machine allows no privileged containers without a runtime of the lab, and dockerd runs with %q: "+
+			"stop dockerd, and the lab will start it with its own", name)
+	}
+	return nil
 }
 
 // Stop stops the dockerd that Prepare has started. It does nothing while a container runs, such as

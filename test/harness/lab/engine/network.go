@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// CreateNetwork creates a network if it is missing. That of the lab has the lab's name.
-func (e *Engine) CreateNetwork(ctx context.Context, name, subnet string) error {
+// CreateNetwork creates a network if it is missing, with further flags of docker network create. That of the lab has the
+// lab's name.
+func (e *Engine) CreateNetwork(ctx context.Context, name, subnet string, flags ...string) error {
 	out, err := e.Docker(ctx, "network", "ls", "--quiet", "--filter", "name=^"+name+"$")
 	if err != nil {
 		return fmt.Errorf("listing networks: %w", err)
@@ -17,7 +18,8 @@ func (e *Engine) CreateNetwork(ctx context.Context, name, subnet string) error {
 	if out != "" {
 		return nil
 	}
-	_, err = e.Docker(ctx, "network", "create", "--label", Label+"="+e.Lab, "--subnet", subnet, name)
+	args := slices.Concat([]string{"network", "create", "--label", Label + "=" + e.Lab, "--subnet", subnet}, flags, []string{name})
+	_, err = e.Docker(ctx, args...)
 	if err != nil {
 		return fmt.Errorf("creating the network: %w", err)
 	}

@@ -33,12 +33,17 @@ func (b Builder) Host(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return b.withKubernetes(ctx, repository, kubernetes, files)
+}
+
+// withKubernetes builds the image of hosts with Kubernetes, if it is missing, and returns its name in Docker.
+func (b Builder) withKubernetes(ctx context.Context, repository string, kubernetes kubernetes, files files) (string, error) {
 	id := key(kubernetes.system, kubernetes.tools, kubernetes.images, files.inline, sortedKeys(files.copied))
 	name := repository + ":" + id
 	if _, err := b.Engine.Docker(ctx, "image", "inspect", "--format", "{{.Id}}", name); err == nil {
 		return name, nil
 	}
-	err = b.Progress.Step("Making the host image", func() error {
+	err := b.Progress.Step("Making the image "+repository, func() error {
 		return b.importHost(ctx, name, kubernetes.system, kubernetes.images, files)
 	})
 	if err != nil {
@@ -73,6 +78,7 @@ func (b Builder) BareHost(ctx context.Context) (string, error) {
 const (
 	repository     = "elemental-lab-host"
 	bareRepository = "elemental-lab-bare-host"
+	kindRepository = "elemental-lab-kind-node"
 )
 
 // prune removes all other images of keep's repository, unless a container uses them.
@@ -92,7 +98,7 @@ func (b Builder) prune(ctx context.Context, keep string) error {
 
 // Remove removes all host images from Docker.
 func (b Builder) Remove(ctx context.Context) error {
-	for _, repository := range []string{repository, bareRepository} {
+	for _, repository := range []string{repository, bareRepository, kindRepository} {
 		ids, err := b.Engine.Docker(ctx, "image", "ls", "--quiet", repository)
 		if err != nil {
 			return fmt.Errorf("listing host images: %w", err)
@@ -111,11 +117,16 @@ func (b Builder) Remove(ctx context.Context) error {
 type files struct {
 	inline map[string]string
 	copied map[string]string
+	// boot is the instruction of a Dockerfile that names the first process.
+	boot string
 }
+
+// labBoot is the boot of lab hosts.
+const labBoot = `CMD ["/usr/local/sbin/lab-boot"]`
 
 // hostFiles returns the programs and files of a host.
 func hostFiles(k kubernetes) (files, error) {
-	all := files{inline: map[string]string{}, copied: map[string]string{
+	all := files{boot: labBoot, inline: map[string]string{}, copied: map[string]string{
 		"usr/local/lib/kubeadm": filepath.Join(k.tools, "kubeadm"),
 	}}
 	for _, name := range nodePrograms() {
@@ -134,7 +145,7 @@ func hostFiles(k kubernetes) (files, error) {
 
 // bareFiles returns the files of a host without Kubernetes.
 func bareFiles() (files, error) {
-	all := files{inline: map[string]string{}}
+	all := files{boot: labBoot, inline: map[string]string{}}
 	return all, embedded("system", "", all.inline)
 }
 
@@ -228,7 +239,7 @@ func (b Builder) dockerImport(ctx context.Context, name string, files files, tar
 	defer func() { _ = r.Close() }()
 	_, err := shell.Command{
 		Args: []string{
-			"docker", "import", "--change", "ENV container=docker", "--change", `CMD ["/usr/local/sbin/lab-boot"]`, "-", name,
+			"docker", "import", "--change", "ENV container=docker", "--change", files.boot, "-", name,
 		},
 		Stdin: r,
 	}.Run(ctx)
@@ -254,7 +265,7 @@ func writeRoot(out io.Writer, files files, tars []string) error {
 		}
 	}
 	// Like "systemctl enable"; all units here belong to this target.
-	for _, unit := range []string{"containerd", "kubelet", "lab-network"} {
+	for _, unit := range []string{"containerd", "kubelet", "lab-network", "undo-mount-hacks"} {
 		if _, exists := files.inline["etc/systemd/system/"+unit+".service"]; !exists {
 			continue
 		}

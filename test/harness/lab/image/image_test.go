@@ -210,6 +210,53 @@ func TestHostFiles(t *testing.T) {
 	}
 }
 
+// TestKindFiles checks that a node of kind has kind's own files, and programs where these expect them.
+func TestKindFiles(t *testing.T) {
+	base := fstest.MapFS{
+		"usr/local/bin/entrypoint":                    {Data: []byte("#!/bin/bash\n")},
+		"kind/bin/undo-mount-hacks.sh":                {Data: []byte("#!/bin/bash\n")},
+		"etc/containerd/config.toml":                  {Data: []byte("sandbox_image = \"registry.k8s.io/pause:3.9\"\n")},
+		"etc/systemd/system/kubelet.service":          {Data: []byte("[Service]\nExecStart=/usr/bin/kubelet\n")},
+		"etc/systemd/system/undo-mount-hacks.service": {Data: []byte("[Unit]\n")},
+	}
+	k := kubernetes{version: "v1.36.3", tools: "/tools", names: map[string]string{"pause": "registry.k8s.io/pause:3.10"}}
+	all, err := kindFiles(k, base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"kind/version": "v1.36.3", "etc/systemd/system/kubelet.service": "ExecStart=/usr/bin/kubelet",
+		"etc/containerd/config.toml": "sandbox = 'registry.k8s.io/pause:3.10'", "etc/systemd/system/lab-network.service": "/etc/lab/routes",
+	} {
+		if got := all.inline[name]; !strings.Contains(got, want) {
+			t.Errorf("%s is %q", name, got)
+		}
+	}
+	for name, want := range map[string]string{
+		"usr/bin/kubeadm": "/tools/kubeadm", "usr/local/bin/containerd": "/tools/containerd", "opt/cni/bin/bridge": "/tools/bridge",
+		"usr/local/bin/kubelet": "", "usr/local/lib/kubeadm": "",
+	} {
+		if got := all.copied[name]; got != want {
+			t.Errorf("%s is %q", name, got)
+		}
+	}
+	for _, name := range []string{"usr/local/bin/kubeadm", "usr/local/sbin/lab-boot"} {
+		if _, exists := all.inline[name]; exists {
+			t.Errorf("a node of kind has %s of a lab host", name)
+		}
+	}
+	var root bytes.Buffer
+	if err := writeRoot(&root, files{inline: all.inline}, nil); err != nil {
+		t.Fatal(err)
+	}
+	written := readTar(t, &root)
+	for _, unit := range []string{"kubelet", "lab-network", "undo-mount-hacks"} {
+		if _, enabled := written["etc/systemd/system/multi-user.target.wants/"+unit+".service"]; !enabled {
+			t.Errorf("%s is not enabled", unit)
+		}
+	}
+}
+
 // TestBareFiles checks that nothing of Kubernetes is on a bare host.
 func TestBareFiles(t *testing.T) {
 	all, err := bareFiles()
