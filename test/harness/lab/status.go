@@ -25,7 +25,7 @@ func (l *Lab) Status(ctx context.Context) (string, error) {
 		if running {
 			state = "on"
 		}
-		fmt.Fprintf(&text, "%-12s %-14s %-4s docker exec -it %s bash\n", host.Name, host.Address, state, host.Container())
+		fmt.Fprintf(&text, "%-24s %-14s %-4s docker exec -it %s bash\n", host.Name, host.Address, state, host.Container())
 	}
 	if !l.hasManagement() {
 		return text.String(), nil
