@@ -17,18 +17,18 @@ type kindCluster struct {
 	lab *Lab
 }
 
-// kindNode returns the node of the cluster that kind creates. kind names it after the cluster.
-func (l *Lab) kindNode() *engine.Host {
-	return l.engine.Host(l.managementName+"-control-plane", hostAddress(l.options.Subnet, l.managementNumber))
+// node returns the node of the cluster. kind names it after the cluster.
+func (c kindCluster) node() *engine.Host {
+	return c.lab.engine.Host(c.lab.managementName+"-control-plane", hostAddress(c.lab.options.Subnet, c.lab.managementNumber))
 }
 
-// existingHosts returns all hosts that exist, on or off, with kind's node.
-func (l *Lab) existingHosts(ctx context.Context) ([]*engine.Host, error) {
-	hosts, err := l.engine.Hosts(ctx)
+// existingHosts returns all hosts of the lab that exist, on or off, with kind's node.
+func (c kindCluster) existingHosts(ctx context.Context) ([]*engine.Host, error) {
+	hosts, err := c.lab.engine.Hosts(ctx)
 	if err != nil {
 		return nil, err
 	}
-	node := l.kindNode()
+	node := c.node()
 	exists, err := node.Exists(ctx)
 	if err != nil || !exists {
 		return hosts, err
@@ -38,24 +38,24 @@ func (l *Lab) existingHosts(ctx context.Context) ([]*engine.Host, error) {
 
 // networkFlags returns the flags of docker network create for the lab's network. kind has Docker choose the address of
 // its node: there is only that of the management cluster to choose.
-func (l *Lab) networkFlags() []string {
-	if l.options.Management != ManagementKind {
+func (c kindCluster) networkFlags() []string {
+	if c.lab.options.Management != ManagementKind {
 		return nil
 	}
-	return []string{"--gateway", l.MachineAddress(), "--ip-range", l.kindNode().Address + "/32"}
+	return []string{"--gateway", c.lab.MachineAddress(), "--ip-range", c.node().Address + "/32"}
 }
 
 // prepareRuntime gives Docker a runtime for kind's node, which is a privileged container, if this machine withholds
 // capabilities.
-func (l *Lab) prepareRuntime(ctx context.Context) error {
-	if l.options.Management != ManagementKind {
+func (c kindCluster) prepareRuntime(ctx context.Context) error {
+	if c.lab.options.Management != ManagementKind {
 		return nil
 	}
 	missing, err := engine.MissingCapabilities()
 	if err != nil || len(missing) == 0 {
 		return err
 	}
-	l.engine.Runtime, err = l.sources.images.Build(ctx, image.Program{Package: "./test/harness/lab/runtime"})
+	c.lab.engine.Runtime, err = c.lab.sources.images.Build(ctx, image.Program{Package: "./test/harness/lab/runtime"})
 	return err
 }
 
@@ -80,7 +80,7 @@ func (c kindCluster) kind(ctx context.Context, stdin string, args ...string) (st
 }
 
 func (c kindCluster) start(ctx context.Context) (string, error) {
-	node := c.lab.kindNode()
+	node := c.node()
 	complete, err := c.startExisting(ctx, node)
 	if err != nil {
 		return "", err

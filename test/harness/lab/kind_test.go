@@ -18,13 +18,13 @@ func TestKind(t *testing.T) {
 	if got := l.Management(); got.Container() != name+"-control-plane" || got.Address != "172.30.0.10" {
 		t.Errorf("kind's cluster is %s, and its node %s, %s", name, got.Container(), got.Address)
 	}
-	if got, want := l.networkFlags(), []string{"--gateway", "172.30.0.1", "--ip-range", "172.30.0.10/32"}; !slices.Equal(got, want) {
+	if got, want := (kindCluster{l}).networkFlags(), []string{"--gateway", "172.30.0.1", "--ip-range", "172.30.0.10/32"}; !slices.Equal(got, want) {
 		t.Errorf("got %v", got)
 	}
 	if got := l.Second().Management().Name; got != "management-2" {
 		t.Errorf("the second management cluster is %s", got)
 	}
-	if got := l.Second().networkFlags(); len(got) > 0 {
+	if got := (kindCluster{l.Second()}).networkFlags(); len(got) > 0 {
 		t.Errorf("got %v", got)
 	}
 }

@@ -104,7 +104,7 @@ func (l *Lab) Prepare(ctx context.Context) (hostImage string, err error) {
 	if err := os.MkdirAll(l.options.State, 0o755); err != nil {
 		return "", fmt.Errorf("making the state folder: %w", err)
 	}
-	if err := l.prepareRuntime(ctx); err != nil {
+	if err := (kindCluster{l}).prepareRuntime(ctx); err != nil {
 		return "", err
 	}
 	if err := l.engine.Prepare(ctx); err != nil {
@@ -113,7 +113,7 @@ func (l *Lab) Prepare(ctx context.Context) (hostImage string, err error) {
 	if hostImage, err = l.sources.images.Host(ctx); err != nil {
 		return "", fmt.Errorf("making the host image: %w", err)
 	}
-	return hostImage, l.engine.CreateNetwork(ctx, l.options.Name, l.options.Subnet, l.networkFlags()...)
+	return hostImage, l.engine.CreateNetwork(ctx, l.options.Name, l.options.Subnet, kindCluster{l}.networkFlags()...)
 }
 
 // Host returns the host with a number, starting at 1.
@@ -200,7 +200,7 @@ func (l *Lab) Down(ctx context.Context, images bool) error {
 // clean removes the lab's objects in Docker.
 func (l *Lab) clean(ctx context.Context, images bool) error {
 	// Docker does not know that kind's node belongs to the lab.
-	if err := l.kindNode().Remove(ctx); err != nil {
+	if err := (kindCluster{l}).node().Remove(ctx); err != nil {
 		return err
 	}
 	if err := l.engine.Clean(ctx); err != nil {

@@ -23,7 +23,7 @@ func (l *Lab) Logs(ctx context.Context, folder string) error {
 		return fmt.Errorf("making the folder for logs: %w", err)
 	}
 	return l.progress.Step("Collecting logs in "+folder, func() error {
-		hosts, err := l.existingHosts(ctx)
+		hosts, err := kindCluster{l}.existingHosts(ctx)
 		if err != nil {
 			return err
 		}

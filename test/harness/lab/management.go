@@ -21,7 +21,7 @@ type management interface {
 // Management returns the host that is the management cluster. With kind this is kind's node.
 func (l *Lab) Management() *engine.Host {
 	if l.options.Management == ManagementKind {
-		return l.kindNode()
+		return kindCluster{l}.node()
 	}
 	return l.engine.Host(l.managementName, hostAddress(l.options.Subnet, l.managementNumber))
 }

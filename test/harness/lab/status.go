@@ -9,7 +9,7 @@ import (
 // Status returns a readable summary of the lab's state.
 func (l *Lab) Status(ctx context.Context) (string, error) {
 	var text strings.Builder
-	hosts, err := l.existingHosts(ctx)
+	hosts, err := kindCluster{l}.existingHosts(ctx)
 	if err != nil {
 		return "", err
 	}
