@@ -52,7 +52,7 @@ func rows() []row {
 			{"Placements", "Outcomes of the search for a host.", series, "", 12, one(`sum by (outcome) (increase(elemental_machine_placements_total[$__rate_interval]))`, "{{outcome}}")},
 			{"Time of machines in a state", "95th percentile of states that ended within an hour.", series, "s", 12, one(`histogram_quantile(0.95, sum by (state, le) (rate(elemental_machine_state_duration_seconds_bucket[1h])))`, "{{state}}")},
 			{"Time of hosts in a state", "95th percentile of states that ended within an hour.", series, "s", 12, one(`histogram_quantile(0.95, sum by (state, le) (rate(elemental_host_state_duration_seconds_bucket[1h])))`, "{{state}}")},
-			{"Operations", "Operations that ended.", series, "", 12, one(`sum by (type, result) (increase(elemental_host_operations_total[$__rate_interval]))`, "{{type}} {{result}}")},
+			{"Operations", "Operations that ended.", series, "", 12, one(`sum by (type, result) (increase(elemental_host_operations_total[$__rate_interval])) > 0`, "{{type}} {{result}}")},
 			{"Time of operations", "95th percentile within an hour, by the hosts' clocks.", series, "s", 12, one(`histogram_quantile(0.95, sum by (type, le) (rate(elemental_host_operation_duration_seconds_bucket[1h])))`, "{{type}}")},
 			{"Failed steps", "Steps at which operations failed within an hour.", series, "", 12, one(`sum by (type, step) (increase(elemental_host_operation_failures_total[1h]))`, "{{type}} {{step}}")},
 			{"Upgrades of Kubernetes", "The reason of the condition KubernetesUpToDate.", series, "", 12, one(`sum by (reason) (elemental_upgrade_machines) > 0`, "{{reason}}")},
