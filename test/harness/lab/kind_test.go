@@ -52,7 +52,8 @@ func TestKindConfig(t *testing.T) {
 		}
 		patches[patch["kind"].(string)] = patch
 	}
-	if kubelet := patches["KubeletConfiguration"]; kubelet["failCgroupV1"] != false || kubelet["cgroupDriver"] != "cgroupfs" {
+	kubelet := patches["KubeletConfiguration"]
+	if fails, set := kubelet["failCgroupV1"].(bool); !set || fails || kubelet["cgroupDriver"] != "cgroupfs" {
 		t.Errorf("the kubelet has %v", kubelet)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 
@@ -55,10 +56,7 @@ func kindFiles(k kubernetes, base fs.FS) (files, error) {
 	if err != nil {
 		return files{}, err
 	}
-	all := files{boot: kindBoot, inline: map[string]string{}, copied: map[string]string{}}
-	for name, file := range host.copied {
-		all.copied[name] = file
-	}
+	all := files{boot: kindBoot, inline: map[string]string{}, copied: maps.Clone(host.copied)}
 	delete(all.copied, "usr/local/lib/kubeadm")
 	// The units and commands of kind expect them there.
 	for _, name := range []string{"kubeadm", "kubelet", "kubectl"} {
