@@ -128,6 +128,22 @@ func TestThreat49_NameOfAnotherKind(t *testing.T) {
 	f.Expect(machine.Spec.HostRef.Name).To(Equal("h2"))
 }
 
+// While the owner reference does not match, somebody may end the claim of a host whose bootstrap has failed.
+func TestMismatchAndNoClaim(t *testing.T) {
+	f := newFixture(t)
+	host := f.Host("h1")
+	f.Cluster("c")
+	_, machine := f.Machine("c", "m")
+	f.reconcile(machine)
+	f.Refresh(host)
+	f.ReportOperation(host, infrav1.OperationBootstrap, infrav1.OperationFailed)
+	controllertest.Change(f.Fixture, host, func(h *infrav1.ElementalHost) { h.Spec.Claim = nil })
+	controllertest.Change(f.Fixture, machine, func(m *infrav1.ElementalMachine) { m.OwnerReferences[0].UID = "former" })
+	f.reconcile(machine)
+	failed := f.ExpectCondition(machine, infrav1.BootstrappedCondition, no, infrav1.BootstrapFailedReason)
+	f.Expect(failed.Message).To(HavePrefix("The bootstrap failed on host h1"))
+}
+
 // After a restore the owner reference may have the UID of the former Machine, until Cluster
 // API corrects it.
 func TestOwnerReferenceIsCorrectedLater(t *testing.T) {

@@ -143,7 +143,8 @@ func bootstrapped(s *scope) metav1.Condition {
 		return no(infrav1.BootstrappingReason, "Host "+s.host.Name+" is to run the bootstrap data; its progress is in the ElementalHost"+preparation(s))
 	case op.State == infrav1.OperationFailed, op.State == infrav1.OperationUnsupported:
 		what, at := "bootstrap", ""
-		if s.host.Spec.Claim.Adoption != nil {
+		// Without its owner, a machine may name a host that has no claim any more.
+		if claim := s.host.Spec.Claim; claim != nil && claim.Adoption != nil {
 			what = "adoption"
 		}
 		if op.Step != "" {
