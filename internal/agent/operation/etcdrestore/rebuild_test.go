@@ -161,15 +161,22 @@ func TestRebuildFails(t *testing.T) {
 	}
 }
 
+// newLostMachine returns a machine that has lost its control plane, and can't reach the storage of its snapshot.
+func newLostMachine(t *testing.T, keep bool) *machine {
+	t.Helper()
+	m := newMachine(t, 1)
+	m.lose(keep)
+	m.upload()
+	m.fetchErr = errors.New("no route to host")
+	return m
+}
+
 // A rebuild that the manager withdraws while the host downloads leaves the host as it was. The agent
 // must not drop it before, although no download has succeeded.
 func TestRebuildIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	for _, keep := range []bool{true, false} {
-		m := newMachine(t, 1)
-		m.lose(keep)
-		m.upload()
-		m.fetchErr = errors.New("no route to host")
+		m := newLostMachine(t, keep)
 		if _, _, err := m.live(0); err == nil || errors.Is(err, operation.ErrNothingDone) || !m.hasManifest("etcd") {
 			t.Fatalf("got %v", err)
 		}
@@ -185,10 +192,7 @@ func TestRebuildIsWithdrawn(t *testing.T) {
 func TestRebuildIsWithdrawnDuringADownload(t *testing.T) {
 	t.Parallel()
 	for _, keep := range []bool{true, false} {
-		m := newMachine(t, 1)
-		m.lose(keep)
-		m.upload()
-		m.fetchErr = errors.New("no route to host")
+		m := newLostMachine(t, keep)
 		m.onFetch = func() { m.plan.Operation = nil }
 		m.startErr = errors.New("systemd is busy") // the way back is repeated, too
 		if _, _, err := m.live(0); !errors.Is(err, operation.ErrNothingDone) {
