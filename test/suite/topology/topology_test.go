@@ -32,6 +32,7 @@ func TestTopology(t *testing.T) {
 	t.Run("Variables", func(t *testing.T) { r.in(t).testVariables() })
 	t.Run("VIP", func(t *testing.T) { r.in(t).testVIP() })
 	t.Run("Class", func(t *testing.T) { r.in(t).testClass() })
+	t.Run("Git", func(t *testing.T) { r.in(t).testGit() })
 }
 
 // Every flavor of the release is valid for the webhooks of all providers.
