@@ -57,6 +57,11 @@ const (
 	// removed, until the control plane endpoint has moved to another host.
 	EndpointHookAnnotation = "pre-terminate.delete.hook.machine.cluster.x-k8s.io/elemental-endpoint"
 
+	// AccessBindingsAnnotation on an ElementalCluster says that its workload cluster may have
+	// bindings of spec.access. Other than status, it survives moves and restores. The provider
+	// removes it when it has deleted the bindings. The value is blank.
+	AccessBindingsAnnotation = "infrastructure.cluster.x-k8s.io/access-bindings"
+
 	// QuarantinedForAnnotation on an ElementalHost is the ID of the claim whose failed
 	// bootstrap began the last quarantine. A quarantine that a user ended does not begin
 	// again for the same failure.

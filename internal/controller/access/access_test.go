@@ -158,6 +158,29 @@ func TestThreat62_BindingsArePruned(t *testing.T) {
 	f.Expect(f.workload.connections).To(Equal(connections), "nothing is left to look for")
 }
 
+// A move and a restore carry no status. Bindings of access that was taken away meanwhile are deleted
+// all the same.
+func TestThreat62_BindingsArePrunedWithoutStatus(t *testing.T) {
+	f := newFixture(t, view())
+	f.reconcile()
+	controllertest.ChangeStatus(f.Fixture, f.infra, func(c *infrav1.ElementalCluster) { c.Status = infrav1.ElementalClusterStatus{} })
+	controllertest.ChangeStatus(f.Fixture, f.cluster, func(c *clusterv1.Cluster) { c.Status.Initialization.ControlPlaneInitialized = nil })
+	controllertest.Change(f.Fixture, f.infra, func(c *infrav1.ElementalCluster) { c.Spec.Access = nil })
+	f.reconcile()
+	f.ExpectCondition(f.infra, infrav1.AccessReadyCondition, no, infrav1.WaitingForControlPlaneReason)
+	f.Expect(f.infra.HasTunnels()).To(BeTrue(), "the hosts open tunnels for that")
+	controllertest.ChangeStatus(f.Fixture, f.cluster, func(c *clusterv1.Cluster) { c.Status.Initialization.ControlPlaneInitialized = new(true) })
+	f.setTunnels(yes, infrav1.TunnelReadyReason)
+	f.Expect(f.reconcile()).To(Equal(ctrl.Result{}))
+	f.Expect(f.bindings()).To(BeEmpty())
+	f.Expect(f.infra.HasTunnels()).To(BeFalse())
+	connections := f.workload.connections
+	f.Client.Forget()
+	f.reconcile()
+	f.Expect(f.workload.connections).To(Equal(connections), "nothing is left to look for")
+	f.Expect(f.Client.Writes()).To(BeEmpty())
+}
+
 // Access without bindings, for certificates alone, is ready too.
 func TestNoBindings(t *testing.T) {
 	f := newFixture(t)
@@ -275,15 +298,25 @@ func TestRestorationIsReported(t *testing.T) {
 }
 
 func TestAccessSurvivesCrashes(t *testing.T) {
-	for n, moment := range controllertest.Crashes(1) {
+	for n, moment := range controllertest.Crashes(2) {
 		t.Run(fmt.Sprintf("%s %d", moment, n), func(t *testing.T) {
 			f := newFixture(t, view())
-			f.Client.FailWrite(n, moment)
-			_, err := f.reconciler.Reconcile(f.Ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(f.infra)})
-			f.Expect(err).To(MatchError(controllertest.ErrInjected))
+			crash := func() {
+				f.Client.FailWrite(n, moment)
+				_, err := f.reconciler.Reconcile(f.Ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(f.infra)})
+				f.Expect(err).To(MatchError(controllertest.ErrInjected))
+			}
+			crash()
 			f.reconcile()
 			f.ExpectCondition(f.infra, infrav1.AccessReadyCondition, yes, infrav1.BindingsAppliedReason)
 			f.Expect(f.bindings()).To(HaveLen(1))
+
+			controllertest.Change(f.Fixture, f.infra, func(c *infrav1.ElementalCluster) { c.Spec.Access = nil })
+			crash()
+			f.reconcile()
+			f.Expect(f.bindings()).To(BeEmpty())
+			f.Expect(meta.FindStatusCondition(f.infra.Status.Conditions, infrav1.AccessReadyCondition)).To(BeNil())
+			f.Expect(f.infra.Annotations).To(BeEmpty())
 		})
 	}
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/ownership"
 )
 
-// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalclusters,verbs=get;list;watch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalclusters,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=elementalclusters/status,verbs=patch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
@@ -58,6 +58,8 @@ type Reconciler struct {
 	WatchFilter string
 }
 
+func statusOf(c *infrav1.ElementalCluster) *infrav1.ElementalClusterStatus { return &c.Status }
+
 // Reconcile reconciles the access to one cluster. It needs no finalizer: the bindings go with
 // the workload cluster.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -69,7 +71,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	before := infra.Status.DeepCopy()
-	if infra.Spec.Access == nil && meta.FindStatusCondition(before.Conditions, infrav1.AccessReadyCondition) == nil {
+	if infra.Spec.Access == nil && !isMarked(infra) && meta.FindStatusCondition(before.Conditions, infrav1.AccessReadyCondition) == nil {
 		return ctrl.Result{}, nil
 	}
 	cluster, err := r.owner(ctx, infra)
@@ -91,7 +93,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	} else {
 		reconcile.SetConditions(&infra.Status.Conditions, infra.Generation, r.Clock.Now(), *out.condition)
 	}
-	_, err = reconcile.PatchStatus(ctx, r.Client, infra, func(c *infrav1.ElementalCluster) *infrav1.ElementalClusterStatus { return &c.Status }, before)
+	_, err = reconcile.PatchStatus(ctx, r.Client, infra, statusOf, before)
 	if err == nil {
 		r.recordEvents(infra, out.condition, was)
 	}
@@ -128,7 +130,7 @@ func (r *Reconciler) bind(ctx context.Context, infra *infrav1.ElementalCluster, 
 	initialized := cluster.Status.Initialization.ControlPlaneInitialized
 	switch {
 	case initialized == nil || !*initialized:
-		if infra.Spec.Access == nil {
+		if infra.Spec.Access == nil && !isMarked(infra) {
 			return outcome{}, nil // there never was a binding
 		}
 		return outcome{condition: notReady(infrav1.WaitingForControlPlaneReason, "The control plane is not initialized yet")}, nil
@@ -136,6 +138,11 @@ func (r *Reconciler) bind(ctx context.Context, infra *infrav1.ElementalCluster, 
 		return outcome{condition: notReady(infrav1.ClusterUnreachableReason, "Waiting for the condition TunnelReady")}, nil
 	case tunnels.Status != metav1.ConditionTrue:
 		return outcome{condition: notReady(infrav1.ClusterUnreachableReason, "The bindings are unknown while TunnelReady is False: "+tunnels.Message)}, nil
+	}
+	if infra.Spec.Access != nil {
+		if err := r.mark(ctx, infra, true); err != nil {
+			return outcome{}, err
+		}
 	}
 	looking, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -145,9 +152,30 @@ func (r *Reconciler) bind(ctx context.Context, infra *infrav1.ElementalCluster, 
 	}
 	out := outcome{condition: conditionOf(found, err), written: found.written, requeueAfter: wait.Jitter(minInterval, jitter)}
 	if infra.Spec.Access == nil && err == nil {
-		return outcome{}, nil
+		return outcome{}, r.mark(ctx, infra, false)
 	}
 	return out, nil
+}
+
+// isMarked reports whether the workload cluster may have bindings.
+func isMarked(infra *infrav1.ElementalCluster) bool {
+	_, marked := infra.Annotations[infrav1.AccessBindingsAnnotation]
+	return marked
+}
+
+// mark writes whether the workload cluster may have bindings: before it gets the first one, and after
+// the last one is deleted.
+func (r *Reconciler) mark(ctx context.Context, infra *infrav1.ElementalCluster, hasBindings bool) error {
+	if isMarked(infra) == hasBindings {
+		return nil
+	}
+	return reconcile.PatchSpec(ctx, r.Client, infra, statusOf, "marking ElementalCluster "+infra.Name, func(c *infrav1.ElementalCluster) {
+		if hasBindings {
+			metav1.SetMetaDataAnnotation(&c.ObjectMeta, infrav1.AccessBindingsAnnotation, "")
+		} else {
+			delete(c.Annotations, infrav1.AccessBindingsAnnotation)
+		}
+	})
 }
 
 // look applies the bindings to the workload cluster.

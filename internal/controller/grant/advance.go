@@ -105,6 +105,10 @@ func (r *Reconciler) giveBack(ctx context.Context, p *pair) error {
 	if !p.belongs() || newest.DeletionTimestamp.IsZero() || newest.Spec.Claim != nil || isMoved(newest) {
 		return nil
 	}
+	// What the pool's object has after the move of the key is newer than what the granted one has.
+	if err := r.patchFacts(ctx, p.pool, forgetFacts); err != nil || !p.belongs() {
+		return err
+	}
 	return r.patch(ctx, p.pool, "taking back host", func(h *infrav1.ElementalHost) {
 		h.Spec.Identity = newest.Spec.Identity.DeepCopy()
 		bar(h, newest)
@@ -136,7 +140,7 @@ func (r *Reconciler) finish(ctx context.Context, p *pair) error {
 }
 
 // dismiss takes over the facts of the granted object, and deletes it. The finalizer goes last: while
-// it is there, a reconcile that was interrupted takes over the facts again.
+// it is there, a reconcile that was interrupted takes over the facts that are still missing.
 func (r *Reconciler) dismiss(ctx context.Context, p *pair) error {
 	if p.granted.Spec.Lock != nil && p.pool.Spec.Lock == nil {
 		if err := r.patch(ctx, p.pool, "locking host", func(h *infrav1.ElementalHost) { bar(h, p.granted) }); err != nil {
@@ -174,16 +178,21 @@ func (r *Reconciler) patch(ctx context.Context, host *infrav1.ElementalHost, doi
 	return reconcile.PatchSpec(ctx, r.Client, host, hostStatusOf, doing+" "+host.Name, change)
 }
 
-// give gives the facts of one object to the other, and reads that again.
+// give gives the facts of one object to the other.
 func (r *Reconciler) give(ctx context.Context, from, to *infrav1.ElementalHost) error {
-	before := to.Status.DeepCopy()
-	copyFacts(from, to)
-	hoststatus.Update(to, metav1.NewTime(r.Clock.Now()))
-	if _, err := reconcile.PatchStatus(ctx, r.Client, to, hostStatusOf, before); err != nil {
+	return r.patchFacts(ctx, to, func(h *infrav1.ElementalHost) { addFacts(from, h) })
+}
+
+// patchFacts changes the facts of a host, and reads it again.
+func (r *Reconciler) patchFacts(ctx context.Context, host *infrav1.ElementalHost, change func(*infrav1.ElementalHost)) error {
+	before := host.Status.DeepCopy()
+	change(host)
+	hoststatus.Update(host, metav1.NewTime(r.Clock.Now()))
+	if _, err := reconcile.PatchStatus(ctx, r.Client, host, hostStatusOf, before); err != nil {
 		return err
 	}
-	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(to), to); err != nil {
-		return fmt.Errorf("reading host %s: %w", to.Name, err)
+	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(host), host); err != nil {
+		return fmt.Errorf("reading host %s: %w", host.Name, err)
 	}
 	return nil
 }

@@ -177,7 +177,7 @@ func TestThreat94_ClaimsAndGrantsRace(t *testing.T) {
 // However often the manager stops, the host is in the end where it belongs, and at no time can
 // both objects be claimed.
 func TestThreat94_CrashesLoseNoHost(t *testing.T) {
-	for n, moment := range controllertest.Crashes(14) {
+	for n, moment := range controllertest.Crashes(15) {
 		t.Run(fmt.Sprintf("%d %s", n, moment), func(t *testing.T) {
 			f := newFixture(t)
 			host := f.host(1)
@@ -197,6 +197,45 @@ func TestThreat94_CrashesLoseNoHost(t *testing.T) {
 			attempt()
 			attempt()
 			f.expectBack(host)
+		})
+	}
+}
+
+// What the host reports to the pool while its return is interrupted is newer than what it has reported
+// to the tenant.
+func TestReturnKeepsNewerFacts(t *testing.T) {
+	dirty := func(leftover string) func(*infrav1.ElementalHostStatus) {
+		return func(s *infrav1.ElementalHostStatus) {
+			s.Cleanliness = &infrav1.HostCleanliness{State: infrav1.CleanlinessDirty, Leftovers: []string{leftover}}
+		}
+	}
+	for n, moment := range controllertest.Crashes(7) {
+		t.Run(fmt.Sprintf("%d %s", n, moment), func(t *testing.T) {
+			f := newFixture(t)
+			host := f.host(1)
+			f.reconcile()
+			f.Report(f.granted("h1"), func(s *infrav1.ElementalHostStatus) {
+				dirty("/old")(s)
+				s.Agent = &infrav1.HostAgent{Version: "v0.2.0"}
+			})
+			f.Delete(f.grant)
+			f.Client.FailWrite(n, moment)
+			f.attempt()
+			f.Refresh(host)
+			hasKey := !host.IsHandedOver()
+			if hasKey {
+				f.Report(host, dirty("/new"))
+			}
+			f.attempt()
+			f.attempt()
+			f.Refresh(host)
+			f.Expect(host.Spec.GrantedTo).To(BeNil())
+			f.Expect(host.Status.Agent.Version).To(Equal("v0.2.0"), "the pool learns what the tenant knows")
+			if hasKey {
+				f.Expect(host.Status.Cleanliness.Leftovers).To(Equal([]string{"/new"}))
+			} else {
+				f.Expect(host.Status.Cleanliness.Leftovers).To(Equal([]string{"/old"}))
+			}
 		})
 	}
 }

@@ -101,12 +101,20 @@ func hasFacts(h *infrav1.ElementalHost) bool {
 	return h.Status.Inventory != nil || h.Status.Connection != nil || h.Status.Cleanliness != nil
 }
 
-// copyFacts copies what the machine has reported. Results of operations and failures belong to
-// whoever has asked for them.
-func copyFacts(from, to *infrav1.ElementalHost) {
+// addFacts adds what the machine has reported as another object, except for what it has reported as
+// this one. Results of operations and failures belong to whoever has asked for them.
+func addFacts(from, to *infrav1.ElementalHost) {
 	source := from.DeepCopy().Status
-	to.Status.Inventory, to.Status.Addresses, to.Status.Agent = source.Inventory, source.Addresses, source.Agent
-	to.Status.Connection, to.Status.Cleanliness = source.Connection, source.Cleanliness
+	to.Status.Inventory, to.Status.Agent = cmp.Or(to.Status.Inventory, source.Inventory), cmp.Or(to.Status.Agent, source.Agent)
+	to.Status.Connection, to.Status.Cleanliness = cmp.Or(to.Status.Connection, source.Connection), cmp.Or(to.Status.Cleanliness, source.Cleanliness)
+	if len(to.Status.Addresses) == 0 {
+		to.Status.Addresses = source.Addresses
+	}
+}
+
+// forgetFacts makes room for the facts of the time after.
+func forgetFacts(h *infrav1.ElementalHost) {
+	h.Status.Inventory, h.Status.Addresses, h.Status.Agent, h.Status.Connection, h.Status.Cleanliness = nil, nil, nil, nil, nil
 }
 
 // bar gives the pool's object what bars the host: its lock, its fence and its rejection.

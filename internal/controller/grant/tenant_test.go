@@ -108,7 +108,7 @@ func (f *fixture) expectNotOffered(pool *infrav1.ElementalHost) {
 // stops, neither namespace can claim it and no grant gets it, until the host has reported that it is
 // clean.
 func TestDirtyHostGoesBackAndIsNotOffered(t *testing.T) {
-	for n, moment := range controllertest.Crashes(6) {
+	for n, moment := range controllertest.Crashes(7) {
 		t.Run(fmt.Sprintf("%d %s", n, moment), func(t *testing.T) {
 			f := newFixture(t)
 			pool := f.host(1)
@@ -133,6 +133,7 @@ func TestDirtyHostGoesBackAndIsNotOffered(t *testing.T) {
 			f.ExpectCondition(f.grant, infrav1.ReadyCondition, metav1.ConditionFalse, infrav1.GrantWaitingReason)
 			f.expectNotOffered(pool)
 			f.Report(pool, func(s *infrav1.ElementalHostStatus) {
+				s.KeyFingerprint = pool.Spec.Identity.KeyFingerprint
 				s.Cleanliness = &infrav1.HostCleanliness{State: infrav1.CleanlinessClean}
 			})
 			f.reconcile()

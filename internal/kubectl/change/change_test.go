@@ -35,8 +35,8 @@ func TestRelease(t *testing.T) {
 		effect string
 	}{
 		"others serve":          {serving: 1, effect: "Machine m1 of Cluster c1 is deleted at once"},
-		"nobody serves":         {refused: "none of the 2 other control-plane hosts of Cluster c1 serves"},
-		"nobody serves, forced": {force: true, effect: "Of the 2 other control-plane hosts of the cluster, 0 serve"},
+		"nobody serves":         {refused: "no other control-plane host of Cluster c1 serves"},
+		"nobody serves, forced": {force: true, effect: "Other control-plane hosts of the cluster that serve: 0 of 2"},
 		"in maintenance": {serving: 1, refused: "it is in maintenance", change: func(h *infrav1.ElementalHost) {
 			h.Spec.Maintenance = &infrav1.HostMaintenance{Reason: "fan"}
 		}},

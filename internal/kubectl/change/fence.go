@@ -35,8 +35,8 @@ func (s *Situation) checkLast(force bool) error {
 	if force || !s.isControlPlane() || s.Host.Spec.Claim.Phase != infrav1.ClaimBound || s.Serving > 0 {
 		return nil
 	}
-	return refuse(s.Host, fmt.Sprintf("none of the %d other control-plane hosts of Cluster %s serves, so the cluster would lose its API server, "+
-		"and etcd its data", s.ControlPlane, s.Host.Spec.Claim.ClusterName),
+	return refuse(s.Host, fmt.Sprintf("no other control-plane host of Cluster %s serves, so the cluster would lose its API server, and etcd its data",
+		s.Host.Spec.Claim.ClusterName),
 		"Bring another control-plane host back first. If the cluster is lost, or you have a snapshot of etcd, give --force")
 }
 
@@ -60,7 +60,7 @@ func (s *Situation) machineEffects() []string {
 		effects = append(effects, fmt.Sprintf("Machine %s of Cluster %s is deleted at once, and its owner creates another", claim.MachineName, claim.ClusterName))
 	}
 	if s.isControlPlane() {
-		effects = append(effects, fmt.Sprintf("Of the %d other control-plane hosts of the cluster, %d serve", s.ControlPlane, s.Serving))
+		effects = append(effects, fmt.Sprintf("Other control-plane hosts of the cluster that serve: %d of %d", s.Serving, s.ControlPlane))
 	}
 	if s.isEndpoint() {
 		effects = append(effects, fmt.Sprintf("The address of the host is the endpoint of the cluster: kubectl elemental endpoint %s -n %s shows where it can move",

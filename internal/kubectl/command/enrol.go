@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/count"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/enrol"
 )
 
@@ -70,7 +71,7 @@ func (e *environment) runEnrol(ctx context.Context, name string, f *enrolFlags) 
 			return err
 		}
 	}
-	_, _ = fmt.Fprintf(e.ErrOut, "%d machines can enrol with it until %s. Keep it secret.\n", machine.Uses, machine.ExpiresAt.UTC().Format(time.RFC3339))
+	_, _ = fmt.Fprintf(e.ErrOut, "%s can enrol with it until %s. Keep it secret.\n", count.Of(machine.Uses, "machine"), machine.ExpiresAt.UTC().Format(time.RFC3339))
 	if _, err := fmt.Fprint(e.Out, text); err != nil {
 		return fmt.Errorf("printing the result: %w", err)
 	}

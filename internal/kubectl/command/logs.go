@@ -15,6 +15,7 @@ import (
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/change"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/count"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/hostlog"
 )
 
@@ -158,10 +159,10 @@ func printLog(e *environment, log *infrav1.HostLog, text []byte) error {
 		fmt.Fprintf(e.ErrOut, "The %s still ran when the host answered.\n", log.Operation)
 	}
 	if log.Redactions > 0 {
-		fmt.Fprintf(e.ErrOut, "The host has left out what looks like a secret, in %d places.\n", log.Redactions)
+		fmt.Fprintf(e.ErrOut, "The host has left out what looks like a secret, in %s.\n", count.Of(log.Redactions, "place"))
 	}
 	if log.CutBytes > 0 {
-		fmt.Fprintf(e.ErrOut, "The host has cut %d bytes of the middle.\n", log.CutBytes)
+		fmt.Fprintf(e.ErrOut, "The host has cut %s of the middle.\n", count.Of(log.CutBytes, "byte"))
 	}
 	fmt.Fprintf(e.ErrOut, "The log is in Secret %s until %s.\n", log.SecretName, log.ExpiresAt.UTC().Format(time.RFC3339))
 	return nil

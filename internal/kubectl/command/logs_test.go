@@ -158,7 +158,7 @@ func TestLogsAreRefused(t *testing.T) {
 		"paused":        {func(h *infrav1.ElementalHost) { h.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} }, nil, "it is paused"},
 		"nothing done":  {func(h *infrav1.ElementalHost) { h.Status.Operations = nil }, nil, "no bootstrap and no reset, so there is nothing to show"},
 		"no such one":   {func(*infrav1.ElementalHost) {}, []string{"--operation", "etcdrestore"}, "it has reported no EtcdRestore, so there is nothing to show"},
-		"odd operation": {func(*infrav1.ElementalHost) {}, []string{"--operation", "party"}, `--operation is "party"; it must be one of bootstrap, etcdrestore, nodeupgrade, reboot, reset, upgrade`},
+		"odd operation": {func(*infrav1.ElementalHost) {}, []string{"--operation", "party"}, `--operation is "party"; it must be one of bootstrap, certificaterenewal, controlplanehalt, controlplanestart, etcdrestore, nodeupgrade, reboot, reset, upgrade`},
 		"odd timeout":   {func(*infrav1.ElementalHost) {}, []string{"--timeout", "2h"}, "--timeout is 2h0m0s; it must be more than 0 and at most 1h0m0s"},
 		"something else": {func(h *infrav1.ElementalHost) {
 			h.Spec.LogRequest = &infrav1.HostLogRequest{ID: "1", Operation: infrav1.OperationReboot, Until: metav1.NewTime(now.Add(time.Minute))}

@@ -12,6 +12,7 @@ import (
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/enrolment"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/count"
 )
 
 // Enrolment is what a machine needs to enrol. It contains a token.
@@ -60,8 +61,8 @@ func newEnrolment(registration *infrav1.ElementalRegistration, secret *corev1.Se
 		return nil, fmt.Errorf("reading the Secret %s: %w", secret.Name, err)
 	}
 	if state := token.State(now); state != enrolment.Usable {
-		return nil, fmt.Errorf("the token in the Secret %s is not usable (%s; %d of %d uses, valid until %s): delete the Secret to get another one, "+
-			"kubectl -n %s delete secret %s", secret.Name, state, token.Used, token.MaxUses, token.ExpiresAt.Format(time.RFC3339), secret.Namespace, secret.Name)
+		return nil, fmt.Errorf("the token in the Secret %s is not usable (%s; %d of %s, valid until %s): delete the Secret to get another one, "+
+			"kubectl -n %s delete secret %s", secret.Name, state, token.Used, count.Of(token.MaxUses, "use"), token.ExpiresAt.Format(time.RFC3339), secret.Namespace, secret.Name)
 	}
 	text := secret.Data[enrolment.ConfigKey]
 	config, err := enrolment.DecodeAgentConfig(text)

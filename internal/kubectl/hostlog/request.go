@@ -19,6 +19,8 @@ func Operations() map[string]infrav1.OperationType {
 	return map[string]infrav1.OperationType{
 		"bootstrap": infrav1.OperationBootstrap, "reset": infrav1.OperationReset, "reboot": infrav1.OperationReboot,
 		"upgrade": infrav1.OperationUpgrade, "nodeupgrade": infrav1.OperationNodeUpgrade, "etcdrestore": infrav1.OperationEtcdRestore,
+		"certificaterenewal": infrav1.OperationCertificateRenewal,
+		"controlplanehalt":   infrav1.OperationControlPlaneHalt, "controlplanestart": infrav1.OperationControlPlaneStart,
 	}
 }
 

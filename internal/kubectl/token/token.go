@@ -16,6 +16,7 @@ import (
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/enrolment"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/change"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/kubectl/count"
 )
 
 const (
@@ -65,7 +66,7 @@ func (v *View) command() string {
 
 // Lines returns what people may see of the tokens: everything but the tokens.
 func (v *View) Lines() []string {
-	lines := []string{fmt.Sprintf("%s: %d tokens", v.subject(), len(v.secrets))}
+	lines := []string{fmt.Sprintf("%s: %s", v.subject(), count.Of(len(v.secrets), "token"))}
 	url := v.registration.Status.Endpoint.URL
 	if url == "" {
 		url = "unknown: set spec.endpoint.url, or the manager's flag --agent-api-url"
@@ -92,7 +93,7 @@ func (v *View) describe(secret *corev1.Secret) string {
 	if v.now.Before(token.ExpiresAt) {
 		expiry = fmt.Sprintf("expires at %s (in %s)", token.ExpiresAt.UTC().Format(timeFormat), duration.HumanDuration(token.ExpiresAt.Sub(v.now)))
 	}
-	return fmt.Sprintf("Secret %s: %s, %s, %d of %d uses left", secret.Name, token.State(v.now), expiry, max(0, token.MaxUses-token.Used), token.MaxUses)
+	return fmt.Sprintf("Secret %s: %s, %s, %d of %s left", secret.Name, token.State(v.now), expiry, max(0, token.MaxUses-token.Used), count.Of(token.MaxUses, "use"))
 }
 
 // usable returns the newest Secret whose token hosts can enrol with.

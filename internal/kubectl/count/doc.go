@@ -1,0 +1,2 @@
+// Package count words numbers of things.
+package count
