@@ -16,6 +16,7 @@ import (
 const (
 	identityDocument = "identity.json"
 	planDocument     = "plan.json"
+	trustDocument    = "trust.json"
 )
 
 var errGone = errors.New("the program that writes this has been killed")

@@ -83,7 +83,9 @@ type Status struct {
 	// PlanAt is when the agent stored the last plan.
 	PlanAt    time.Time           `json:"planAt,omitzero"`
 	Operation *protocol.Operation `json:"operation,omitempty"`
-	Done      Done                `json:"done"`
+	// Successor has the servers of the management cluster that the host may follow to.
+	Successor []string `json:"successor,omitempty"`
+	Done      Done     `json:"done"`
 }
 
 // Status returns the current status.
@@ -98,6 +100,11 @@ func (h *Host) Status() Status {
 	var plan state.Plan
 	h.disk.decode(identityDocument, &who)
 	h.disk.decode(planDocument, &plan)
+	var trust state.Trust
+	h.disk.decode(trustDocument, &trust)
+	if trust.Successor != nil {
+		s.Successor = trust.Successor.Servers
+	}
 	s.Namespace, s.ElementalHost, s.Operation = who.Namespace, who.Name, plan.Operation
 	h.disk.mu.Lock()
 	defer h.disk.mu.Unlock()

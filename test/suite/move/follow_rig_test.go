@@ -183,18 +183,27 @@ func (m *management) settle() {
 	}
 }
 
-// awaitReached waits until the hosts that are connected have reached the successor that was announced.
+// awaitReached waits until the hosts that are connected have reached the successor that was announced. Hosts that are
+// pending may write to the management cluster a few times a minute only, and moves are more frequent: see awaitStored.
 func (m *management) awaitReached(digest string) {
 	m.t.Helper()
 	m.Eventually(func(g Gomega) {
 		for _, h := range m.hosts() {
-			if c := h.Status.Connection; c == nil || c.State != infrav1.ConnectionConnected {
+			if c := h.Status.Connection; c == nil || c.State != infrav1.ConnectionConnected || h.Spec.Approval == infrav1.ApprovalPending {
 				continue
 			}
 			g.Expect(h.Status.Successor).NotTo(BeNil(), h.Name)
 			g.Expect(h.Status.Successor).To(HaveValue(And(HaveField("Digest", digest), HaveField("Reached", HaveValue(BeTrue())))), h.Name)
 		}
 	}).Should(Succeed())
+}
+
+// awaitStored waits until hosts, which are on, know the successor that was announced.
+func (m *management) awaitStored(hosts *fleet.Fleet, next *management) {
+	m.t.Helper()
+	for _, h := range hosts.Hosts() {
+		m.Eventually(func() []string { return h.Status().Successor }).Should(Equal([]string{next.embedded.AgentURL}), h.Name)
+	}
 }
 
 // announceTo names the next management cluster in all registrations, and returns its digest.

@@ -124,6 +124,7 @@ func TestHostsFollowMoves(t *testing.T) {
 		}
 		started := time.Now()
 		from.awaitReached(digest)
+		from.awaitStored(pending, to)
 		reached := time.Since(started)
 		dark, off := edge.Hosts()[m.random.IntN(12)], pending.Hosts()[m.random.IntN(2)]
 		dark.SetNetwork(false)
