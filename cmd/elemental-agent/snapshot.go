@@ -39,7 +39,10 @@ func addSnapshots(o *assembly.Options, files setup.Files, stateDir string, log *
 	o.NewUploader = func(currentClient func() *client.Client) *upload.Uploader {
 		return &upload.Uploader{
 			Source: store, Manager: func() upload.Manager { return client.Snapshots{Client: currentClient()} }, Log: log,
-			Copier: &upload.Copier{System: durable.OS{}, IsMountPoint: upload.IsMountPoint},
+			Copier: &upload.Copier{
+				System:       func(in *os.Root) durable.System { return durable.Within{Root: in} },
+				IsMountPoint: upload.IsMountPoint,
+			},
 			Relay: func(ctx context.Context, snapshot string) (net.Conn, error) {
 				return client.Snapshots{Client: currentClient()}.RelayUpload(ctx, snapshot)
 			},

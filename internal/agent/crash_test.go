@@ -83,7 +83,7 @@ func everyCrash(t *testing.T, most int, test func(t *testing.T, step int, after 
 }
 
 func TestBootstrapSurvivesEveryCrash(t *testing.T) {
-	everyCrash(t, 16, func(t *testing.T, step int, after bool) {
+	everyCrash(t, 17, func(t *testing.T, step int, after bool) {
 		r := newRig(t)
 		r.manager.want(bootstrapOf("a"), protocol.Desired{Hostname: "node-1", ProviderID: "elemental://1"})
 		r.runUntilEnded(t, "a", step, after)

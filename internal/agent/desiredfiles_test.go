@@ -73,7 +73,7 @@ func TestFilesOutliveThePlan(t *testing.T) {
 
 // Files that the agent wrote before a crash do not count as leftovers.
 func TestBootstrapWithFilesSurvivesEveryCrash(t *testing.T) {
-	everyCrash(t, 17, func(t *testing.T, step int, after bool) {
+	everyCrash(t, 18, func(t *testing.T, step int, after bool) {
 		r := newEndpointRig(t)
 		r.manager.want(bootstrapOf("a"), withPod())
 		r.runUntilEnded(t, "a", step, after)

@@ -19,6 +19,9 @@ const (
 	limit       = 16
 	bufferBytes = 32 << 10
 	dialTimeout = 10 * time.Second
+	// dialLimit bounds those of them that one storage has not accepted, so that one that does not answer
+	// leaves room for others.
+	dialLimit = limit / 4
 	// idle is longer than a storage may take for its answer after the last byte of a snapshot.
 	idle = 6 * time.Minute
 	// longest is as long as an agent takes at most for one attempt.
@@ -40,12 +43,15 @@ type Relay struct {
 	of map[types.NamespacedName]*Connection
 	// all counts connections, also those that a newer one of their host ends.
 	all int
+	// dialling counts those that a storage has not accepted, by its address.
+	dialling map[string]int
 }
 
 // New returns a Relay whose metrics are registered.
 func New(registerer prometheus.Registerer) (*Relay, error) {
 	r := &Relay{
-		dial: (&net.Dialer{Timeout: dialTimeout}).DialContext, idle: idle, of: map[types.NamespacedName]*Connection{},
+		dial: (&net.Dialer{Timeout: dialTimeout}).DialContext, idle: idle,
+		of: map[types.NamespacedName]*Connection{}, dialling: map[string]int{},
 		running: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "elemental", Subsystem: "agent_api", Name: "snapshot_relays",
 			Help: "Connections of hosts to storages of snapshots that the manager carries.",
@@ -70,21 +76,37 @@ type Connection struct {
 // power. The address must have been checked.
 func (r *Relay) Open(ctx context.Context, host types.NamespacedName, address string) (*Connection, error) {
 	c := &Connection{relay: r, host: host, ended: make(chan struct{})}
-	if !r.begin(c) {
+	if !r.begin(c, address) {
 		return nil, ErrBusy
 	}
 	var err error
-	if c.storage, err = r.dial(ctx, "tcp", address); err != nil {
+	c.storage, err = r.connect(ctx, c, address)
+	r.dialled(address)
+	if err != nil {
 		r.end(c)
 		return nil, fmt.Errorf("connecting to the storage %s: %w", address, err)
 	}
 	return c, nil
 }
 
-func (r *Relay) begin(c *Connection) bool {
+// connect ends early when a newer connection of the host takes the place of this one.
+func (r *Relay) connect(ctx context.Context, c *Connection, address string) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-c.ended:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return r.dial(ctx, "tcp", address)
+}
+
+func (r *Relay) begin(c *Connection, address string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.all >= limit {
+	if r.all >= limit || r.dialling[address] >= dialLimit {
 		return false
 	}
 	if former := r.of[c.host]; former != nil {
@@ -92,8 +114,18 @@ func (r *Relay) begin(c *Connection) bool {
 	}
 	r.of[c.host] = c
 	r.all++
+	r.dialling[address]++
 	r.running.Set(float64(r.all))
 	return true
+}
+
+// dialled ends what begin has counted for the address.
+func (r *Relay) dialled(address string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.dialling[address]--; r.dialling[address] == 0 {
+		delete(r.dialling, address)
+	}
 }
 
 func (r *Relay) end(c *Connection) {

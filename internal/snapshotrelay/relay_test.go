@@ -147,3 +147,54 @@ func TestNoStorage(t *testing.T) {
 	}
 	r.Expect(r.running()).To(BeZero())
 }
+
+// silent is the address of a storage that does not answer.
+const silent = "192.0.2.1:443"
+
+// openSilent has a host connect to the storage that does not answer, in the background.
+func (r *rig) openSilent(ctx context.Context, host string) (result chan error) {
+	result = make(chan error, 1)
+	go func() {
+		_, err := r.relay.Open(ctx, types.NamespacedName{Namespace: "ns", Name: host}, silent)
+		result <- err
+	}()
+	return result
+}
+
+// A host that connects again does not also wait for its former storage.
+func TestConnectsOnce(t *testing.T) {
+	r := newRig(t)
+	calling := make(chan struct{}, 1)
+	r.relay.SetSilent(silent, func() { calling <- struct{}{} })
+	result := r.openSilent(t.Context(), "a")
+	r.Eventually(calling, eventually).Should(Receive())
+	r.open(t.Context(), "a")
+	r.Eventually(result, eventually).Should(Receive(MatchError(context.Canceled)))
+	r.Expect(r.running()).To(Equal(1.0))
+}
+
+// A storage that does not answer leaves room for others, however many hosts have snapshots for it.
+func TestSilentStorage(t *testing.T) {
+	r := newRig(t)
+	calling := make(chan struct{}, 16)
+	r.relay.SetSilent(silent, func() { calling <- struct{}{} })
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting []chan error
+	for i := range 4 {
+		waiting = append(waiting, r.openSilent(ctx, string(rune('a'+i))))
+		r.Eventually(calling, eventually).Should(Receive())
+	}
+	r.Eventually(r.openSilent(ctx, "e"), eventually).Should(Receive(MatchError(snapshotrelay.ErrBusy)))
+	for i := range 12 {
+		r.open(t.Context(), string(rune('f'+i)))
+	}
+	cancel()
+	for _, result := range waiting {
+		r.Eventually(result, eventually).Should(Receive(MatchError(context.Canceled)))
+	}
+	r.Expect(r.running()).To(Equal(12.0))
+	again := r.openSilent(t.Context(), "a")
+	r.Eventually(calling, eventually).Should(Receive(), "the places are free again")
+	r.open(t.Context(), "a")
+	r.Eventually(again, eventually).Should(Receive(HaveOccurred()))
+}

@@ -90,8 +90,10 @@ func Temporary(path string) string {
 }
 
 // SyncDir makes the names in a directory durable.
-func SyncDir(dir string) error {
-	f, err := os.Open(dir)
+func SyncDir(dir string) error { return syncDir(os.Open, dir) }
+
+func syncDir(open func(dir string) (*os.File, error), dir string) error {
+	f, err := open(dir)
 	if err != nil {
 		return fmt.Errorf("opening %s to sync it: %w", dir, err)
 	}

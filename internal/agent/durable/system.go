@@ -44,7 +44,11 @@ func (OS) Create(path string) (File, error) {
 
 // Overwrite opens a file.
 func (OS) Overwrite(path string) (File, int64, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	return sized(os.OpenFile(path, os.O_WRONLY, 0))
+}
+
+// sized returns a file that was opened, and its size.
+func sized(f *os.File, err error) (File, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
@@ -66,7 +70,11 @@ func (OS) Stat(path string) error {
 
 // Walk lists what is below path. Links and devices are left out.
 func (OS) Walk(path string) (files, dirs []string, err error) {
-	err = filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
+	return list(func(each fs.WalkDirFunc) error { return filepath.WalkDir(path, each) })
+}
+
+func list(walk func(fs.WalkDirFunc) error) (files, dirs []string, err error) {
+	err = walk(func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err

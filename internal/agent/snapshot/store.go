@@ -30,6 +30,8 @@ const Folder = "etcd-snapshots"
 const (
 	databaseSuffix = ".db"
 	factsSuffix    = ".json"
+	// incomingSuffix is that of the file of a snapshot that is added.
+	incomingSuffix = ".incoming"
 	// authorityLength is the length of the names of clusters' folders.
 	authorityLength = 16
 )
@@ -51,6 +53,8 @@ type Store struct {
 	mu sync.Mutex
 	// verified are the files whose content was compared with their digest.
 	verified map[string]version
+	// incoming is what has not come yet of the snapshots that are added, by their files.
+	incoming map[string]*bounded
 }
 
 // version is a version of a file.
@@ -257,7 +261,7 @@ func (s *Store) remove(ctx context.Context, folder string, isUnwanted func(name 
 	if err != nil {
 		return err
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { return !isUnwanted(name) })
+	names = slices.DeleteFunc(names, func(name string) bool { return !isUnwanted(name) || s.isIncoming(filepath.Join(folder, name)) })
 	isFacts := func(name string) bool { return strings.HasSuffix(name, factsSuffix) }
 	for _, goesFirst := range []bool{true, false} {
 		removed := false

@@ -116,6 +116,9 @@ func (s *Store) limit(size int64, folder string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	for _, content := range s.incoming {
+		free = max(free-content.left.Load(), 0)
+	}
 	limit := max(free-total/reserveShare, free/harmlessShare)
 	if limit < size {
 		return 0, fmt.Errorf("the disk lacks space: %s has %d MiB free, and %d MiB have to stay free beside the snapshot of %d MiB, which is more than a %dth of the free space: make room, or keep fewer snapshots",

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/endpoint/forwarder"
@@ -140,6 +141,29 @@ func TestPortOfAnotherProgram(t *testing.T) {
 	_ = other.Close()
 	syscall.ForkLock.RUnlock()
 	r.mustEnsure()
+}
+
+// An agent that stops leaves nothing behind that waits for a process that does not end. It runs
+// beside no other test, whose goroutines would count.
+func TestStopLeavesNothingBehind(t *testing.T) {
+	r := newRig(t)
+	before := goleak.IgnoreCurrent()
+	lock, err := os.OpenFile(filepath.Join(r.Dir, forwarder.LockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Close() }()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Stop(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if err := goleak.Find(before); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestNotForUseByHand(t *testing.T) {

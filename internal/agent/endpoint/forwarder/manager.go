@@ -18,13 +18,16 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/retry"
 )
 
 const (
 	// startTimeout bounds the start of the process.
 	startTimeout = 15 * time.Second
-	// endTimeout bounds its end.
-	endTimeout = 10 * time.Second
+	// endTimeout bounds its end, and endInterval is how often it is looked for.
+	endTimeout  = 10 * time.Second
+	endInterval = 10 * time.Millisecond
 )
 
 // maxReason bounds what a process says that does not start.
@@ -203,30 +206,15 @@ func hasOpen(process string, file fs.FileInfo) bool {
 	})
 }
 
-// awaitEnd waits until the lock is free.
+// awaitEnd waits until the lock is free. It asks again and again, because nothing ends a wait for
+// a lock.
 func (m *Manager) awaitEnd(ctx context.Context) error {
-	lock, err := openLock(m.Dir)
-	if err != nil {
-		return err
-	}
-	free := make(chan error, 1)
-	go func() {
-		for {
-			err := unix.Flock(int(lock.Fd()), unix.LOCK_EX)
-			if !errors.Is(err, unix.EINTR) {
-				free <- errors.Join(err, lock.Close())
-				return
-			}
+	ctx, cancel := context.WithTimeoutCause(ctx, endTimeout, errors.New("the endpoint's forwarder does not end"))
+	defer cancel()
+	for m.Running() {
+		if err := (retry.System{}).Wait(ctx, endInterval); err != nil {
+			return err
 		}
-	}()
-	timer := time.NewTimer(endTimeout)
-	defer timer.Stop()
-	select {
-	case err := <-free:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return errors.New("the endpoint's forwarder does not end")
 	}
+	return nil
 }

@@ -125,6 +125,10 @@ func (r *Runner) job(ctx context.Context, op state.Operation) (Job, error) {
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return job, err
 	}
+	// An attempt that a crash ended may have had another plan.
+	if err := r.Documents.Remove(desiredDocument(r.Documents, op.Folder()).Name); err != nil {
+		return Job{}, fmt.Errorf("removing what an interrupted attempt has recorded: %w", err)
+	}
 	job.Data, job.Format, err = r.Source().Bootstrap(ctx, op.ID)
 	if err != nil {
 		return Job{}, fmt.Errorf("%w: %w", operation.ErrNothingDone, err)

@@ -40,7 +40,7 @@ const (
 	phaseVerify = "verify"
 )
 
-// maxReboots bounds how often a reboot is requested, if the agent starts again in
+// maxReboots bounds how often an attempt requests a reboot, if the agent starts again in
 // the same boot.
 const maxReboots = 2
 
@@ -111,25 +111,34 @@ func (r *Runner) Cleanup(op state.Operation) error { return r.Documents.Remove(o
 
 // reboot returns nil once the host has rebooted or cannot reboot.
 func (r *Runner) reboot(ctx context.Context, document state.Document[record], at *record) error {
-	if at.BootID == r.BootID && at.Reboots < maxReboots {
-		at.Reboots++
-		if err := document.Save(*at); err != nil {
-			return err
-		}
-		r.Log.Info("Rebooting to reset this host")
-		err := r.Platform.Reboot(ctx)
+	at.Note = ""
+	if at.BootID == r.BootID {
+		err := r.requestReboot(ctx, document, at)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		at.Reboots-- // the host did not reboot
-		at.Note = fmt.Sprintf("cleaned without a reboot: %v", err)
+		if state.IsWriteError(err) {
+			return err
+		}
+		// The next attempt requests it again.
+		at.Reboots, at.Note = 0, fmt.Sprintf("cleaned without a reboot: %v", err)
 		r.Log.Warn("Could not reboot", "error", err)
-	}
-	if at.BootID != r.BootID {
-		at.Note = ""
 	}
 	at.Phase = phaseClean
 	return document.Save(*at)
+}
+
+// requestReboot returns why the host does not reboot.
+func (r *Runner) requestReboot(ctx context.Context, document state.Document[record], at *record) error {
+	if at.Reboots >= maxReboots {
+		return fmt.Errorf("the agent was started again %d times, and the host still ran", at.Reboots)
+	}
+	at.Reboots++
+	if err := document.Save(*at); err != nil {
+		return err
+	}
+	r.Log.Info("Rebooting to reset this host")
+	return r.Platform.Reboot(ctx)
 }
 
 // clean removes leftovers, undoes all bootstraps, removes the installed bundle, whose

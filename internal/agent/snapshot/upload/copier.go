@@ -3,6 +3,7 @@ package upload
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -24,8 +25,8 @@ const (
 // share may be unreachable, and then no call returns. So an attempt ends without its goroutine,
 // and no further attempt at the same folder begins before that has ended.
 type Copier struct {
-	// System writes files.
-	System durable.System
+	// System writes files in a folder.
+	System func(*os.Root) durable.System
 	// IsMountPoint reports whether something is mounted at a folder.
 	IsMountPoint func(path string) (bool, error)
 
@@ -64,7 +65,8 @@ func (c *Copier) copy(ctx context.Context, to protocol.EtcdSnapshotFolder, autho
 	})
 	defer watchdog.Stop()
 	f := folder{
-		system: share{c.System}, isMountPoint: c.IsMountPoint, to: to, path: filepath.Join(to.Path, authority),
+		system:       func(in *os.Root) durable.System { return share{c.System(in)} },
+		isMountPoint: c.IsMountPoint, to: to, path: filepath.Join(to.Path, authority), name: authority,
 		progress: func() { watchdog.Reset(answerTimeout) },
 	}
 	ended := make(chan copied, 1)

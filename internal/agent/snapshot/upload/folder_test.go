@@ -29,35 +29,39 @@ type shareRig struct {
 	state, share string
 	uploader     *upload.Uploader
 	want         protocol.EtcdSnapshotUpload
-	system       *shareSystem
+	system       *hooks
 }
 
-// shareSystem is a disk whose calls can hang or fail.
-type shareSystem struct {
-	durable.System
-	// create is called before a file is created, and sync before one is synced; nil does nothing.
+// hooks make calls of the share hang or fail: create is called before a file is created, and sync
+// before one is synced; nil does nothing.
+type hooks struct {
 	create, sync func() error
 }
 
-func (s *shareSystem) Create(path string) (durable.File, error) {
+// shareSystem is a folder of the share.
+type shareSystem struct {
+	durable.System
+	*hooks
+}
+
+func (s shareSystem) Create(path string) (durable.File, error) {
 	if s.create != nil {
 		if err := s.create(); err != nil {
 			return nil, err
 		}
 	}
 	file, err := s.System.Create(path)
-	return shareFile{file, s}, err
+	return shareFile{file, s.hooks}, err
 }
 
 type shareFile struct {
 	durable.File
-
-	system *shareSystem
+	*hooks
 }
 
 func (f shareFile) Sync() error {
-	if f.system.sync != nil {
-		if err := f.system.sync(); err != nil {
+	if f.sync != nil {
+		if err := f.sync(); err != nil {
 			return err
 		}
 	}
@@ -65,7 +69,7 @@ func (f shareFile) Sync() error {
 }
 
 // SyncDir fails as on a share of SMB.
-func (s *shareSystem) SyncDir(path string) error {
+func (s shareSystem) SyncDir(path string) error {
 	return &fs.PathError{Op: "sync", Path: path, Err: syscall.EINVAL}
 }
 
@@ -73,7 +77,7 @@ const authority = "0123456789abcdef"
 
 func newShareRig(t *testing.T) *shareRig {
 	t.Helper()
-	r := &shareRig{WithT: NewWithT(t), state: t.TempDir(), share: t.TempDir(), system: &shareSystem{System: durable.OS{}}}
+	r := &shareRig{WithT: NewWithT(t), state: t.TempDir(), share: t.TempDir(), system: &hooks{}}
 	r.source, r.content = snapshotOf(t, 3_000_001)
 	r.source.facts.ID = "20260101T010000Z"
 	folder := filepath.Join(r.state, authority)
@@ -81,7 +85,8 @@ func newShareRig(t *testing.T) *shareRig {
 	r.source.folder = folder
 	r.Expect(os.Rename(filepath.Join(folder, "1"), filepath.Join(folder, r.source.facts.ID))).To(Succeed())
 	r.uploader = &upload.Uploader{Source: r.source, Log: slog.New(slog.DiscardHandler), Copier: &upload.Copier{
-		System: r.system, IsMountPoint: func(path string) (bool, error) {
+		System: func(in *os.Root) durable.System { return shareSystem{durable.Within{Root: in}, r.system} },
+		IsMountPoint: func(path string) (bool, error) {
 			is, err := upload.IsMountPoint(path)
 			return is || path == r.share, err
 		},
@@ -190,6 +195,24 @@ func TestThreat100_CopyNeedsTheShare(t *testing.T) {
 	entries, err := os.ReadDir(place)
 	r.Expect(err).NotTo(HaveOccurred())
 	r.Expect(entries).To(HaveLen(1), "the file of this test")
+}
+
+// Whoever can write to the share replaces the folder of the cluster by a link while a snapshot is copied.
+// Nothing is written, replaced or removed at the other end of the link.
+func TestThreat100_LinkInPlaceOfTheFolder(t *testing.T) {
+	r := newShareRig(t)
+	folder, place := filepath.Join(r.share, authority), t.TempDir()
+	old := "20250101T010000Z.other.tar.age"
+	r.Expect(os.WriteFile(filepath.Join(place, old), nil, 0o600)).To(Succeed())
+	r.want.Folder.Keep = 1
+	r.system.create = func() error {
+		r.Expect(os.Rename(folder, folder+".moved")).To(Succeed())
+		return os.Symlink(place, folder)
+	}
+	_, err := r.uploader.Upload(t.Context(), r.want)
+	r.Expect(err).NotTo(HaveOccurred())
+	r.Expect(r.names()).To(ConsistOf(old))
+	r.Expect(filepath.Join(folder+".moved", "20260101T010000Z.host.example.tar.age")).To(BeARegularFile())
 }
 
 // A slow share gets the time that it needs, as long as it answers.
