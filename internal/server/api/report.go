@@ -11,14 +11,21 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/server/session"
 )
 
+// emptyReport is the most bytes that a report without facts has.
+const emptyReport = int64(len("{}\n"))
+
 // report answers when the reported facts are durable.
 func (h *Handler) report(w http.ResponseWriter, r *http.Request, from caller) error {
 	key := client.ObjectKeyFromObject(from.host)
 	if after, ok := h.sessions.AllowRequest(key); !ok {
 		return problem.TooManyRequests(after)
 	}
-	if after, ok := h.reports.AllowReport(from.host); !ok {
-		return problem.TooManyRequests(after)
+	// A host asks by an empty report whether the managers know it, such as when it may follow a move. That
+	// causes no write.
+	if mayHaveFacts := r.ContentLength < 0 || r.ContentLength > emptyReport; mayHaveFacts {
+		if after, ok := h.reports.AllowReport(from.host); !ok {
+			return problem.TooManyRequests(after)
+		}
 	}
 	begin := h.clock.Now()
 	in, err := decode[protocol.Report](w, r)
