@@ -46,11 +46,12 @@ func restoreOf(meta metav1.ObjectMeta, cluster string, restored metav1.Condition
 	return r
 }
 
-func TestExplainCluster(t *testing.T) {
+// clusters are situations of Cluster c1.
+func clusters() map[string]func(*fixture) {
 	ready := metav1.Condition{
 		Type: infrav1.ReadyCondition, Status: metav1.ConditionTrue, Reason: infrav1.ProvisionedReason, LastTransitionTime: metav1.NewTime(now),
 	}
-	for name, situation := range map[string]func(*fixture){
+	return map[string]func(*fixture){
 		"no-endpoint": clusterIs(func(*infrav1.ElementalCluster) {},
 			condition(infrav1.ReadyCondition, infrav1.NoHostReason, "None of 3 hosts can be used: 3 Claimed"),
 			condition(infrav1.ControlPlaneEndpointReadyCondition, infrav1.NoHostReason, "None of 3 hosts can be used: 3 Claimed")),
@@ -90,9 +91,49 @@ func TestExplainCluster(t *testing.T) {
 			}
 			f.Create(restoreOf(f.Meta("of-another"), "c2", condition(infrav1.RestoredCondition, infrav1.RestoreRefusedReason, "No such host")))
 		},
-	} {
+	}
+}
+
+func TestExplainCluster(t *testing.T) {
+	for name, situation := range clusters() {
 		t.Run(name, func(t *testing.T) { expectExplanation(t, "cluster-"+name, situation, "cluster", "c1") })
 	}
+}
+
+// A person who has only the output confirms one restore, deletes another one, and lets an upgrade go on.
+func TestRemediesOfClusters(t *testing.T) {
+	explained := func(t *testing.T, situation string) (*fixture, string) {
+		t.Helper()
+		f := newFixture(t)
+		clusters()[situation](f)
+		text, err := f.run("explain", "cluster", "c1")
+		f.Expect(err).NotTo(HaveOccurred())
+		return f, text
+	}
+
+	f, text := explained(t, "restores")
+	f.carryOut(text, "patch elementaletcdrestore")
+	confirmed, others := f.restore("back-to-noon"), f.restore("of-another")
+	f.Expect(confirmed.Spec.Confirm).To(Equal("c1"))
+	f.Expect(others.Spec.Confirm).To(BeEmpty())
+	f.carryOut(text, "delete elementaletcdrestore")
+	f.Expect(f.Exists(&infrav1.ElementalEtcdRestore{ObjectMeta: f.Meta("left-broken")})).To(BeFalse())
+	f.restore("back-to-noon")
+
+	f, text = explained(t, "machines")
+	cluster := &clusterv1.Cluster{ObjectMeta: f.Meta("c1")}
+	f.kubectl("label", "cluster", "c1", infrav1.HoldUpgradeLabel+"=true")
+	f.carryOut(text, "label cluster")
+	f.Refresh(cluster)
+	f.Expect(cluster.Labels).NotTo(HaveKey(infrav1.HoldUpgradeLabel))
+}
+
+// restore returns an ElementalEtcdRestore.
+func (f *fixture) restore(name string) *infrav1.ElementalEtcdRestore {
+	f.T.Helper()
+	r := &infrav1.ElementalEtcdRestore{ObjectMeta: f.Meta(name)}
+	f.Refresh(r)
+	return r
 }
 
 // Programs read the same report as people.

@@ -140,7 +140,9 @@ func withoutHost() map[string]func(*fixture) {
 			f.Cluster("c1", func(_ *clusterv1.Cluster, c *infrav1.ElementalCluster) {
 				c.Spec.ControlPlaneEndpointPolicy.Type = infrav1.EndpointTypeTunnel
 			})
-			f.Host("h1")
+			for _, name := range []string{"h1", "h2"} {
+				f.Host(name, func(h *infrav1.ElementalHost) { h.Spec.RegistrationRef = &infrav1.LocalReference{Name: "edge"} })
+			}
 			_, m := f.Machine("c1", "m1")
 			f.reconcile(m)
 		},

@@ -9,6 +9,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -44,6 +45,7 @@ func carriedOut() map[string]remedied {
 		"machine-host-deleted":     {"delete machine", "HostMissing"},
 		"machine-host-away":        {"release", "Bootstrapping"},
 		"machine-releasing-away":   {"release", "HostSilent"},
+		"machine-adopted":          {"patch", "not declared for adoption"},
 		"host-disconnected":        {"delete", "AgentDisconnected"},
 		"host-cloned":              {"patch", "IdentityCloned"},
 		"host-held":                {"release", "ResetHeld"},
@@ -61,7 +63,6 @@ func notCarriedOut() map[string]string {
 		"machine-label-choice":        "the selector leaves a choice of labels",
 		"machine-failure-domain-text": "no label can have that value",
 		"machine-many":                "a person chooses which of the hosts are gone for ever",
-		"machine-adopted":             "a person edits spec.adoption of a host",
 		"machine-tunnel":              "a person chooses the version of the agent in the registration",
 		"machine-infrastructure":      "explain cluster goes on", "machine-bootstrap-data": byItself, "machine-bootstrapping": byItself,
 		"machine-endpoint-host": onHost, "machine-not-reconciled": "somebody starts the manager",
@@ -141,8 +142,10 @@ func (f *fixture) kubectl(args ...string) {
 	verb := args[0]
 	args = strings.Fields(strings.TrimPrefix(strings.Join(args[1:], " "), "--overwrite "))
 	o := &unstructured.Unstructured{}
-	o.SetAPIVersion(map[string]string{"machine": clusterv1.GroupVersion.String(), "cluster": clusterv1.GroupVersion.String(), "elementalhost": infrav1.GroupVersion.String()}[args[0]])
-	o.SetKind(map[string]string{"machine": "Machine", "cluster": "Cluster", "elementalhost": "ElementalHost"}[args[0]])
+	o.SetGroupVersionKind(map[string]schema.GroupVersionKind{
+		"machine": clusterv1.GroupVersion.WithKind("Machine"), "cluster": clusterv1.GroupVersion.WithKind("Cluster"),
+		"elementalhost": infrav1.GroupVersion.WithKind("ElementalHost"), "elementaletcdrestore": infrav1.GroupVersion.WithKind("ElementalEtcdRestore"),
+	}[args[0]])
 	o.SetNamespace(f.Namespace)
 	o.SetName(args[1])
 	switch verb {
@@ -154,11 +157,14 @@ func (f *fixture) kubectl(args ...string) {
 		f.Expect(args).To(HaveLen(6))
 		f.patch(o, []byte(strings.Trim(args[5], "'")))
 	case "label":
-		labels := map[string]string{}
+		labels := map[string]any{}
 		for _, label := range args[2:] {
-			key, value, ok := strings.Cut(label, "=")
-			f.Expect(ok).To(BeTrue(), label)
-			labels[key] = value
+			if key, value, isSet := strings.Cut(label, "="); isSet {
+				labels[key] = value
+				continue
+			}
+			f.Expect(label).To(HaveSuffix("-"))
+			labels[strings.TrimSuffix(label, "-")] = nil
 		}
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
 		f.Expect(err).NotTo(HaveOccurred())

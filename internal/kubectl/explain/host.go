@@ -82,6 +82,9 @@ func subjectOfHost(host *infrav1.ElementalHost) remedy.Subject {
 	if hostlog.Answers(host) {
 		s.Output = remedy.OutputByLogs
 	}
+	if ref := host.Spec.RegistrationRef; ref != nil {
+		s.Registration = ref.Name
+	}
 	if claim := host.Spec.Claim; claim != nil {
 		s.Cluster, s.Machine = claim.ClusterName, claim.MachineName
 	}

@@ -92,14 +92,21 @@ func (e *Explainer) judge(found *Hosts, groups map[string]*Group, constraints pl
 	if term.Field != "" {
 		reason += " " + term.Field
 	}
-	group := groups[reason]
+	group, is := groups[reason], subjectOfHost(host)
 	if group == nil {
 		group = &Group{Reason: reason}
 		groups[reason] = group
-		group.subject = subjectOfHost(host)
+		group.subject = is
 		group.subject.Labels = wantedLabels(constraints, host, term)
 	} else if group.subject.Labels == "" {
-		group.subject = remedy.Subject{Namespace: host.Namespace}
+		common := remedy.Subject{Namespace: host.Namespace}
+		if group.subject.Registration == is.Registration {
+			common.Registration = is.Registration
+		}
+		group.subject = common
+	}
+	if term.Reason == placement.NotDeclared {
+		group.subject.Cluster = cluster
 	}
 	group.Count++
 	if e.limit(group.Count) == group.Count {

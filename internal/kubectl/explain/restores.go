@@ -28,7 +28,7 @@ func (e *Explainer) restores(ctx context.Context, r *Report) error {
 
 func (r *Report) restoreProblems(restore *infrav1.ElementalEtcdRestore) {
 	object := "ElementalEtcdRestore " + restore.Name
-	s := remedy.Subject{Namespace: restore.Namespace, Cluster: r.Name}
+	s := remedy.Subject{Namespace: restore.Namespace, Cluster: r.Name, Restore: restore.Name}
 	if p := restore.Status.Plan; p != nil {
 		s.Host = p.HostName
 	}

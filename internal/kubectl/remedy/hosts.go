@@ -57,7 +57,7 @@ func ofHosts() map[string]string {
 			"or end its maintenance: kubectl elemental maintenance {host} --end -n {namespace}",
 		infrav1.ResetHeldReason:       "Have the host reset: kubectl elemental release {host} -n {namespace}",
 		infrav1.WaitingForMachineGone: "{wait} when Cluster API has deleted the Machine {machine}; see `kubectl elemental explain machine {machine} -n {namespace}`",
-		infrav1.UnsupportedReason:     "Update the agent of the host: set spec.agent of its ElementalRegistration",
+		infrav1.UnsupportedReason:     updateAgent,
 		infrav1.MachineNotFoundReason: "Restore the Machine, or have the host reset: kubectl elemental release {host} -n {namespace}",
 		infrav1.ClockSkewedReason:     "Set up the time service of the host: `timedatectl status` on it",
 		infrav1.AgentUpdatingReason:   "{wait}",

@@ -16,6 +16,8 @@ import (
 // blank, and appear as HOST, MACHINE or CLUSTER, for example.
 type Subject struct {
 	Namespace, Host, Machine, Cluster string
+	// Registration is the ElementalRegistration of the host, and Restore an ElementalEtcdRestore.
+	Registration, Restore string
 	// Labels that the host needs, as kubectl label takes them.
 	Labels string
 	// Output is where what the host's operations print can be read.
@@ -85,6 +87,7 @@ func (s Subject) fill(text string) string {
 	return strings.NewReplacer(
 		"{namespace}", or(s.Namespace, "NAMESPACE"), "{host}", or(s.Host, "HOST"),
 		"{machine}", or(s.Machine, "MACHINE"), "{cluster}", or(s.Cluster, "CLUSTER"),
+		"{registration}", or(s.Registration, "REGISTRATION"), "{restore}", or(s.Restore, "RESTORE"),
 		"{wait}", Wait,
 		"{patch}", "kubectl -n "+or(s.Namespace, "NAMESPACE")+" patch elementalhost "+or(s.Host, "HOST")+" --type merge -p",
 	).Replace(text)
@@ -105,15 +108,17 @@ func ofPlacement() map[string]string {
 		placement.WrongFailureDomain: "Enrol or free a host in the failure domain. If the host {host} is in it, {label}; " +
 			"or change failureDomain in the MachineDeployment or Machine",
 		placement.NoOSImage: "Enrol a host that runs Elemental OS, or make another ElementalMachineTemplate without osImage; " +
-			"an older agent does not report its image: set spec.agent of its ElementalRegistration",
+			"an older agent does not report its image: set spec.agent of its ElementalRegistration: " + editRegistration,
 		placement.RunsNode: "Nothing to do: the host is for Machines of the Cluster in its spec.adoption. If that is wrong, correct it: " +
 			"kubectl -n {namespace} edit elementalhost {host}",
-		placement.OtherRole:    "Nothing to do if the role in spec.adoption of the host is right; the Machines of that role take the Node over",
-		placement.CannotAdopt:  "Update the agent of the host: set spec.agent of its ElementalRegistration",
-		placement.NotDeclared:  "Set spec.adoption of the host that runs the Node. Other hosts are used once the control plane is taken over and no declared host is left",
+		placement.OtherRole:   "Nothing to do if the role in spec.adoption of the host is right; the Machines of that role take the Node over",
+		placement.CannotAdopt: updateAgent,
+		placement.NotDeclared: "If a Node of the Cluster {cluster} runs on the host {host}, declare it: " +
+			`{patch} '{"spec":{"adoption":{"clusterName":"{cluster}","role":"Worker"}}}'` + "; or with the role ControlPlane. " +
+			"Other hosts are used once the control plane is taken over and no declared host is left",
 		kubevip.NoInterface:    "Set spec.controlPlaneEndpointPolicy.vip.interface of the ElementalCluster to an interface that the host has",
 		kubevip.OutsideSubnet:  "Choose a virtual IP address in a subnet of the control-plane hosts, or set the vip's mode to BGP",
-		tunnelhost.AgentTooOld: "Update the agent of the host: set spec.agent of its ElementalRegistration",
+		tunnelhost.AgentTooOld: updateAgent,
 	}
 }
 
@@ -134,15 +139,22 @@ func ofRemediations() map[string]string {
 // ofRestores returns the remedies for conditions of ElementalEtcdRestores.
 func ofRestores() map[string]string {
 	return map[string]string{
-		infrav1.RestoreRefusedReason:        "Do what the message says; the restore is looked at again by itself",
-		infrav1.RestoreNotConfirmedReason:   "Read status.plan of the ElementalEtcdRestore, and set its spec.confirm to the name of the Cluster",
+		infrav1.RestoreRefusedReason: "Do what the message says; the restore is looked at again by itself",
+		infrav1.RestoreNotConfirmedReason: "Read the plan: kubectl -n {namespace} get elementaletcdrestore {restore} -o jsonpath={.status.plan}; " +
+			`if it is what you want, confirm it: kubectl -n {namespace} patch elementaletcdrestore {restore} --type merge -p '{"spec":{"confirm":"{cluster}"}}'`,
 		infrav1.RestoreWaitingForHostReason: "Bring the host {host} back online, if it is not connected",
 		infrav1.RestoringReason:             "{wait}: the host restores etcd",
 		infrav1.RestoreFailedReason:         "Remove the cause that the message names, and create another ElementalEtcdRestore",
 		infrav1.RestoreLeftBrokenReason: "Look at the output of the restore while the host is connected: kubectl elemental logs {host} --operation etcdrestore -n {namespace}; " +
-			"look at the control plane on the host: `journalctl -u elemental-agent -u kubelet`; then delete the ElementalEtcdRestore, which ends the pause of the Cluster",
+			"look at the control plane on the host: `journalctl -u elemental-agent -u kubelet`; then delete the restore, which ends the pause of the Cluster: " +
+			"kubectl -n {namespace} delete elementaletcdrestore {restore}",
 	}
 }
+
+const (
+	updateAgent      = "Update the agent of the host: set spec.agent of its ElementalRegistration: " + editRegistration
+	editRegistration = "kubectl -n {namespace} edit elementalregistration {registration}"
+)
 
 const paused = "A move or a restore may need the pause. If nothing does, end it: " +
 	"kubectl -n {namespace} patch cluster {cluster} --type merge -p '{\"spec\":{\"paused\":false}}'; " +
