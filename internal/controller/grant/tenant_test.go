@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -140,4 +142,24 @@ func TestDirtyHostGoesBackAndIsNotOffered(t *testing.T) {
 			f.ExpectCondition(f.grant, infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.GrantFulfilledReason)
 		})
 	}
+}
+
+// Granted hosts count against the quota of the namespace that gets them. A host that does not fit stays in the pool.
+func TestQuotaOfTheTenant(t *testing.T) {
+	f := newFixture(t)
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: f.tenant, Name: "hosts"}}
+	hosts := corev1.ResourceName("count/elementalhosts." + infrav1.GroupVersion.Group)
+	quota.Spec.Hard = corev1.ResourceList{hosts: resource.MustParse("1")}
+	f.Expect(f.Admin.Create(f.Ctx, quota)).To(Succeed())
+	// What Kubernetes' controller of quotas would write.
+	quota.Status = corev1.ResourceQuotaStatus{Hard: quota.Spec.Hard, Used: corev1.ResourceList{hosts: resource.MustParse("0")}}
+	f.Expect(f.Admin.Status().Update(f.Ctx, quota)).To(Succeed())
+
+	controllertest.Change(f.Fixture, f.grant, func(g *infrav1.ElementalHostGrant) { g.Spec.Count = new(int32(2)) })
+	first, second := f.host(1), f.host(2)
+	f.reconcile()
+	f.ExpectCondition(f.grant, infrav1.ReadyCondition, metav1.ConditionFalse, infrav1.GrantNamespaceUnusableReason)
+	f.Expect(f.granted(first.Name)).NotTo(BeNil())
+	f.expectBack(second)
+	f.Expect(f.granted(second.Name)).To(BeNil())
 }
