@@ -29,6 +29,7 @@ var _ = Describe("Hosts that clusterctl moves", Ordered, Label("move"), func() {
 	var held, offline, fenced, releasing movedHost
 	// before has the start times of kubelets, bootIDs the boots of hosts that are not reset.
 	var before, bootIDs map[string]string
+	var ended time.Time
 
 	BeforeAll(func(ctx context.Context) {
 		Expect(hosts.Hosts()).To(HaveLen(requiredHosts), "these specs need LAB_HOSTS=%d", requiredHosts)
@@ -98,6 +99,7 @@ var _ = Describe("Hosts that clusterctl moves", Ordered, Label("move"), func() {
 		step("move: clusterctl move", func() {
 			out, err := clusterctlMove(ctx, second)
 			Expect(err).NotTo(HaveOccurred(), out)
+			ended = time.Now()
 		})
 		Expect(elementalHosts(ctx)).To(BeEmpty(), "the first management cluster has no hosts")
 
@@ -121,6 +123,7 @@ var _ = Describe("Hosts that clusterctl moves", Ordered, Label("move"), func() {
 					expectConnected(ctx, box)
 				}
 			}
+			Expect(time.Since(ended)).To(BeNumerically("<", time.Minute), "all are connected within a minute of the move")
 		})
 		step("move: the host that was being reset is available, its Machine gone", func() {
 			w.expectMachineDeleted(ctx, releasing.machine)
@@ -169,10 +172,12 @@ var _ = Describe("Hosts that clusterctl moves", Ordered, Label("move"), func() {
 		step("move: clusterctl move back", func() {
 			out, err := clusterctlMove(ctx, first)
 			Expect(err).NotTo(HaveOccurred(), out)
+			ended = time.Now()
 		})
 		manage(first)
 		step("move: agents have followed back, 1+2 running", func() {
 			expectConnected(ctx, hosts.Hosts()...)
+			Expect(time.Since(ended)).To(BeNumerically("<", time.Minute), "all are connected within a minute of the move")
 			w.expectRunning(ctx, 3)
 		})
 		step("move: cluster deleted, hosts available", func() {

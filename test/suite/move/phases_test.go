@@ -38,11 +38,12 @@ func (m *management) phases(edge *fleet.Fleet) phases {
 		"cordoned":    {condition: infrav1.AvailableCondition, reason: infrav1.CordonedReason},
 		"maintenance": {condition: infrav1.AvailableCondition, reason: infrav1.MaintenanceReason, hasMachine: true},
 		"quarantined": {condition: infrav1.AvailableCondition, reason: infrav1.QuarantinedReason},
+		"rejected":    {condition: infrav1.ApprovedCondition, reason: infrav1.RejectedReason, isAway: true},
 		"locked":      {condition: infrav1.ApprovedCondition, reason: infrav1.IdentityClonedReason, isAway: true},
 		"fenced":      {condition: infrav1.ApprovedCondition, reason: infrav1.FencedReason, isAway: true, hasMachine: true},
 		"releasing":   {condition: infrav1.CleanCondition, reason: infrav1.ResettingReason, isAway: true, hasMachine: true},
 	}
-	for i, name := range []string{"held", "cordoned", "maintenance", "quarantined", "locked", "fenced", "releasing"} {
+	for i, name := range []string{"held", "cordoned", "maintenance", "quarantined", "locked", "fenced", "releasing", "rejected"} {
 		all[name].host, all[name].name = edge.Hosts()[i], edge.Hosts()[i].Status().ElementalHost
 	}
 	for _, name := range all.withMachine() {
@@ -67,6 +68,7 @@ func (m *management) phases(edge *fleet.Fleet) phases {
 	change("locked", func(s *infrav1.ElementalHostSpec) {
 		s.Lock = &infrav1.HostLock{Reason: infrav1.LockCloned, Message: "two boot IDs"}
 	})
+	change("rejected", func(s *infrav1.ElementalHostSpec) { s.Approval = infrav1.ApprovalRejected })
 	change("fenced", func(s *infrav1.ElementalHostSpec) { s.Fence = &infrav1.HostFence{Reason: "stolen"} })
 	for _, name := range []string{"held", "fenced", "releasing"} {
 		m.remove(name)
