@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
@@ -20,7 +21,7 @@ import (
 )
 
 // The management cluster is restored from a snapshot of its etcd. Since then hosts were enrolled, approved, claimed,
-// released, fenced, rebooted and given new keys. No host is reset, rebooted or bootstrapped, and what differs is named.
+// released, fenced, rebooted and given new keys, and a maintenance has ended by its time. No host is reset, rebooted or bootstrapped, and what differs is named.
 func TestRestoreFromAnOlderSnapshot(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	m := startManagement(t, "restored", "--agent-disconnect-grace=5s")
@@ -48,6 +49,11 @@ func TestRestoreFromAnOlderSnapshot(t *testing.T) {
 	key := m.host(rotates).Spec.Identity.KeyFingerprint
 	rotates.SetNetwork(false)
 	m.change(rotates, func(s *infrav1.ElementalHostSpec) { s.Identity.KeyFingerprint = "sha256:" + strings.Repeat("0", 64) })
+	until := metav1.NewTime(time.Now().Add(10 * time.Second).Truncate(time.Second))
+	m.change(kept, func(s *infrav1.ElementalHostSpec) {
+		s.Maintenance = &infrav1.HostMaintenance{Reason: "a new disk", Until: until}
+	})
+	inMaintenance := func() bool { return m.host(kept).InMaintenance() }
 
 	snapshot := filepath.Join(t.TempDir(), "snapshot.db")
 	m.Expect(m.embedded.Store.Snapshot(t.Context(), snapshot)).To(Succeed())
@@ -80,6 +86,7 @@ func TestRestoreFromAnOlderSnapshot(t *testing.T) {
 	rebooted.SetNetwork(true)
 	m.awaitCondition(rebooted, infrav1.AvailableCondition, Equal(infrav1.AvailableReason), "")
 	m.awaitReboot(rebooted, "once")
+	m.Eventually(inMaintenance).Should(BeFalse())
 
 	all := hostsOf(edge, manual, late)
 	before := deedsOf(all)
@@ -95,6 +102,7 @@ func TestRestoreFromAnOlderSnapshot(t *testing.T) {
 
 	m.awaitCondition(raced, infrav1.ReadyCondition, Equal(infrav1.BootstrapFailedReason), "the host is not clean")
 	m.awaitCondition(kept, infrav1.ReadyCondition, Equal(infrav1.ProvisionedReason), "")
+	m.Eventually(inMaintenance).Should(BeFalse(), "its time is over in the restored management cluster too")
 	m.awaitCondition(fresh, infrav1.ReadyCondition, Equal(infrav1.LeftoversReason), "installed")
 	m.awaitOperation(leaving, infrav1.OperationReset, infrav1.OperationSucceeded, "")
 	m.awaitCondition(leaving, infrav1.ReadyCondition, Equal(infrav1.LeftoversReason), "installed")
