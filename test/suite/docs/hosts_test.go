@@ -100,7 +100,7 @@ func (s *station) enrol(cluster *embedded.Cluster) {
 	s.Expect(s.run(page, "Enrol hosts", "kubectl apply")).To(ContainSubstring("elementalregistration.infrastructure.cluster.x-k8s.io/berlin created"))
 	s.see("kubectl get secret berlin-token", ContainSubstring("berlin-token"))
 	s.Expect(s.run("docs/kubectl.md", "Tokens", "kubectl elemental token berlin")).To(And(
-		ContainSubstring("ElementalRegistration default/berlin: 1 tokens\n  Server: "+cluster.AgentURL), ContainSubstring("Secret berlin-token: Usable, expires at "),
+		ContainSubstring("ElementalRegistration default/berlin: 1 token\n  Server: "+cluster.AgentURL), ContainSubstring("Secret berlin-token: Usable, expires at "),
 		ContainSubstring("10 of 10 uses left")))
 	s.run(page, "Enrol hosts", "kubectl get secret berlin-token")
 	s.powerOn(cluster, "config.yaml", "box", 6)
