@@ -46,7 +46,7 @@ func (b *boot) assemble(l *agentProcess) (*agent.Agent, error) {
 		Platform:    system, Executor: &executor{boot: b, mount: l.mount}, Endpoint: system.endpoint,
 		Local: served, Tunnel: served.DialTarget,
 		Root: h.root(), ProbePeriod: s.ProbePeriod, Dial: h.network.dial, Clock: clock{skew: h.skew},
-		Token: s.Token, ReadoptAfter: cmp.Or(s.ReadoptAfter, config.DefaultReadoptAfter), TrialSpread: s.TrialSpread,
+		Token: s.Token, ReadoptAfter: cmp.Or(s.ReadoptAfter, config.DefaultReadoptAfter),
 		Status: func(status connection.Status) {
 			if l.ctx.Err() == nil {
 				h.setConnection(b, status)
@@ -55,5 +55,8 @@ func (b *boot) assemble(l *agentProcess) (*agent.Agent, error) {
 		Version: s.Version, BootID: b.id, Log: log,
 	}
 	b.addUpgrades(&options, l, store)
+	if s.Adjust != nil {
+		s.Adjust(&options)
+	}
 	return assembly.New(options)
 }

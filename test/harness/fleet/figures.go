@@ -100,11 +100,14 @@ func (h *Host) Status() Status {
 	var plan state.Plan
 	h.disk.decode(identityDocument, &who)
 	h.disk.decode(planDocument, &plan)
-	var trust state.Trust
-	h.disk.decode(trustDocument, &trust)
-	if trust.Successor != nil {
-		s.Successor = trust.Successor.Servers
+	// Not state.Trust: that of v0.1.0, which the skew tests build with these hosts, has no successor.
+	var trust struct {
+		Successor struct {
+			Servers []string `json:"servers"`
+		} `json:"successor"`
 	}
+	h.disk.decode(trustDocument, &trust)
+	s.Successor = trust.Successor.Servers
 	s.Namespace, s.ElementalHost, s.Operation = who.Namespace, who.Name, plan.Operation
 	h.disk.mu.Lock()
 	defer h.disk.mu.Unlock()

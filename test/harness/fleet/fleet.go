@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/assembly"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -57,9 +58,9 @@ type Settings struct {
 	// ReadoptAfter is how long no manager must know a host before it asks to be re-adopted; 0
 	// means the agent's own time.
 	ReadoptAfter time.Duration `json:"readoptAfter,omitempty"`
-	// TrialSpread is the longest delay before a host tries a new successor of its management cluster; 0
-	// means the agent's own, which is made for ten thousand hosts.
-	TrialSpread time.Duration `json:"trialSpread,omitempty"`
+	// Adjust changes the options of each agent; nil changes nothing. It is for what agents of v0.1.0 lack, which
+	// the skew tests build with these hosts.
+	Adjust func(*assembly.Options) `json:"-"`
 	// ClockSkew is the maximum deviation of host clocks, in either direction.
 	ClockSkew time.Duration `json:"clockSkew,omitempty"`
 	// DuringUpgrade, if not nil, is called in each upgrade of Kubernetes on a host before

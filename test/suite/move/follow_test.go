@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
+	"github.com/capi-elemental/cluster-api-provider-elemental/internal/agent/assembly"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/fleet"
 )
 
@@ -97,7 +98,9 @@ func TestHostsFollowMoves(t *testing.T) {
 	m := newMover(t)
 	from, to := startManagement(t, "first", "--agent-disconnect-grace=5s"), startManagement(t, "second", "--agent-disconnect-grace=5s")
 	// As many moves as possible happen, so agents try successors at once. TestGrantedHostsFollowMoves has them wait.
-	prompt := func(s *fleet.Settings) { s.TrialSpread = 500 * time.Millisecond }
+	prompt := func(s *fleet.Settings) {
+		s.Adjust = func(o *assembly.Options) { o.TrialSpread = 500 * time.Millisecond }
+	}
 	edge := from.fleet("edge", from.register("edge", infrav1.ApprovalAutomatic), 12, prompt)
 	pending := from.fleet("pending", from.register("pending", infrav1.ApprovalManual), 2, prompt)
 	from.workers(workers)
