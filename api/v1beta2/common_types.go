@@ -58,7 +58,7 @@ const (
 	EndpointHookAnnotation = "pre-terminate.delete.hook.machine.cluster.x-k8s.io/elemental-endpoint"
 
 	// AccessBindingsAnnotation on an ElementalCluster says that its workload cluster may have
-	// bindings of spec.access. Other than status, it survives moves and restores. The provider
+	// bindings of spec.access. Unlike status, it survives moves and restores. The provider
 	// removes it when it has deleted the bindings. The value is blank.
 	AccessBindingsAnnotation = "infrastructure.cluster.x-k8s.io/access-bindings"
 

@@ -92,16 +92,16 @@ func (e *Explainer) judge(found *Hosts, groups map[string]*Group, constraints pl
 	if term.Field != "" {
 		reason += " " + term.Field
 	}
-	group, is := groups[reason], subjectOfHost(host)
+	group, subject := groups[reason], subjectOfHost(host)
 	if group == nil {
 		group = &Group{Reason: reason}
 		groups[reason] = group
-		group.subject = is
+		group.subject = subject
 		group.subject.Labels = wantedLabels(constraints, host, term)
 	} else if group.subject.Labels == "" {
 		common := remedy.Subject{Namespace: host.Namespace}
-		if group.subject.Registration == is.Registration {
-			common.Registration = is.Registration
+		if group.subject.Registration == subject.Registration {
+			common.Registration = subject.Registration
 		}
 		group.subject = common
 	}

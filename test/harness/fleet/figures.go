@@ -100,7 +100,7 @@ func (h *Host) Status() Status {
 	var plan state.Plan
 	h.disk.decode(identityDocument, &who)
 	h.disk.decode(planDocument, &plan)
-	// Not state.Trust: that of v0.1.0, which the skew tests build with these hosts, has no successor.
+	// Agents of v0.1.0 have no successor in state.Trust: see Settings.Adjust.
 	var trust struct {
 		Successor struct {
 			Servers []string `json:"servers"`

@@ -58,8 +58,8 @@ type Settings struct {
 	// ReadoptAfter is how long no manager must know a host before it asks to be re-adopted; 0
 	// means the agent's own time.
 	ReadoptAfter time.Duration `json:"readoptAfter,omitempty"`
-	// Adjust changes the options of each agent; nil changes nothing. It is for what agents of v0.1.0 lack, which
-	// the skew tests build with these hosts.
+	// Adjust changes the options of each agent; nil changes nothing. It sets options that agents of v0.1.0 lack:
+	// test/suite/skew builds these hosts with such agents.
 	Adjust func(*assembly.Options) `json:"-"`
 	// ClockSkew is the maximum deviation of host clocks, in either direction.
 	ClockSkew time.Duration `json:"clockSkew,omitempty"`

@@ -16,6 +16,14 @@ import (
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/checkouts"
 )
 
+// The virtual hosts of this repository can have agents of v0.1.0. CI runs this in each run, and the test below in turns.
+func TestVirtualHostsBuildWithTheFirstVersion(t *testing.T) {
+	r := &rig{WithT: NewWithT(t), t: t}
+	first, err := checkouts.Of(t.Context(), root(t), checkouts.First)
+	r.Expect(err).NotTo(HaveOccurred())
+	r.Expect(r.newVersion("v0.1.0", first, false).program).To(BeARegularFile())
+}
+
 // Agents of v0.1.0 and of this version serve Machines under load, while the manager of v0.1.0 is upgraded to this version,
 // downgraded and upgraded again. With each manager, the agents of half of the hosts change to the other version, and then those
 // of the other half. No bootstrap and no reset is lost or repeated, no host is given up, and no condition says at any time that
