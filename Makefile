@@ -45,6 +45,10 @@ PUBLISHED_DIR := out/published/$(VERSION)
 
 # REGISTRY is where make publish pushes to, as host[:port]/path: for the default IMAGE, ghcr.io/capi-elemental.
 REGISTRY ?=
+# MIRROR has the images of all registries, as host[:port]/path, for make release-images; without it they are copied from
+# their own. IMAGES is a file with further images, one in a line.
+MIRROR ?=
+IMAGES ?=
 RELEASE := go -C hack/release run .
 RELEASE_FLAGS = -root '$(CURDIR)' -version '$(VERSION)' -image '$(IMAGE)' -kustomize '$(KUSTOMIZE)'
 
@@ -247,12 +251,16 @@ release: ## Write a whole release into out/release/VERSION: files for clusterctl
 	@echo "==> Writing $(RELEASE_DIR)"
 	@$(RELEASE) build $(RELEASE_FLAGS) '$(abspath $(RELEASE_DIR))'
 
+.PHONY: release-images
+release-images: ## Add the images that an installation needs to the release in out/release/VERSION.
+	@$(RELEASE) images -root '$(CURDIR)' -mirror '$(MIRROR)' -further '$(if $(IMAGES),$(abspath $(IMAGES)))' '$(abspath $(RELEASE_DIR))'
+
 .PHONY: verify-release
 verify-release: ## Check the release in out/release/VERSION.
 	@$(RELEASE) verify '$(abspath $(RELEASE_DIR))'
 
 .PHONY: publish
-publish: ## Push the release's image below REGISTRY=host/path, and write files for clusterctl that name its digest.
+publish: ## Push the release's images below REGISTRY=host/path, and write files for clusterctl that name the digest.
 	@$(RELEASE) publish -registry '$(REGISTRY)' -output '$(abspath $(PUBLISHED_DIR))' '$(abspath $(RELEASE_DIR))'
 
 .PHONY: ci

@@ -229,6 +229,9 @@ func (b *builder) lists(r release, work string) error {
 // of its own, so that what is unpacked is a release that can be verified.
 func finish(r release, at time.Time) error {
 	say("Writing the archive for air-gapped sites, and the digests")
+	if err := os.RemoveAll(r.airgap()); err != nil {
+		return err
+	}
 	if err := checksums.Write(r.folder); err != nil {
 		return err
 	}

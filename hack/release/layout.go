@@ -53,6 +53,11 @@ func (r release) image() string {
 	return filepath.Join(r.folder, fmt.Sprintf("manager-image_%s.oci.tar", r.version))
 }
 
+// images is the archive with the images of imageList, which not each release has.
+func (r release) images() string {
+	return filepath.Join(r.folder, fmt.Sprintf("images_%s.oci.tar", r.version))
+}
+
 // airgap is the archive with all other files.
 func (r release) airgap() string {
 	return filepath.Join(r.folder, fmt.Sprintf("%s_%s_airgap.tar", project, r.version))

@@ -20,8 +20,9 @@ const usage = `Usage: release COMMAND [FLAG...] FOLDER
   manifests  write the files for clusterctl into FOLDER
   build      write a release into FOLDER; a release there is replaced
   packages   write only the agent's packages for this machine's architecture into FOLDER
+  images     add the images that an installation needs to the release in FOLDER
   verify     check the release in FOLDER
-  publish    push the image of the release in FOLDER to a registry
+  publish    push the images of the release in FOLDER to a registry
 
 release COMMAND -help lists the flags.
 `
@@ -48,7 +49,7 @@ func run(ctx context.Context, args []string) error {
 		return flag.ErrHelp
 	}
 	b := &builder{}
-	var registry, output string
+	var registry, output, mirror, further string
 	flags := flag.NewFlagSet("release "+args[0], flag.ContinueOnError)
 	var do func(ctx context.Context, folder string) error
 	switch args[0] {
@@ -65,10 +66,15 @@ func run(ctx context.Context, args []string) error {
 		if args[0] == "build" {
 			do = b.build
 		}
+	case "images":
+		flags.StringVar(&b.root, "root", ".", "root `FOLDER` of the checkout")
+		flags.StringVar(&mirror, "mirror", "", "`HOST[:PORT]/PATH` of a registry that has the images of all registries; blank copies from these")
+		flags.StringVar(&further, "further", "", "`FILE` with further images, one in a line")
+		do = func(ctx context.Context, folder string) error { return b.addImages(ctx, folder, mirror, further) }
 	case "verify":
 		do = func(_ context.Context, folder string) error { return verify(folder) }
 	case "publish":
-		flags.StringVar(&registry, "registry", "", "`HOST[:PORT]/PATH` that the image is pushed below")
+		flags.StringVar(&registry, "registry", "", "`HOST[:PORT]/PATH` that the images are pushed below")
 		flags.StringVar(&output, "output", "", "`FOLDER` for the files for clusterctl that name the pushed image")
 		do = func(ctx context.Context, folder string) error { return publish(ctx, folder, registry, output) }
 	default:

@@ -15,7 +15,8 @@ import (
 )
 
 // publish pushes the image of a release below a registry, under the release's version, and
-// writes the files for clusterctl that name it by digest.
+// writes the files for clusterctl that name it by digest. The other images are pushed too, if the
+// release has them.
 func publish(ctx context.Context, folder, registry, output string) (err error) {
 	registry = strings.TrimSuffix(registry, "/")
 	if registry == "" || output == "" {
@@ -40,6 +41,9 @@ func publish(ctx context.Context, folder, registry, output string) (err error) {
 	say("Pushing %s:%s", repository, r.version)
 	pushed, err := img.Push(ctx, repository, r.version)
 	if err != nil {
+		return err
+	}
+	if err := r.pushImages(ctx, registry); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(output, 0o755); err != nil {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"io"
+	"log"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -9,7 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/hack/release/checksums"
 )
@@ -118,9 +126,7 @@ func TestVerify(t *testing.T) {
 }
 
 func TestPublish(t *testing.T) {
-	server := httptest.NewServer(registry.New())
-	t.Cleanup(server.Close)
-	r, to, output := small(t), strings.TrimPrefix(server.URL, "http://")+"/edge/", filepath.Join(t.TempDir(), "published")
+	r, to, output := small(t), startRegistry(t)+"/edge/", filepath.Join(t.TempDir(), "published")
 	if err := publish(t.Context(), r.folder, to, r.folder); err == nil || !strings.Contains(err.Error(), "another folder") {
 		t.Errorf("got error %v", err)
 	}
@@ -137,6 +143,111 @@ func TestPublish(t *testing.T) {
 	if err := publish(t.Context(), r.folder, to, output); err == nil || !strings.Contains(err.Error(), "nothing was pushed") {
 		t.Errorf("got error %v", err)
 	}
+}
+
+// A release gets the images of its list and further ones, from a mirror of their registries, and
+// publishing it pushes them.
+func TestImages(t *testing.T) {
+	mirror, site := startRegistry(t), startRegistry(t)
+	r := small(t)
+	list, err := os.ReadFile(filepath.Join(r.folder, "images.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	further := filepath.Join(t.TempDir(), "kubernetes.txt")
+	if err := os.WriteFile(further, []byte("registry.k8s.io/coredns/coredns:v1.14.1\n\nregistry.k8s.io/coredns/coredns:v1.14.1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	names, err := r.others(append(list, "registry.k8s.io/coredns/coredns:v1.14.1\n"...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &builder{root: filepath.Join("..", "..")}
+	before, err := os.ReadFile(filepath.Join(r.folder, checksums.File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.addImages(t.Context(), r.folder, mirror+"/cache", further); err == nil {
+		t.Error("images that the mirror does not have are no error")
+	}
+	if after, err := os.ReadFile(filepath.Join(r.folder, checksums.File)); err != nil || string(after) != string(before) || checksums.Check(r.folder) != nil {
+		t.Errorf("the release is not as before: %v", err)
+	}
+	for _, image := range names {
+		_, path, _ := strings.Cut(image, "/")
+		serve(t, mirror+"/cache/"+path)
+	}
+	for range 2 { // a repetition replaces the archives
+		if err := b.addImages(t.Context(), r.folder, mirror+"/cache", further); err != nil {
+			t.Fatal(err)
+		}
+		if err := verify(r.folder); err != nil {
+			t.Error(err)
+		}
+	}
+	if members, err := exec.CommandContext(t.Context(), "tar", "-tf", r.airgap()).Output(); err != nil || strings.Count(string(members), "/images_v0.2.3.oci.tar\n") != 1 || strings.Contains(string(members), "airgap") {
+		t.Errorf("the archive for air-gapped sites has %v\n%s", err, members)
+	}
+	if err := publish(t.Context(), r.folder, site+"/edge", filepath.Join(t.TempDir(), "published")); err != nil {
+		t.Fatal(err)
+	}
+	for _, image := range []string{"coredns:v1.14.1", "elemental-manager:v0.2.3", "kube-vip:" + tagOf(t, names, "kube-vip")} {
+		tag, err := name.NewTag(site + "/edge/" + image)
+		if err == nil {
+			_, err = remote.Index(tag)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(r.folder, "images.txt"), list, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := verify(r.folder); err == nil || !strings.Contains(err.Error(), "coredns:v1.14.1 is in the archive, and not in the list") {
+		t.Errorf("got error %v", err)
+	}
+}
+
+// startRegistry starts a registry and returns its address.
+func startRegistry(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	return strings.TrimPrefix(server.URL, "http://")
+}
+
+// serve pushes an image for all architectures to a registry.
+func serve(t *testing.T, image string) {
+	t.Helper()
+	tag, err := name.NewTag(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	index := v1.ImageIndex(empty.Index)
+	for _, architecture := range architectures() {
+		img, err := random.Image(256, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{
+			Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: architecture}},
+		})
+	}
+	if err := remote.WriteIndex(tag, index); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tagOf returns the tag of the image whose path ends so.
+func tagOf(t *testing.T, names []string, end string) string {
+	t.Helper()
+	for _, image := range names {
+		if _, tag, found := strings.Cut(image, "/"+end+":"); found {
+			return tag
+		}
+	}
+	t.Fatalf("%v has no image %s", names, end)
+	return ""
 }
 
 func TestCommandLine(t *testing.T) {

@@ -1,5 +1,6 @@
 // Package image makes the manager's container image for several architectures, as an OCI image
-// layout in one archive, and pushes it. No container engine takes part.
+// layout in one archive, and pushes it. It copies the other images of an installation into another
+// such archive, and from there to a registry. No container engine takes part.
 package image
 
 import (
@@ -23,9 +24,6 @@ import (
 
 // user is the user and group of the manager. The components name the same.
 const user = "65532:65532"
-
-// nameAnnotation has the image's name in a layout.
-const nameAnnotation = "org.opencontainers.image.ref.name"
 
 // Options say what the image is.
 type Options struct {

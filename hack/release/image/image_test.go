@@ -3,17 +3,12 @@ package image_test
 import (
 	"bytes"
 	"errors"
-	"io"
 	"io/fs"
-	"log"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-containerregistry/pkg/registry"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/hack/release/image"
 )
@@ -117,9 +112,7 @@ func TestCheckFindsOtherContent(t *testing.T) {
 }
 
 func TestPush(t *testing.T) {
-	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
-	t.Cleanup(server.Close)
-	repository := strings.TrimPrefix(server.URL, "http://") + "/edge/manager"
+	repository := startRegistry(t) + "/edge/manager"
 	img := open(t, write(t, "text", "amd64", "arm64"))
 	digest, err := img.Digest()
 	if err != nil {

@@ -2,52 +2,38 @@ package image
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
 	"github.com/capi-elemental/cluster-api-provider-elemental/hack/release/archive"
 )
 
-// Image is an image layout that was unpacked.
+// Image is an image layout with one image that was unpacked. Close removes it.
 type Image struct {
+	unpacked
 	// Name is the image with its tag.
 	Name string
 
 	index v1.ImageIndex
-	// folder has the layout.
-	folder string
 }
 
 // Open unpacks the archive of an image layout that has one image for several architectures.
-// Close removes what was unpacked.
-func Open(file string) (_ *Image, err error) {
-	f, err := os.Open(file)
+func Open(file string) (*Image, error) {
+	u, err := unpack(file)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	folder, err := os.MkdirTemp("", "image-")
-	if err != nil {
-		return nil, err
-	}
-	i := &Image{folder: folder}
-	if err := errors.Join(archive.Extract(f, folder), i.read()); err != nil {
-		return nil, errors.Join(fmt.Errorf("reading the image of %s: %w", file, err), i.Close())
+	i := &Image{unpacked: u}
+	if err := i.read(); err != nil {
+		return nil, errors.Join(fmt.Errorf("reading the image of %s: %w", file, err), u.Close())
 	}
 	return i, nil
 }
-
-// Close removes what was unpacked.
-func (i *Image) Close() error { return os.RemoveAll(i.folder) }
 
 // Digest is the digest of the index of all architectures.
 func (i *Image) Digest() (string, error) {
@@ -74,25 +60,6 @@ func (i *Image) Check(architectures ...string) error {
 	for _, architecture := range architectures {
 		if _, err := i.platform(architecture); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-// checkBlobs compares each blob with the digest in its name, as the validation of the library
-// believes those of manifests and configurations.
-func (i *Image) checkBlobs() error {
-	blobs, err := archive.Tree(filepath.Join(i.folder, "blobs", "sha256"))
-	if err != nil {
-		return err
-	}
-	for _, blob := range blobs {
-		content, err := os.ReadFile(blob.Path)
-		if err != nil {
-			return err
-		}
-		if sum := fmt.Sprintf("%x", sha256.Sum256(content)); sum != blob.Name {
-			return fmt.Errorf("the blob %s of the image has the digest %s", blob.Name, sum)
 		}
 	}
 	return nil
@@ -129,28 +96,13 @@ func fileOf(layer v1.Layer, name string) ([]byte, error) {
 	return archive.Read(bytes.NewReader(content), name)
 }
 
-// read reads the one entry of the layout.
-func (i *Image) read() error {
-	path, err := layout.FromPath(i.folder)
-	if err != nil {
-		return err
+// read finds the one image of the layout.
+func (i *Image) read() (err error) {
+	if len(i.entries) != 1 {
+		return fmt.Errorf("the layout has %d images, not one", len(i.entries))
 	}
-	all, err := path.ImageIndex()
-	if err != nil {
-		return err
-	}
-	manifest, err := all.IndexManifest()
-	if err != nil {
-		return err
-	}
-	if len(manifest.Manifests) != 1 {
-		return fmt.Errorf("the layout has %d images, not one", len(manifest.Manifests))
-	}
-	entry := manifest.Manifests[0]
-	if i.Name = entry.Annotations[nameAnnotation]; i.Name == "" {
-		return errors.New("the layout does not name the image")
-	}
-	i.index, err = all.ImageIndex(entry.Digest)
+	i.Name = nameOf(i.entries[0])
+	i.index, err = i.all.ImageIndex(i.entries[0].Digest)
 	return err
 }
 

@@ -33,7 +33,8 @@ func entriesUnrun() map[string][]entry {
 		},
 		"docs/release.md": {
 			{"A site without Internet", "tar -xf", unrun{takesHours, "it unpacks the archive of a whole release; TestRelease unpacks it too, and verifies it as make does"}},
-			{"A site without Internet", "skopeo copy", unrun{outside, "skopeo is another project's, and the registry the reader's; TestRelease pushes the same image to a registry"}},
+			{"Add images", "kubeadm config", unrun{outside, "the images come from the Internet; TestImages of hack/release adds images from a registry of its own, and TestRelease runs the same target"}},
+			{"A site without Internet", "skopeo copy", unrun{outside, "skopeo is another project's, and the registry the reader's; TestRelease pushes the same images to a registry"}},
 		},
 		"docs/tunnel.md": {
 			{"Access for users", "kubectl config set-cluster", unrun{needsCluster, "it asks a workload cluster behind a tunnel who the user is; the end-to-end tests of the label tunnel-users do"}},

@@ -43,9 +43,9 @@ func TestRelease(t *testing.T) {
 	g.Expect(strings.Split(string(again), "\n")).To(Equal(strings.Split(string(sums), "\n")), "two checkouts make the same release")
 
 	checkFiles(g, string(sums))
-	checkAirGap(t, checkout, folder)
+	checkAirGap(t, checkout, folder, image+":"+version)
 
-	registry := startRegistry(t, checkout)
+	registry, storage := startRegistry(t, checkout)
 	repository := registry + "/edge"
 	out := checkout.make(t, "publish", "RELEASE_DIR="+folder, "PUBLISHED_DIR="+published, "REGISTRY="+repository)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
@@ -55,6 +55,16 @@ func TestRelease(t *testing.T) {
 	g.Expect(platforms(t, registry, "edge/elemental-manager", digest)).To(ConsistOf("linux/amd64", "linux/arm64"))
 	g.Expect(platforms(t, registry, "edge/elemental-manager", version)).To(ConsistOf("linux/amd64", "linux/arm64"))
 	g.Expect(install(t, checkout, published)).To(Equal(name + "@" + digest))
+
+	further := filepath.Join(t.TempDir(), "kubernetes-images.txt")
+	g.Expect(os.WriteFile(further, []byte("registry.k8s.io/coredns/coredns:v1.14.1\n"), 0o600)).To(Succeed())
+	list, err := os.ReadFile(filepath.Join(folder, "images.txt"))
+	g.Expect(err).NotTo(HaveOccurred())
+	mirror(t, storage, string(list)+"registry.k8s.io/coredns/coredns:v1.14.1\n")
+	checkout.make(t, "release-images", "RELEASE_DIR="+folder, "MIRROR="+registry+"/mirror", "IMAGES="+further)
+	checkout.make(t, "publish", "RELEASE_DIR="+folder, "PUBLISHED_DIR="+published, "REGISTRY="+repository)
+	g.Expect(platforms(t, registry, "edge/coredns", "v1.14.1")).To(ConsistOf("linux/amd64", "linux/arm64"))
+	checkAirGap(t, checkout, folder, "registry.k8s.io/coredns/coredns:v1.14.1")
 }
 
 // checkFiles compares the names of a release's files with those that documents and scripts rely on.

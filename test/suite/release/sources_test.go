@@ -93,16 +93,16 @@ func (s sources) tool(t *testing.T, name string) string {
 	return filepath.Join(folder, name)
 }
 
-// startRegistry starts a registry and returns its address.
-func startRegistry(t *testing.T, s sources) string {
+// startRegistry starts a registry and returns its address, and the folder with what it stores.
+func startRegistry(t *testing.T, s sources) (address, storage string) {
 	t.Helper()
 	g := NewWithT(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	g.Expect(err).NotTo(HaveOccurred())
-	address := listener.Addr().String()
+	address, storage = listener.Addr().String(), t.TempDir()
 	g.Expect(listener.Close()).To(Succeed())
 	config := filepath.Join(t.TempDir(), "config.yml")
-	text := fmt.Sprintf("version: 0.1\nlog: {level: warn}\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: {addr: %s}\n", t.TempDir(), address)
+	text := fmt.Sprintf("version: 0.1\nlog: {level: warn}\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: {addr: %s}\n", storage, address)
 	g.Expect(os.WriteFile(config, []byte(text), 0o600)).To(Succeed())
 	ctx, stop := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, s.tool(t, "registry"), "serve", config)
@@ -123,7 +123,27 @@ func startRegistry(t *testing.T, s sources) string {
 		}
 		return response.Body.Close()
 	}, 30*time.Second, 50*time.Millisecond).Should(Succeed())
-	return address
+	return address, storage
+}
+
+// mirror has a registry serve each image of a list below mirror, as a mirror of its own registry
+// would. What it serves is the manager's image that was pushed to the registry.
+func mirror(t *testing.T, storage, list string) {
+	t.Helper()
+	g := NewWithT(t)
+	repositories := filepath.Join(storage, "docker", "registry", "v2", "repositories")
+	for line := range strings.Lines(list) {
+		line = strings.TrimSpace(line)
+		if line == "" || line == image+":"+version || strings.HasPrefix(line, "#") {
+			continue
+		}
+		_, name, _ := strings.Cut(line, "/")
+		name, tag, _ := strings.Cut(name, ":")
+		to := filepath.Join(repositories, "mirror", name)
+		g.Expect(os.CopyFS(to, os.DirFS(filepath.Join(repositories, "edge", "elemental-manager")))).To(Succeed())
+		tags := filepath.Join(to, "_manifests", "tags")
+		g.Expect(os.Rename(filepath.Join(tags, version), filepath.Join(tags, tag))).To(Succeed())
+	}
 }
 
 // platforms returns the platforms of an image that a registry has under a tag or digest.
@@ -151,8 +171,8 @@ func platforms(t *testing.T, registry, repository, reference string) []string {
 }
 
 // checkAirGap unpacks the archive for air-gapped sites: it is a release itself, and one that was
-// changed on the way is refused.
-func checkAirGap(t *testing.T, s sources, folder string) {
+// changed on the way is refused. listed is one of its images.
+func checkAirGap(t *testing.T, s sources, folder, listed string) {
 	t.Helper()
 	g := NewWithT(t)
 	unpacked := t.TempDir()
@@ -160,7 +180,7 @@ func checkAirGap(t *testing.T, s sources, folder string) {
 	s.make(t, "verify-release", "RELEASE_DIR="+unpacked)
 	list, err := os.ReadFile(filepath.Join(unpacked, "images.txt"))
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(string(list)).To(ContainSubstring("\n" + image + ":" + version + "\n"))
+	g.Expect(string(list)).To(ContainSubstring("\n" + listed + "\n"))
 
 	g.Expect(os.WriteFile(filepath.Join(unpacked, "metadata.yaml"), []byte("kind: Metadata\n"), 0o600)).To(Succeed())
 	cmd := exec.CommandContext(t.Context(), "make", "--no-print-directory", "verify-release", "RELEASE_DIR="+unpacked)
