@@ -64,6 +64,7 @@ func labels() []turn {
 		label("etcd", 10),
 		label("etcd-machine", 12),
 		label("failover", 12),
+		label("flavors", 15),
 		label("full", 18),
 		label("move", 8),
 		label("network-plugin", 12),

@@ -4,7 +4,7 @@ package docs_test
 func entriesUnrun() map[string][]entry {
 	return map[string][]entry{
 		"docs/agent.md": {
-			{"Packages", "apt-get install", unrun{onHost, "it installs a package of a release in the host's system; the scripts and files of the packages have tests in hack/release/packages"}},
+			{"Packages", "apt-get install", unrun{onHost, "it installs a package of a release in the host's system; the end-to-end tests of the label packages do so by dpkg"}},
 		},
 		"docs/install.md": {
 			{"Enrol hosts", "install -D", unrun{onHost, "it installs the agent's configuration and package in the host's system, which runs the agent from then on"}},
@@ -34,7 +34,7 @@ func entriesUnrun() map[string][]entry {
 		"docs/release.md": {
 			{"A site without Internet", "tar -xf", unrun{takesHours, "it unpacks the archive of a whole release; TestRelease unpacks it too, and verifies it as make does"}},
 			{"Add images", "kubeadm config", unrun{outside, "the images come from the Internet; TestImages of hack/release adds images from a registry of its own, and TestRelease runs the same target"}},
-			{"A site without Internet", "skopeo copy", unrun{outside, "skopeo is another project's, and the registry the reader's; TestRelease pushes the same images to a registry"}},
+			{"A site without Internet", "REGISTRY=", unrun{outside, "skopeo is another project's, and the registry the reader's; TestRelease pushes the same images to a registry"}},
 		},
 		"docs/tunnel.md": {
 			{"Access for users", "kubectl config set-cluster", unrun{needsCluster, "it asks a workload cluster behind a tunnel who the user is; the end-to-end tests of the label tunnel-users do"}},

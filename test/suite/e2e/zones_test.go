@@ -11,6 +11,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,6 +35,7 @@ var _ = Describe("Control planes in three failure domains", Ordered, Label("zone
 			w.expectRunning(ctx, 3)
 			Expect(w.zones(ctx)).To(Equal([]string{"a", "b", "c"}))
 		})
+		step("zones: Nodes have the labels of their hosts", func() { w.expectNodeLabels(ctx) })
 	}, SpecTimeout(25*time.Minute))
 
 	It("are replaced in a rollout, although only one domain has a spare host", func(ctx context.Context) {
@@ -111,6 +113,30 @@ func (w workload) zones(ctx context.Context) []string {
 	}
 	slices.Sort(zones)
 	return zones
+}
+
+// expectNodeLabels waits until each Node has the failure domain of its host, and further labels that hosts get now.
+func (w workload) expectNodeLabels(ctx context.Context) {
+	GinkgoHelper()
+	const region, shelf = "topology.kubernetes.io/region", "rack.node.cluster.x-k8s.io/shelf"
+	claimed := w.claimed(ctx)
+	for i, host := range claimed {
+		kubectl(ctx, "--namespace", namespace, "label", "elementalhost", host.Name, region+"=north", fmt.Sprintf("%s=%d", shelf, i))
+		DeferCleanup(func(ctx context.Context) {
+			kubectl(ctx, "--namespace", namespace, "label", "elementalhost", host.Name, region+"-", shelf+"-")
+		})
+	}
+	nodes := w.client(ctx)
+	Eventually(func(g Gomega) {
+		for i, host := range claimed {
+			machine, node := &clusterv1.Machine{}, &corev1.Node{}
+			g.Expect(management.Get(ctx, client.ObjectKey{Namespace: namespace, Name: host.Spec.Claim.MachineName}, machine)).To(Succeed())
+			g.Expect(nodes.Get(ctx, client.ObjectKey{Name: machine.Status.NodeRef.Name}, node)).To(Succeed())
+			g.Expect(node.Labels).To(And(
+				HaveKeyWithValue(corev1.LabelTopologyZone, zoneOf(&host)), HaveKeyWithValue(region, "north"), HaveKeyWithValue(shelf, fmt.Sprint(i)),
+			), "Node %s", node.Name)
+		}
+	}).WithTimeout(2 * time.Minute).Should(Succeed())
 }
 
 // hostWithoutSpare returns a control-plane host that is the only host of its failure domain.

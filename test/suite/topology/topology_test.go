@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -243,20 +244,17 @@ func (r *rig) testRest(ns string, before made) made {
 // A variable reaches the objects that it is about, and no others.
 func (r *rig) testChange(ns string, before made) made {
 	r.change(ns, func(topology *clusterv1.Topology) {
-		for i := range topology.Variables {
-			if topology.Variables[i].Name == "workerHosts" {
-				topology.Variables[i].Value = apiextensionsv1.JSON{Raw: []byte(`{"expression":"host.inventory.cpu.cores >= 8"}`)}
-			}
-		}
 		for name, value := range map[string]string{
-			"failureDomainLabel": `"rack"`, "inPlaceMode": `"Preferred"`, "controlPlaneMaxSurge": `0`,
-			"imageRepository": `"registry.example.com/edge"`,
+			"workerHosts": `{"expression":"host.inventory.cpu.cores >= 8"}`, "imageRepository": `"registry.example.com/edge"`,
+			"failureDomainLabel": `"rack"`, "inPlaceMode": `"Preferred"`, "controlPlaneMaxSurge": `0`, "podsOnControlPlane": `true`,
 		} {
+			topology.Variables = slices.DeleteFunc(topology.Variables, func(v clusterv1.ClusterVariable) bool { return v.Name == name })
 			topology.Variables = append(topology.Variables, clusterv1.ClusterVariable{Name: name, Value: apiextensionsv1.JSON{Raw: []byte(value)}})
 		}
 		topology.Workers.MachineDeployments[0].Variables.Overrides = []clusterv1.ClusterVariable{
 			{Name: "files", Value: apiextensionsv1.JSON{Raw: []byte(`[{"path":"/etc/motd","content":"shop\n","permissions":"0644"}]`)}},
 			{Name: "preKubeadmCommands", Value: apiextensionsv1.JSON{Raw: []byte(`["sysctl --system"]`)}},
+			{Name: "postKubeadmCommands", Value: apiextensionsv1.JSON{Raw: []byte(`["touch /run/joined"]`)}},
 		}
 	})
 	var after made
@@ -276,7 +274,11 @@ func (r *rig) testChange(ns string, before made) made {
 	r.Expect(r.admin.Get(r.t.Context(), key, config)).To(Succeed())
 	r.Expect(config.Spec.Template.Spec.Files).To(Equal([]bootstrapv1.File{{Path: "/etc/motd", Content: "shop\n", Permissions: "0644"}}))
 	r.Expect(config.Spec.Template.Spec.PreKubeadmCommands).To(Equal([]string{"sysctl --system"}))
+	r.Expect(config.Spec.Template.Spec.PostKubeadmCommands).To(Equal([]string{"touch /run/joined"}))
 	r.Expect(after.control.Spec.KubeadmConfigSpec.Files).To(BeEmpty(), "the value is that of the workers")
+	r.Expect(before.control.Spec.KubeadmConfigSpec.JoinConfiguration.NodeRegistration.Taints).To(BeNil(), "kubeadm's default keeps Pods away")
+	r.Expect(after.control.Spec.KubeadmConfigSpec.InitConfiguration.NodeRegistration.Taints).To(HaveValue(BeEmpty()))
+	r.Expect(after.control.Spec.KubeadmConfigSpec.JoinConfiguration.NodeRegistration.Taints).To(HaveValue(BeEmpty()))
 	r.Expect(before.control.Spec.KubeadmConfigSpec.ClusterConfiguration.IsDefined()).To(BeFalse())
 	r.Expect(after.control.Spec.KubeadmConfigSpec.ClusterConfiguration.ImageRepository).To(Equal("registry.example.com/edge"))
 	return after
