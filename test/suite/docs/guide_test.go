@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"io"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -50,23 +51,30 @@ func TestTakeoverSaysWhatOneSees(t *testing.T) {
 	}
 }
 
-// Commands of the plugin in the documents exist, and have the flags that the documents use.
+// Commands of the plugin in the documents, in sentences too, exist and have the flags that the documents use.
 func TestPluginCommandsExist(t *testing.T) {
 	g := NewWithT(t)
-	invocation := regexp.MustCompile("(?m)^ *kubectl elemental ([^|>#\n]*)")
+	invocation := regexp.MustCompile("(?m)(^ *|`)kubectl elemental ([^`|>#\n]*)")
 	quoted := regexp.MustCompile(`'[^']*'|"[^"]*"`) // one word for the shell
+	pages, err := filepath.Glob(root + "/docs/*.md")
+	g.Expect(err).NotTo(HaveOccurred())
 	seen := 0
-	for _, page := range []string{"docs/guide.md", "docs/adopting.md", "docs/kubectl.md", "docs/install.md", "docs/troubleshooting.md", "docs/operating.md"} {
-		for _, found := range invocation.FindAllStringSubmatch(read(t, page), -1) {
-			root := command.New(command.Options{IOStreams: genericiooptions.IOStreams{Out: io.Discard, ErrOut: io.Discard}})
-			cmd, rest, err := root.Find(strings.Fields(quoted.ReplaceAllString(found[1], "quoted")))
+	for _, page := range pages {
+		for _, found := range invocation.FindAllStringSubmatch(read(t, "docs/"+filepath.Base(page)), -1) {
+			plugin := command.New(command.Options{IOStreams: genericiooptions.IOStreams{Out: io.Discard, ErrOut: io.Discard}})
+			words := strings.Fields(quoted.ReplaceAllString(strings.ReplaceAll(found[2], "…", ""), "quoted"))
+			cmd, rest, err := plugin.Find(words)
 			g.Expect(err).NotTo(HaveOccurred(), "%s: %s", page, found[0])
+			g.Expect(cmd).NotTo(Equal(plugin), "%s: %s names no command", page, found[0])
+			seen++
+			if strings.TrimSpace(found[1]) != "" && (len(rest) == 0 || strings.Contains(found[2], "…")) {
+				continue // a sentence that names the command
+			}
 			g.Expect(cmd.ParseFlags(rest)).To(Succeed(), "%s: %s", page, found[0])
 			g.Expect(cmd.ValidateArgs(cmd.Flags().Args())).To(Succeed(), "%s: %s", page, found[0])
-			seen++
 		}
 	}
-	g.Expect(seen).To(BeNumerically(">", 5))
+	g.Expect(seen).To(BeNumerically(">", 50))
 }
 
 // Reasons in the tables of the troubleshooting page are reasons of the API.
