@@ -44,7 +44,7 @@ var _ = Describe("A cluster whose only control-plane machine is gone", Ordered, 
 		w.remember(ctx, "before")
 		controlPlane = w.controlPlaneHost(ctx)
 		dead = boxOf(&controlPlane)
-		step("moved: first snapshot uploaded", func() { uploaded = w.uploadSnapshots(ctx, store) })
+		step("moved: first snapshot uploaded", func() { uploaded = w.uploadSnapshots(ctx, store, infrav1.EtcdSnapshotSchedule{}, time.Time{}) })
 	}, SpecTimeout(25*time.Minute))
 
 	It("comes back on another machine", func(ctx context.Context) {
@@ -93,8 +93,8 @@ var _ = Describe("A cluster whose only control-plane machine is gone", Ordered, 
 	}, SpecTimeout(20*time.Minute))
 })
 
-// uploadSnapshots has snapshots uploaded to a storage, and returns the first one. Secret NAME-identity opens it.
-func (w workload) uploadSnapshots(ctx context.Context, store objectstore.Store) (first infrav1.UploadedEtcdSnapshot) {
+// uploadSnapshots has snapshots taken and uploaded to a storage, and returns the first one of after a time. Secret NAME-identity opens it.
+func (w workload) uploadSnapshots(ctx context.Context, store objectstore.Store, schedule infrav1.EtcdSnapshotSchedule, after time.Time) (first infrav1.UploadedEtcdSnapshot) {
 	GinkgoHelper()
 	identity, err := age.GenerateX25519Identity()
 	Expect(err).NotTo(HaveOccurred())
@@ -103,6 +103,7 @@ func (w workload) uploadSnapshots(ctx context.Context, store objectstore.Store) 
 	infra := w.infra(ctx)
 	before := infra.DeepCopy()
 	infra.Spec.EtcdSnapshots = &infrav1.EtcdSnapshots{
+		Schedule: schedule,
 		Destination: &infrav1.EtcdSnapshotDestination{S3: &infrav1.S3Bucket{
 			Endpoint: store.Endpoint, Bucket: objectstore.Bucket, CredentialsRef: infrav1.S3CredentialsReference{Name: w.Name + "-s3"},
 		}},
@@ -114,8 +115,17 @@ func (w workload) uploadSnapshots(ctx context.Context, store objectstore.Store) 
 		g.Expect(infra.Status.EtcdSnapshots).NotTo(BeNil(), "%+v", infra.Status.Conditions)
 		g.Expect(infra.Status.EtcdSnapshots.Items).NotTo(BeEmpty(), "%+v", infra.Status.Conditions)
 		first = infra.Status.EtcdSnapshots.Items[0]
-	}).WithTimeout(5 * time.Minute).Should(Succeed())
+		g.Expect(scheduledAt(first)).To(BeTemporally(">", after))
+	}).WithTimeout(15 * time.Minute).Should(Succeed())
 	return first
+}
+
+// scheduledAt returns the time of the schedule that a snapshot is of. It is not taken before.
+func scheduledAt(snapshot infrav1.UploadedEtcdSnapshot) time.Time {
+	GinkgoHelper()
+	at, err := time.Parse("20060102T150405Z", snapshot.ID)
+	Expect(err).NotTo(HaveOccurred())
+	return at
 }
 
 // secret creates a Secret whose name is the cluster's with a suffix.

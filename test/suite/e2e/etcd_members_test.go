@@ -18,6 +18,7 @@ import (
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/lab"
+	"github.com/capi-elemental/cluster-api-provider-elemental/test/harness/objectstore"
 )
 
 const (
@@ -26,6 +27,10 @@ const (
 	// replaced bounds the replacement of two control planes, each by a reset and a join.
 	replaced = 40 * time.Minute
 	counter  = "counter"
+	// snapshotInterval is the shortest interval of snapshots, in seconds.
+	snapshotInterval int32 = 300
+	// hostSnapshots is the folder of snapshots on a host.
+	hostSnapshots = agentState + "/etcd-snapshots"
 )
 
 // loseKubernetes removes the data of Kubernetes and etcd. The agent and its key stay.
@@ -52,6 +57,10 @@ func loseEverything(ctx context.Context, hosts ...infrav1.ElementalHost) {
 
 var _ = Describe("etcd of a cluster with three control-plane hosts", Ordered, Label("etcd-members"), func() {
 	w := workload{lab.Cluster{Name: "members", ControlPlanes: 3, Workers: 2}}
+	var store objectstore.Store
+
+	// What a BeforeAll starts runs until the last spec.
+	BeforeAll(func() { store = objectstore.Listen(GinkgoTB(), hosts.MachineAddress()) })
 
 	It("goes on with the data of the member that is left", func(ctx context.Context) {
 		step("members: 3+2 running", func() {
@@ -88,11 +97,13 @@ var _ = Describe("etcd of a cluster with three control-plane hosts", Ordered, La
 		Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
 	}, SpecTimeout(80*time.Minute))
 
-	It("comes back after all control-plane hosts have lost everything", func(ctx context.Context) {
+	It("comes back from S3 after all control-plane hosts have lost everything, snapshots too", func(ctx context.Context) {
 		last := w.count(ctx)
-		var host infrav1.ElementalHost
-		var snapshot infrav1.HostEtcdSnapshot
-		step("members: another snapshot taken", func() { host, snapshot = w.takeNewSnapshot(ctx) })
+		var snapshot infrav1.UploadedEtcdSnapshot
+		step("members: another snapshot uploaded", func() {
+			snapshot = w.uploadSnapshots(ctx, store, infrav1.EtcdSnapshotSchedule{IntervalSeconds: new(snapshotInterval)}, time.Now())
+		})
+		w.count(ctx)
 		machines := w.controlPlaneMachines(ctx)
 		var lost []infrav1.ElementalHost
 		for _, h := range w.claimed(ctx) {
@@ -101,8 +112,17 @@ var _ = Describe("etcd of a cluster with three control-plane hosts", Ordered, La
 			}
 		}
 		Expect(lost).To(HaveLen(3))
-		step("members: all control-plane hosts have lost everything", func() { loseEverything(ctx, lost...) })
-		planned := w.planRebuild(ctx, "everything", snapshotOn(host.Name, snapshot.ID))
+		step("members: all control-plane hosts have lost everything", func() {
+			for _, h := range lost {
+				shell(ctx, boxOf(&h), "systemctl stop elemental-agent && rm -r "+hostSnapshots)
+			}
+			loseEverything(ctx, lost...)
+		})
+		Expect(time.Since(scheduledAt(snapshot))).To(BeNumerically("<", time.Duration(snapshotInterval)*time.Second), "less than one interval is lost")
+		host := lost[0]
+		planned := w.planRebuild(ctx, "everything", infrav1.EtcdRestoreSource{Uploaded: &infrav1.EtcdRestoreUpload{
+			HostName: snapshot.HostName, ID: snapshot.ID, RestoreOn: host.Name, IdentityRef: infrav1.EtcdRestoreIdentityReference{Name: w.Name + "-identity"},
+		}})
 		began := time.Now()
 		step("members: control plane set up again, etcd restored", func() { w.confirmRestore(ctx, planned) })
 		w.expectServed(ctx, began)
@@ -206,28 +226,15 @@ func (w workload) expectReplaced(ctx context.Context, kept string) {
 }
 
 // takeAnySnapshot switches snapshots on, and returns the first one and its host.
-func (w workload) takeAnySnapshot(ctx context.Context) (on infrav1.ElementalHost, first infrav1.HostEtcdSnapshot) {
-	GinkgoHelper()
-	return w.takeSnapshot(ctx, infrav1.EtcdSnapshots{}, time.Time{})
-}
-
-// takeNewSnapshot has snapshots taken often, and returns one that is taken from now on, and its host.
-func (w workload) takeNewSnapshot(ctx context.Context) (on infrav1.ElementalHost, next infrav1.HostEtcdSnapshot) {
-	GinkgoHelper()
-	often := infrav1.EtcdSnapshotSchedule{IntervalSeconds: new(int32(300))}
-	return w.takeSnapshot(ctx, infrav1.EtcdSnapshots{Schedule: often}, time.Now())
-}
-
-// takeSnapshot sets the policy, and returns a snapshot that was completed after a time, and its host.
-func (w workload) takeSnapshot(ctx context.Context, policy infrav1.EtcdSnapshots, after time.Time) (on infrav1.ElementalHost, taken infrav1.HostEtcdSnapshot) {
+func (w workload) takeAnySnapshot(ctx context.Context) (on infrav1.ElementalHost, taken infrav1.HostEtcdSnapshot) {
 	GinkgoHelper()
 	infra := w.infra(ctx)
 	before := infra.DeepCopy()
-	infra.Spec.EtcdSnapshots = &policy
+	infra.Spec.EtcdSnapshots = &infrav1.EtcdSnapshots{}
 	Expect(management.Patch(ctx, infra, client.MergeFrom(before))).To(Succeed())
 	Eventually(func() bool {
 		for _, host := range w.claimed(ctx) {
-			if list := host.Status.EtcdSnapshots; list != nil && len(list.Items) > 0 && list.Items[0].CompletedAt.After(after) {
+			if list := host.Status.EtcdSnapshots; list != nil && len(list.Items) > 0 {
 				on, taken = host, list.Items[0]
 				return true
 			}
