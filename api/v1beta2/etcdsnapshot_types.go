@@ -171,7 +171,8 @@ type HostEtcdSnapshot struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	ID string `json:"id,omitempty"`
-	// completedAt is when the snapshot was complete, by the host's clock.
+	// completedAt is the time whose data the snapshot has, by the host's clock. What was written
+	// later may be missing.
 	// +optional
 	CompletedAt metav1.Time `json:"completedAt,omitempty,omitzero"`
 	// revision of etcd just before the snapshot; the snapshot has it or a later one. It is

@@ -38,7 +38,8 @@ type EtcdSnapshotReport struct {
 type EtcdSnapshotFacts struct {
 	ID      string      `json:"id"`
 	Cluster EtcdCluster `json:"cluster"`
-	// CompletedAt is by the host's clock.
+	// CompletedAt is by the host's clock. What was written before is in the snapshot; what was written later may be
+	// missing, because etcd sends the data that it has when it begins. Agents of v0.1.0 gave the end of the transfer.
 	CompletedAt time.Time `json:"completedAt"`
 	// Revision of etcd just before the snapshot; 0 if the member did not tell.
 	Revision  int64 `json:"revision,omitempty"`

@@ -19,6 +19,8 @@ import (
 const (
 	// attemptTimeout bounds one attempt. The manager asks another host after 15 minutes.
 	attemptTimeout = 10 * time.Minute
+	// majorityTimeout is longer than etcd itself waits for a majority.
+	majorityTimeout = 30 * time.Second
 	// reserveShare is the part of the disk that a snapshot leaves free: one of so many. Below
 	// 15 %, the kubelet begins to remove images, and below 10 % Pods.
 	reserveShare = 5
@@ -81,6 +83,11 @@ func (s *Store) take(ctx context.Context, member etcd.Member, folder string, wan
 	if facts.EtcdVersion, err = etcd.Version(ctx, member.Options); err != nil {
 		return err
 	}
+	// What was written before has come to this member once it knows that a majority agrees with it.
+	began := s.Now().UTC().Truncate(time.Second)
+	if err := agrees(ctx, member.Options); err != nil {
+		return err
+	}
 	if facts.Revision, err = etcd.Revision(ctx, member.Options); err != nil {
 		s.Log.Info("The revision of a snapshot of etcd is unknown", "snapshot", want.ID, "error", err)
 	}
@@ -92,7 +99,7 @@ func (s *Store) take(ctx context.Context, member etcd.Member, folder string, wan
 	if err != nil {
 		return err
 	}
-	facts.SizeBytes, facts.SHA256, facts.CompletedAt = info.Bytes, info.FileSHA256, s.Now().UTC().Truncate(time.Second)
+	facts.SizeBytes, facts.SHA256, facts.CompletedAt = info.Bytes, info.FileSHA256, began
 	if err := s.complete(path, facts); err != nil {
 		return err
 	}
@@ -100,6 +107,17 @@ func (s *Store) take(ctx context.Context, member etcd.Member, folder string, wan
 		s.trust(path, version{file.Size(), file.ModTime(), facts.SHA256})
 	}
 	s.Log.Info("Took a snapshot of etcd", "snapshot", want.ID, "bytes", facts.SizeBytes, "revision", facts.Revision, "sha256", facts.SHA256)
+	return nil
+}
+
+// agrees returns an error unless a majority of the members agrees with this one. Without it, a member has what was
+// there when the others were lost, and streams that like a current snapshot.
+func agrees(ctx context.Context, o etcd.Options) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, majorityTimeout, fmt.Errorf("there was no answer within %s", majorityTimeout))
+	defer cancel()
+	if _, err := etcd.Members(ctx, o); err != nil {
+		return fmt.Errorf("%w: this member may lack the newest data, because no majority of the members has answered it: look at the connections between the control-plane hosts", err)
+	}
 	return nil
 }
 
