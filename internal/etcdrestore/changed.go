@@ -28,7 +28,7 @@ func Changed(f Facts) string {
 		return obstacle
 	}
 	if name := added(f.LaterNodes(), request.LaterNodes); name != "" {
-		return fmt.Sprintf("Host %s has become a Node, which the snapshot does not have,", name)
+		return fmt.Sprintf("Host %s has become a Node, which the snapshot does not have", name)
 	}
 	return ""
 }

@@ -135,7 +135,7 @@ func (r *Reconciler) compare(ctx context.Context, s *scope) (same bool, err erro
 		return false, nil
 	}
 	if change := etcdrestore.Changed(s.facts); change != "" {
-		return false, r.conclude(ctx, s, infrav1.EtcdRestoreFailed, change+" since the restore was confirmed; it has changed nothing")
+		return false, r.conclude(ctx, s, infrav1.EtcdRestoreFailed, "Nothing was done, because the cluster has changed since the restore was confirmed: "+change)
 	}
 	return true, nil
 }

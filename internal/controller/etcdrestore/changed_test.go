@@ -45,10 +45,10 @@ func TestThreat90_ChangedBeforeThePause(t *testing.T) {
 		change func(f *several)
 		want   string
 	}{
-		"a Machine is replaced on another host":       {func(f *several) { f.newMember(infrav1.OperationSucceeded) }, "Host new has joined the control plane since the restore was confirmed"},
-		"a Machine is replaced on the same host":      {func(f *several) { f.claimAnew(f.others[1]) }, "Host b has joined the control plane since"},
-		"a host joins":                                {func(f *several) { f.newMember(infrav1.OperationRunning) }, "Host new joins the control plane"},
-		"the host of the restore has another Machine": {func(f *several) { f.claimAnew(f.host) }, "Host h has another Machine now since"},
+		"a Machine is replaced on another host":       {func(f *several) { f.newMember(infrav1.OperationSucceeded) }, "since the restore was confirmed: Host new has joined the control plane"},
+		"a Machine is replaced on the same host":      {func(f *several) { f.claimAnew(f.others[1]) }, "Host b has joined the control plane"},
+		"a host joins":                                {func(f *several) { f.newMember(infrav1.OperationRunning) }, "Host new joins the control plane: wait until its bootstrap has ended"},
+		"the host of the restore has another Machine": {func(f *several) { f.claimAnew(f.host) }, "Host h has another Machine now"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newSeveral(t)
@@ -95,7 +95,7 @@ func TestLaterNodeBeforeThePause(t *testing.T) {
 		status.Operations[0].State, status.Operations[0].FinishedAt = infrav1.OperationSucceeded, metav1.NewTime(f.Clock.Now().Add(time.Second))
 	})
 	f.expect(no, infrav1.RestoreFailedReason)
-	f.Expect(f.restore.Status.Conditions[0].Message).To(ContainSubstring("Host w has become a Node, which the snapshot does not have, since the restore was confirmed"))
+	f.Expect(f.restore.Status.Conditions[0].Message).To(ContainSubstring("Host w has become a Node, which the snapshot does not have"))
 	f.expectPaused(false)
 	f.Expect(f.host.Spec.EtcdRestore).To(BeNil())
 }
