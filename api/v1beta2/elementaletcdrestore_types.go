@@ -340,4 +340,8 @@ type HostEtcdRestore struct {
 	// rebuildControlPlane has the host set up its control plane again before anything else.
 	// +optional
 	RebuildControlPlane *bool `json:"rebuildControlPlane,omitempty"`
+	// withdrawnAt is when the restore was given up. A host that has not begun does not begin after
+	// that. The rest of the request stays until it is known that the host has not begun.
+	// +optional
+	WithdrawnAt metav1.Time `json:"withdrawnAt,omitempty,omitzero"`
 }

@@ -260,7 +260,7 @@ func setupReconcilers(ctx context.Context, mgr ctrl.Manager, selectors *selector
 	}
 	if err := (&etcdrestore.Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: newRecorder(mgr, "elementaletcdrestore"),
-		Clock: clock.RealClock{}, WatchFilter: o.watchFilter,
+		Clock: clock.RealClock{}, DisconnectGrace: o.agentAPI.disconnectGrace, WatchFilter: o.watchFilter,
 	}).SetupWithManager(ctx, mgr, concurrent(restoreConcurrency)); err != nil {
 		return fmt.Errorf("setting up ElementalEtcdRestore: %w", err)
 	}

@@ -47,6 +47,11 @@ func refuseOthers(f Facts) string {
 			return fmt.Sprintf("The control plane on host %s can't be halted: %s", host.Name, obstacle)
 		}
 	}
+	return refuseJoining(f)
+}
+
+// refuseJoining looks for hosts that are about to have members of etcd.
+func refuseJoining(f Facts) string {
 	for _, host := range f.Hosts {
 		if isControlPlane(host) && host.Spec.Claim.Phase == infrav1.ClaimBound && !host.IsBootstrapped() && hasRunning(host) {
 			return fmt.Sprintf("Host %s joins the control plane: wait until its bootstrap has ended", host.Name)

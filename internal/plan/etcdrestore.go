@@ -8,14 +8,14 @@ import (
 )
 
 // etcdRestore returns the requested restore of etcd, if it is unfinished. None begins in
-// maintenance.
+// maintenance, or after it was withdrawn.
 func etcdRestore(host *infrav1.ElementalHost, cluster Cluster) []protocol.Operation {
 	want, claim := host.Spec.EtcdRestore, host.Spec.Claim
 	if want == nil || !claim.Role.IsControlPlane() {
 		return nil
 	}
 	is := host.Operation(infrav1.OperationEtcdRestore, want.ID)
-	if !unfinished(is) || is == nil && host.InMaintenance() {
+	if !unfinished(is) || is == nil && (host.InMaintenance() || !want.WithdrawnAt.IsZero()) {
 		return nil
 	}
 	return []protocol.Operation{{

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
@@ -49,6 +50,11 @@ func TestEtcdRestore(t *testing.T) {
 		"running, in maintenance": {func(h *infrav1.ElementalHost) {
 			report(infrav1.OperationRunning)(h)
 			h.Spec.Maintenance = &infrav1.HostMaintenance{}
+		}, true},
+		"withdrawn": {func(h *infrav1.ElementalHost) { h.Spec.EtcdRestore.WithdrawnAt = metav1.Now() }, false},
+		"running, withdrawn": {func(h *infrav1.ElementalHost) {
+			report(infrav1.OperationRunning)(h)
+			h.Spec.EtcdRestore.WithdrawnAt = metav1.Now()
 		}, true},
 		"a paused host": {func(h *infrav1.ElementalHost) { h.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} }, false},
 		"a fenced host": {func(h *infrav1.ElementalHost) { h.Spec.Fence = &infrav1.HostFence{} }, false},

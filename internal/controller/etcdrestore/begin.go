@@ -88,6 +88,9 @@ func (r *Reconciler) proceed(ctx context.Context, s *scope) error {
 		return err
 	}
 	if !isRequested(s) {
+		if isSame, err := r.compare(ctx, s); err != nil || !isSame {
+			return err
+		}
 		isHalted, err := r.haltOthers(ctx, s)
 		if err != nil || !isHalted {
 			return err
@@ -100,10 +103,14 @@ func (r *Reconciler) proceed(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// pause pauses the Cluster for the restore, and returns false if somebody else has paused it.
+// pause pauses the Cluster for the restore, and returns false if somebody else has paused it. A
+// restore that another one was faster than ends: it was confirmed for what the other one replaces.
 func (r *Reconciler) pause(ctx context.Context, s *scope) (paused bool, err error) {
 	if etcdrestore.IsPausedFor(s.facts.Cluster, s.restore.Name) {
 		return true, nil
+	}
+	if other := s.facts.Cluster.Annotations[infrav1.RestoreAnnotation]; other != "" && other != s.restore.Name {
+		return false, r.conclude(ctx, s, infrav1.EtcdRestoreFailed, fmt.Sprintf("ElementalEtcdRestore %s of the Cluster goes on; this one has changed nothing", other))
 	}
 	if ptr.Deref(s.facts.Cluster.Spec.Paused, false) {
 		s.condition = no(infrav1.RestoreWaitingForHostReason, "Somebody else has paused Cluster %s; the restore begins after that", s.facts.Cluster.Name)
@@ -116,6 +123,21 @@ func (r *Reconciler) pause(ctx context.Context, s *scope) (paused bool, err erro
 		}
 		c.Annotations[infrav1.RestoreAnnotation] = s.restore.Name
 	})
+}
+
+// compare reports whether the restore still does what a person has confirmed, now that Cluster API
+// changes nothing any more. If it does not, it ends before it has changed anything on its host.
+func (r *Reconciler) compare(ctx context.Context, s *scope) (same bool, err error) {
+	if plan := s.restore.Status.Plan; plan != nil {
+		s.facts.Uploaded.Snapshot = plan.Snapshot
+	} else if r.readUploaded(ctx, s); s.facts.Uploaded.Unusable != nil {
+		s.condition = no(infrav1.RestoreWaitingForHostReason, "The snapshot at the destination can't be used: %v", s.facts.Uploaded.Unusable)
+		return false, nil
+	}
+	if change := etcdrestore.Changed(s.facts); change != "" {
+		return false, r.conclude(ctx, s, infrav1.EtcdRestoreFailed, "Nothing was done, because the cluster has changed since the restore was confirmed: "+change)
+	}
+	return true, nil
 }
 
 // request has the host restore etcd.

@@ -39,6 +39,8 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Clock is the time source.
 	Clock clock.PassiveClock
+	// DisconnectGrace is how long an agent may be away before its host counts as disconnected.
+	DisconnectGrace time.Duration
 	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter that objects must
 	// have; blank for all.
 	WatchFilter string

@@ -9,7 +9,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
-	"github.com/capi-elemental/cluster-api-provider-elemental/internal/etcdrestore"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/protocol"
 )
 
@@ -59,22 +58,12 @@ func (r *Reconciler) settle(ctx context.Context, s *scope, message string) error
 }
 
 // abandon ends a restore that is being deleted. What a host has begun goes on, so the deletion
-// waits for that, unless the host is away and has not begun as far as is known.
+// waits for that.
 func (r *Reconciler) abandon(ctx context.Context, s *scope) error {
-	if request := s.restore.Spec.Request; request != nil {
-		result := request.Result
-		if result == "" && s.host != nil && isRequested(s) {
-			op := s.host.Operation(infrav1.OperationEtcdRestore, request.ID)
-			if result, _ = resultOf(op); result == "" && mayRun(s, op) {
-				s.condition = progress(s, op)
-				s.condition.Message += "; the deletion waits for that"
-				return nil
-			}
-			if op == nil {
-				if err := r.patchHost(ctx, s.host, "withdrawing the restore from", func(h *infrav1.ElementalHost) { h.Spec.EtcdRestore = nil }); err != nil {
-					return err
-				}
-			}
+	if s.restore.Spec.Request != nil {
+		result, isOver, err := r.withdraw(ctx, s)
+		if err != nil || !isOver {
+			return err
 		}
 		// The others start again only if the host has not restored etcd, as far as is known.
 		finish := r.startOthers
@@ -98,15 +87,6 @@ func (r *Reconciler) complete(ctx context.Context, s *scope) error {
 	}
 	_, err := r.rebootLaterNodes(ctx, s)
 	return err
-}
-
-// mayRun reports whether the host may restore etcd without having reported the end. If it is away,
-// the restore may have begun. Without other control planes that does no harm.
-func mayRun(s *scope, op *infrav1.HostOperation) bool {
-	if op != nil || s.host.IsConnected() {
-		return true
-	}
-	return len(s.restore.Spec.Request.Others) > 0 && !etcdrestore.IsOff(s.host)
 }
 
 // resume ends the pause of the Cluster, if it is that of this restore.

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/cluster-api/util/annotations"
 
 	infrav1 "github.com/capi-elemental/cluster-api-provider-elemental/api/v1beta2"
 	"github.com/capi-elemental/cluster-api-provider-elemental/internal/controller/reconcile"
@@ -22,6 +23,10 @@ func progress(s *scope, op *infrav1.HostOperation) metav1.Condition {
 	switch {
 	case !s.host.IsConnected():
 		return no(infrav1.RestoreWaitingForHostReason, "Host %s is not connected; its agent goes on by itself if it has begun", s.host.Name)
+	case op == nil && !s.host.Spec.EtcdRestore.WithdrawnAt.IsZero():
+		return no(infrav1.RestoreWaitingForHostReason, "The request was withdrawn from host %s, which may just have begun", s.host.Name)
+	case op == nil && (s.host.InMaintenance() || s.host.Spec.Fence != nil || annotations.HasPaused(s.host)):
+		return no(infrav1.RestoreWaitingForHostReason, "Host %s was asked to restore etcd, and begins when it is not in maintenance, paused or fenced", s.host.Name)
 	case op == nil:
 		return no(infrav1.RestoreWaitingForHostReason, "Host %s was asked to restore etcd", s.host.Name)
 	case op.Step == "":

@@ -46,7 +46,7 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{Fixture: controllertest.New(t, env)}
-	f.reconciler = &etcdrestore.Reconciler{Client: f.Client, APIReader: f.Client, Recorder: f.Recorder, Clock: f.Clock}
+	f.reconciler = &etcdrestore.Reconciler{Client: f.Client, APIReader: f.Client, Recorder: f.Recorder, Clock: f.Clock, DisconnectGrace: 2 * time.Minute}
 	f.cluster, f.infra = f.Cluster("c")
 	f.host = f.Host("h", func(h *infrav1.ElementalHost) {
 		h.Spec.Claim = &infrav1.HostClaim{ID: "claim", ClusterName: "c", MachineName: "m", Phase: infrav1.ClaimBound, Role: infrav1.RoleControlPlane}

@@ -260,3 +260,26 @@ func TestPausedAndLeavingMachines(t *testing.T) {
 		f.Expect(f.Client.Writes()).To(BeEmpty(), name)
 	}
 }
+
+// While etcd is restored, no upgrade begins. It begins when the Cluster goes on.
+func TestThreat90_NoUpgradeDuringARestore(t *testing.T) {
+	f := newFixture(t)
+	f.release()
+	n := f.node("n", controllertest.ControlPlane)
+	n.ask()
+	cluster := &clusterv1.Cluster{ObjectMeta: f.Meta("c")}
+	f.Refresh(cluster)
+	controllertest.Change(f.Fixture, cluster, func(c *clusterv1.Cluster) {
+		c.Spec.Paused = new(true)
+		c.Annotations = map[string]string{infrav1.RestoreAnnotation: "r"}
+	})
+	f.Client.Forget()
+	n.reconcile()
+	f.Expect(f.Client.Writes()).To(BeEmpty())
+	controllertest.Change(f.Fixture, cluster, func(c *clusterv1.Cluster) {
+		c.Spec.Paused = nil
+		delete(c.Annotations, infrav1.RestoreAnnotation)
+	})
+	n.reconcile()
+	f.Expect(f.Client.Writes()).NotTo(BeEmpty())
+}
