@@ -44,7 +44,8 @@ func groups() [][]turn {
 	}
 }
 
-// labels returns a turn for each label of end-to-end tests, but not for smoke, which make ci runs.
+// labels returns a turn for each label of end-to-end tests. make ci runs smoke, so its turn has a management cluster by
+// kind.
 func labels() []turn {
 	label := func(name string, minutes int) turn {
 		return turn{
@@ -80,7 +81,11 @@ func labels() []turn {
 		label("tunnel-users", 19),
 		label("update", 18),
 		label("vip", 10),
-		label("zones", 8),
+		label("zones", 12),
+		{
+			name: "end-to-end tests smoke with kind", takes: 12 * time.Minute,
+			command: []string{"make", "test-e2e", "E2E_LABELS=smoke", "LAB_MANAGEMENT=kind"},
+		},
 	}
 }
 

@@ -36,6 +36,14 @@ type Uploaded struct {
 	Unusable error
 }
 
+// Reason says why the snapshot can't be used; blank if it can.
+func (u Uploaded) Reason() string {
+	if u.Unusable == nil {
+		return ""
+	}
+	return fmt.Sprintf("The snapshot at the destination can't be used: %v", u.Unusable)
+}
+
 // HostName returns the name of the host that etcd is restored on; blank if that is not decided
 // yet.
 func HostName(restore *infrav1.ElementalEtcdRestore) string {
@@ -204,7 +212,7 @@ func refuseSnapshot(f Facts) string {
 	snapshot := f.snapshot()
 	switch {
 	case f.Restore.Spec.Source.Uploaded != nil && f.Uploaded.Unusable != nil:
-		return fmt.Sprintf("The snapshot at the destination can't be used: %v", f.Uploaded.Unusable)
+		return f.Uploaded.Reason()
 	case snapshot == nil:
 		return fmt.Sprintf("Host %s lists no snapshot %s of this cluster that is undamaged: see status.etcdSnapshots of the host",
 			host.Name, f.Restore.Spec.Source.Snapshot.ID)

@@ -130,8 +130,11 @@ func (r *Reconciler) pause(ctx context.Context, s *scope) (paused bool, err erro
 func (r *Reconciler) compare(ctx context.Context, s *scope) (same bool, err error) {
 	if plan := s.restore.Status.Plan; plan != nil {
 		s.facts.Uploaded.Snapshot = plan.Snapshot
-	} else if r.readUploaded(ctx, s); s.facts.Uploaded.Unusable != nil {
-		s.condition = no(infrav1.RestoreWaitingForHostReason, "The snapshot at the destination can't be used: %v", s.facts.Uploaded.Unusable)
+	} else {
+		r.readUploaded(ctx, s)
+	}
+	if reason := s.facts.Uploaded.Reason(); reason != "" {
+		s.condition = no(infrav1.RestoreWaitingForHostReason, "%s", reason)
 		return false, nil
 	}
 	if change := etcdrestore.Changed(s.facts); change != "" {

@@ -50,7 +50,7 @@ func entriesUnrun() map[string][]entry {
 		},
 		"test/harness/lab/README.md": {
 			{"Commands", "go run", unrun{onHost, "a lab needs root and Docker, and exists once on a machine; end-to-end tests use the package below the command"}},
-			{"A management cluster by kind", "LAB_MANAGEMENT=kind", unrun{onHost, "a lab needs root and Docker, and exists once on a machine; the second line is an end-to-end test itself"}},
+			{"A management cluster by kind", "LAB_MANAGEMENT=kind", unrun{onHost, "a lab needs root and Docker, and exists once on a machine; the second line is an end-to-end test itself, and a turn of CI"}},
 		},
 	}
 }
