@@ -32,9 +32,11 @@ const (
 	database = "member/snap/db"
 	// kubeletConfig is what the kubelet can't run without.
 	kubeletConfig = "/etc/kubernetes/kubelet.conf"
-	former        = "former"
-	restored      = "restored"
-	uploaded      = "uploaded"
+	// kubeletSettings have the content settings, without which the kubelet ends.
+	kubeletSettings, settings = "/var/lib/kubelet/config.yaml", "kind: KubeletConfiguration"
+	former                    = "former"
+	restored                  = "restored"
+	uploaded                  = "uploaded"
 	// alone is added to the data of a member that goes on as the only one.
 	alone = " alone"
 )
@@ -112,6 +114,7 @@ func newMachineWith(t *testing.T, seed uint64, credentials map[string]string) *m
 		m.write("/etc/kubernetes/pki/etcd/"+name, content)
 	}
 	m.write(kubeletConfig, "")
+	m.write(kubeletSettings, settings)
 	m.credentials = credentials
 	m.write(filepath.Join(data, database), former)
 	return m
@@ -154,7 +157,8 @@ func (m *machine) hasManifest(component string) bool {
 
 // kubelet is a start of the kubelet. etcd must never start without complete data.
 func (m *machine) kubelet() {
-	if _, err := os.Stat(filepath.Join(m.root, kubeletConfig)); err != nil {
+	_, err := os.Stat(filepath.Join(m.root, kubeletConfig))
+	if content, _ := os.ReadFile(filepath.Join(m.root, kubeletSettings)); err != nil || string(content) != settings {
 		m.isRunning, m.kubeletRuns = false, false
 		return
 	}

@@ -157,25 +157,33 @@ func (s *restore) makeData(ctx context.Context, database string, flags ...string
 	return syncAll(s.System, s.folders().prepared())
 }
 
-// syncAll makes durable what etcdutl has written.
+// syncAll makes durable what a program has written into a folder.
 func syncAll(system durable.System, folder string) error {
 	files, folders, err := system.Walk(folder)
 	if err != nil {
 		return fmt.Errorf("looking for the restored data: %w", err)
 	}
 	for _, path := range files {
-		f, _, err := system.Overwrite(path)
-		if err != nil {
-			return fmt.Errorf("syncing %s: %w", path, err)
-		}
-		if err := errors.Join(f.Sync(), f.Close()); err != nil {
-			return fmt.Errorf("syncing %s: %w", path, err)
+		if err := syncFile(system, path); err != nil {
+			return err
 		}
 	}
 	for _, path := range append(folders, folder, filepath.Dir(folder), filepath.Dir(filepath.Dir(folder))) {
 		if err := system.SyncDir(path); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// syncFile makes the content of a file durable.
+func syncFile(system durable.System, path string) error {
+	f, _, err := system.Overwrite(path)
+	if err == nil {
+		err = errors.Join(f.Sync(), f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("syncing %s: %w", path, err)
 	}
 	return nil
 }

@@ -18,6 +18,9 @@ import (
 // that kubeadm has set up starts anything, also after a reboot.
 const kubernetesFolder = "/etc/kubernetes"
 
+// kubeletFolder has the settings of the kubelet.
+const kubeletFolder = "/var/lib/kubelet"
+
 // setupTimeout bounds the programs of one step that sets up the control plane.
 const setupTimeout = 10 * time.Minute
 
@@ -98,7 +101,21 @@ func (s rebuild) kubelet(ctx context.Context) error {
 	if err := s.Setup.Kubelet(ctx); err != nil {
 		return err
 	}
-	return syncAll(s.System, s.kubernetes())
+	if err := syncAll(s.System, s.kubernetes()); err != nil {
+		return err
+	}
+	folder := filepath.Join(s.Root, kubeletFolder)
+	for _, name := range kubeletFiles() {
+		if err := syncFile(s.System, filepath.Join(folder, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return s.System.SyncDir(folder)
+}
+
+// kubeletFiles are what kubeadm writes into kubeletFolder. Which ones depends on its version.
+func kubeletFiles() []string {
+	return []string{"config.yaml", "kubeadm-flags.env", "instance-config.yaml"}
 }
 
 // undo removes what was made, puts the former files back, and starts the kubelet again.

@@ -3,6 +3,7 @@ package etcdrestore_test
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -19,7 +20,11 @@ import (
 // true.
 func (m *machine) lose(keep bool) {
 	m.t.Helper()
-	for _, path := range []string{"/etc/kubernetes", data} {
+	lost := []string{"/etc/kubernetes", data}
+	if !keep {
+		lost = append(lost, kubeletSettings)
+	}
+	for _, path := range lost {
 		if err := os.RemoveAll(filepath.Join(m.root, path)); err != nil {
 			m.t.Fatal(err)
 		}
@@ -59,7 +64,7 @@ func (r rebuilt) Kubelet(context.Context) error {
 	if r.m.kubeletErr != nil {
 		return r.m.kubeletErr
 	}
-	if err := r.write(kubeletConfig, ""); err != nil {
+	if err := errors.Join(r.write(kubeletConfig, ""), r.write(kubeletSettings, settings)); err != nil {
 		return err
 	}
 	return r.m.life.Do(func() error {
@@ -68,14 +73,26 @@ func (r rebuilt) Kubelet(context.Context) error {
 	})
 }
 
+// write writes a file as kubeadm does: neither its name nor its content is durable.
 func (r rebuilt) write(path, content string) error {
-	return r.m.life.Do(func() error {
-		r.m.write(path, content)
-		if r.m.kubeletRuns {
-			r.m.startPods()
-		}
-		return nil
-	})
+	path = filepath.Join(r.m.root, path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, _, err := r.m.life.Overwrite(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		f, err = r.m.life.Create(path)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := f.Write([]byte(content)); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if r.m.kubeletRuns {
+		r.m.startPods()
+	}
+	return f.Close()
 }
 
 // A host that has lost all files of Kubernetes and all data serves the snapshot. Its kubelet starts
