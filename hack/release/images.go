@@ -41,10 +41,11 @@ func (b *builder) addImages(ctx context.Context, folder, mirror, further string)
 		}
 		list = append(list, missing(more, list)...)
 	}
-	names, err := r.others(list)
+	own, err := r.ownImage()
 	if err != nil {
 		return err
 	}
+	names := others(list, own)
 	if err := image.Copy(ctx, r.images(), image.Copies{Names: names, Architectures: architectures(), Mirror: mirror, Time: at, Say: say}); err != nil {
 		return err
 	}
@@ -66,22 +67,25 @@ func missing(more, list []byte) []byte {
 	return []byte(text.String())
 }
 
-// others returns the images of a list without that of the release itself, which has an archive of
-// its own.
-func (r release) others(list []byte) (_ []string, err error) {
+// ownImage returns the name of the release's own image.
+func (r release) ownImage() (string, error) {
 	img, err := image.Open(r.image())
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	defer func() { err = errors.Join(err, img.Close()) }()
+	return img.Name, img.Close()
+}
+
+// others returns the images of a list without the release's own, which has an archive of its own.
+func others(list []byte, own string) []string {
 	var names []string
 	for line := range strings.Lines(string(list)) {
 		line = strings.TrimSpace(line)
-		if line != "" && line != img.Name && !strings.HasPrefix(line, "#") {
+		if line != "" && line != own && !strings.HasPrefix(line, "#") {
 			names = append(names, line)
 		}
 	}
-	return names, nil
+	return names
 }
 
 // openImages unpacks the archive of images. It is nil if the release has none.
@@ -92,8 +96,8 @@ func (r release) openImages() (*image.Set, error) {
 	return image.OpenSet(r.images())
 }
 
-// verifyImages compares the archive of images with images.txt.
-func (r release) verifyImages() (err error) {
+// verifyImages compares the archive of images with images.txt. own is the release's own image.
+func (r release) verifyImages(own string) (err error) {
 	set, err := r.openImages()
 	if err != nil || set == nil {
 		return err
@@ -103,11 +107,7 @@ func (r release) verifyImages() (err error) {
 	if err != nil {
 		return err
 	}
-	names, err := r.others(list)
-	if err != nil {
-		return err
-	}
-	if err := set.Check(names); err != nil {
+	if err := set.Check(others(list, own)); err != nil {
 		return fmt.Errorf("%s: %w", filepath.Base(r.images()), err)
 	}
 	return nil

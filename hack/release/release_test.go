@@ -155,14 +155,15 @@ func listed(t *testing.T) (r release, names []string, further string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if names, err = r.others(list); err != nil {
+	own, err := r.ownImage()
+	if err != nil {
 		t.Fatal(err)
 	}
 	further = filepath.Join(t.TempDir(), "kubernetes.txt")
 	if err := os.WriteFile(further, []byte(coreDNS+"\n\n"+coreDNS+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return r, append(names, coreDNS), further
+	return r, append(others(list, own), coreDNS), further
 }
 
 // A release gets the images of its list and further ones, from a mirror of their registries, and

@@ -27,7 +27,7 @@ func verify(folder string) (err error) {
 		return errors.Join(checksums.Check(folder), err)
 	}
 	defer func() { err = errors.Join(err, img.Close()) }()
-	wrong := errors.Join(checksums.Check(folder), img.Check(architectures()...), manifests.Check(folder, img.Name), r.verifyKrew(), r.verifyImages())
+	wrong := errors.Join(checksums.Check(folder), img.Check(architectures()...), manifests.Check(folder, img.Name), r.verifyKrew(), r.verifyImages(img.Name))
 	for _, architecture := range architectures() {
 		wrong = errors.Join(wrong, r.verifyPackages(architecture), r.verifyPrograms(img, architecture))
 	}

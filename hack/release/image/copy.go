@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -45,7 +44,7 @@ func Copy(ctx context.Context, out string, o Copies) (err error) {
 	if err != nil {
 		return err
 	}
-	work, err := os.MkdirTemp(filepath.Dir(out), "images-")
+	work, err := os.MkdirTemp("", "images-")
 	if err != nil {
 		return err
 	}

@@ -51,11 +51,7 @@ func (s *Set) Check(names []string) error {
 // index otherwise than in their configuration, so nothing compares these.
 func (s *Set) validate(entry v1.Descriptor) error {
 	if !entry.MediaType.IsIndex() {
-		img, err := s.all.Image(entry.Digest)
-		if err != nil {
-			return err
-		}
-		return validate.Image(img)
+		return validateImage(s.all, entry)
 	}
 	index, err := s.all.ImageIndex(entry.Digest)
 	if err != nil {
@@ -66,15 +62,19 @@ func (s *Set) validate(entry v1.Descriptor) error {
 		return err
 	}
 	for _, platform := range manifest.Manifests {
-		img, err := index.Image(platform.Digest)
-		if err == nil {
-			err = validate.Image(img)
-		}
-		if err != nil {
+		if err := validateImage(index, platform); err != nil {
 			return fmt.Errorf("for %s: %w", platform.Platform, err)
 		}
 	}
 	return nil
+}
+
+func validateImage(of v1.ImageIndex, entry v1.Descriptor) error {
+	img, err := of.Image(entry.Digest)
+	if err != nil {
+		return err
+	}
+	return validate.Image(img)
 }
 
 // Push pushes the images below a registry, each under the last part of its path and its tag. A tag

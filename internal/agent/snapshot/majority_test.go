@@ -31,7 +31,7 @@ func (s transfer) Create(path string) (durable.File, error) {
 	return s.OS.Create(path)
 }
 
-// A snapshot has what was written before etcd began to send it, and nothing of the minutes that this takes.
+// The time of a snapshot is that before the transfer, which may take minutes: what is written meanwhile is not in it.
 func TestTimeOfSnapshot(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
